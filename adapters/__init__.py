@@ -1,6 +1,6 @@
 """Data-loading adapters that keep an accelerator busy.
 
-The public names are bound when they are first used: importing ``adapters`` imports no framework.
+Public names are bound on first use: importing ``adapters`` imports no framework.
 
 Example:
     >>> import adapters
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from adapters.selecting import concatenate, mix, packed, split
     from adapters.sources import Boxes, Feature, Points, open_images, open_records
     from adapters.viewing import statistics
-else:  # Type checkers would take it to give a value for any name.
+else:  # Hidden from type checkers: to them, __getattr__ would define every name.
     __getattr__ = bound(
         __name__,
         {

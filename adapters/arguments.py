@@ -1,4 +1,4 @@
-"""Checks of arguments that the faces towards the frameworks share."""
+"""Argument checks shared by the front ends."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _BATCH_OF = "batch of "
 
 
 def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
-    """Check that ``value`` is an integer, of a least size if there is one.
+    """Check that ``value`` is an integer, and at least ``least`` if that is given.
 
     Args:
-        name: What the user calls it.
-        value: What he gave.
-        least: The smallest that is allowed.
-        otherwise: What else is allowed, for the message: ``' or "auto"'``.
+        name: The argument's name.
+        value: The argument.
+        least: The smallest allowed value.
+        otherwise: Other allowed values, for the message: ``' or "auto"'``.
 
     Raises:
-        TypeError: It is no integer.
-        ValueError: It is too small.
+        TypeError: Not an integer.
+        ValueError: Too small.
     """
     bound = "" if least is None else f" >= {least}"
     try:
@@ -41,10 +41,10 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
 def check_transform(name: str, function: Any) -> None:
     """Check a ``transform`` or a ``batch_transform``.
 
-    A function that can't be called with a sample, or a sample and ``rng``, never works.
+    Rejects functions that can't be called with a sample, or with a sample and ``rng``.
 
     Raises:
-        TypeError: It is no function, or requires something else.
+        TypeError: Not callable, or the signature doesn't fit.
     """
     if function is None:
         return
@@ -52,7 +52,7 @@ def check_transform(name: str, function: Any) -> None:
         raise TypeError(f"{name} must be callable or None, got {function!r}")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Some callables written in C don't tell.
+    except (TypeError, ValueError):  # Some callables written in C have no signature.
         return
     argument = generator_argument(function)
     try:
@@ -79,7 +79,7 @@ def check_thread_safe(thread_safe: Any) -> None:
     """Check ``thread_safe``.
 
     Raises:
-        TypeError: It is neither a bool nor None.
+        TypeError: Neither a bool nor None.
     """
     if thread_safe is not None and not isinstance(thread_safe, (bool, np.bool_)):
         raise TypeError(f"thread_safe must be True, False or None, got {thread_safe!r}")
@@ -89,7 +89,7 @@ def check_on_error(on_error: Any) -> None:
     """Check ``on_error``.
 
     Raises:
-        ValueError: It is none of what it may be.
+        ValueError: Not "raise", "skip" or a callable.
     """
     if not (callable(on_error) or (isinstance(on_error, str) and on_error in ("raise", "skip"))):
         raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
@@ -99,7 +99,7 @@ def check_shard(shard: Any) -> None:
     """Check ``shard``, which may be None or ``"auto"``.
 
     Raises:
-        TypeError: It is something else, and no pair of integers.
+        TypeError: Not a pair of integers.
         ValueError: Out of range.
     """
     if shard is None or (isinstance(shard, str) and shard == "auto"):
@@ -115,10 +115,10 @@ def check_shard(shard: Any) -> None:
 
 
 def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
-    """Check that every shard of so many samples has one.
+    """Check that every shard has at least one sample.
 
     Raises:
-        ValueError: It hasn't.
+        ValueError: There are more shards than samples.
     """
     if size is not None and size < shard[1]:
         raise ValueError(
@@ -127,15 +127,15 @@ def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
 
 
 def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | None:
-    """(epoch, samples) of what ``state_dict`` has returned; None where it counts batches.
+    """Read (epoch, samples) from a state; None if the state counts batches.
 
     Args:
-        state: What the user gives.
+        state: A return value of ``state_dict``, from the user.
         size: Samples in the global order of an epoch; None if it has no end.
-        kind: What has the samples, for the message.
+        kind: Kind of object the state is for, for the message.
 
     Raises:
-        ValueError: Not a state of so many samples.
+        ValueError: Not a state of a data set of this size.
     """
     if not (isinstance(state, dict) and "samples" in state):
         return None
@@ -153,27 +153,27 @@ def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | Non
 
 
 def unit_of(samples: int) -> str:
-    """What a state is counted in where the order depends on how large the batches are.
+    """Key under which a state counts batches if the order depends on the batch size.
 
     Args:
-        samples: In a batch of all shards together.
+        samples: Samples in a batch, over all shards.
     """
     return f"{_BATCH_OF}{samples}"
 
 
 def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[int, int] | None:
-    """(epoch, batch) of what ``state_dict`` has returned; None where it says no batch's samples.
+    """Read (epoch, batch) from a state; None if the state doesn't name the size of its batches.
 
     With fewer shards, an epoch may have one batch more than here.
 
     Args:
-        state: What the user gives.
-        samples: In a batch of all shards together.
+        state: A return value of ``state_dict``, from the user.
+        samples: Samples in a batch, over all shards.
         size: Samples in the global order of an epoch; None if it has no end.
-        kind: What has the batches, for the message.
+        kind: Kind of object the state is for, for the message.
 
     Raises:
-        ValueError: It counts batches of another size, or is not a state of so many samples.
+        ValueError: The state counts batches of another size, or is for a data set of another size.
     """
     if not isinstance(state, dict):
         return None
@@ -193,16 +193,16 @@ def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[i
 def position_of(
     state: Any, count: Callable[[int], int | None], kind: str, unit: str = "batch"
 ) -> tuple[int, int]:
-    """(epoch, batch) of what ``state_dict`` has returned.
+    """Read (epoch, batch) from a state.
 
     Args:
-        state: What the user gives.
-        count: Batches in an epoch by its number; None where nobody knows.
-        kind: What has the batches, for the message.
-        unit: What the state calls them.
+        state: A return value of ``state_dict``, from the user.
+        count: Returns the number of batches in an epoch; None if it is unknown.
+        kind: Kind of object the state is for, for the message.
+        unit: Key under which the state has its batch.
 
     Raises:
-        ValueError: Not a state of a sequence, or loader, of this length.
+        ValueError: Not a state of a sequence or loader of this length.
     """
     try:
         epoch, batch = operator.index(state["epoch"]), operator.index(state[unit])
@@ -219,25 +219,25 @@ def position_of(
 
 
 class DaskClient(Protocol):
-    """A ``dask.distributed.Client``, as far as it is asked for here."""
+    """The part of ``dask.distributed.Client`` that is checked here."""
 
     def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Have a worker call a function."""
+        """Run a function on a worker."""
 
     def scheduler_info(self, *args: Any, **kwargs: Any) -> Any:
-        """What the scheduler knows of its workers."""
+        """Return the scheduler's information about its workers."""
 
 
 def is_cluster(value: Any) -> bool:
-    """Whether it is the client of a Dask cluster, by what it can do."""
+    """True if ``value`` has the methods of a Dask client."""
     return hasattr(value, "submit") and hasattr(value, "scheduler_info")
 
 
 def check_client(name: str, client: Any) -> None:
-    """Check that the client of a Dask cluster, as ``is_cluster`` knows it, waits for its answers.
+    """Check that the client of a Dask cluster is synchronous.
 
     Raises:
-        ValueError: It doesn't.
+        ValueError: The client is asynchronous.
     """
     if getattr(client, "asynchronous", False):
         raise ValueError(

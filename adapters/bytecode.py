@@ -1,4 +1,4 @@
-"""Which global generators some code draws from, as far as its byte code tells."""
+"""Global random generators that code draws from, as far as its bytecode shows."""
 
 from __future__ import annotations
 
@@ -31,66 +31,66 @@ from adapters.random_state import is_generator
 log = logging.getLogger("adapters")
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic)
-# Modules that draw nothing, or only from a generator that they are given.
+# Modules that draw nothing, or only from a generator passed to them.
 _QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet", "numpy", "PIL"}
-# Libraries that are too large to be looked through, and are taken to draw what nobody can tell.
+# Libraries too large to search; they are assumed to draw from ``random`` and ``numpy.random``.
 _OPAQUE_MODULES = frozenset(
     {"h5py", "jax", "jaxlib", "pandas", "pyarrow", "sklearn", "tensorflow", "torch", "zarr"}
 )
 _DEEPEST, _MOST_OBJECTS = 8, 20_000
-# What MXNet makes data sets and transforms of.
+# Base classes of MXNet's data sets and transforms.
 _PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter"}
-# Its modules that draw from its own generator alone; others draw from all three.
+# MXNet's modules that draw only from its own generator; others may draw from all three.
 _OPERATORS = ("mxnet.ndarray", "mxnet.numpy", "mxnet.random")
 _ALL = {"random", "numpy", "mxnet"}
-# Whose methods the functions of these modules are.
+# The generators that the functions of ``random`` and ``numpy.random`` are bound to.
 _RANDOM: Any = random.seed.__self__  # type: ignore[attr-defined]
 _NUMPY: Any = np.random.mtrand._rand
-# What is another thing in another process, or ends one.
+# Names of things that belong to a process, or that end one.
 _OF_A_PROCESS = frozenset(
     {"_exit", "abort", "alarm", "chdir", "current_process", "fork", "getpid", "getppid", "kill"}
     | {"killpg", "parent_process", "pthread_kill", "raise_signal", "setitimer", "setrlimit"}
     | {"ctypes", "string_at", "terminate"}
 )
-# What makes no batch: it runs when an object is made, or between two epochs. And what tells that
-# code makes objects anew of which it doesn't name the class.
+# Methods that make no batch: they run when an object is created, or between two epochs. And names
+# that show that code creates objects of a class it doesn't name.
 _MAKING, _BETWEEN_EPOCHS = {"__init__", "__post_init__"}, {"on_epoch_begin", "on_epoch_end"}
 _MADE_ANEW = {"type", "__class__", "cls", "dataclasses", *_MAKING}
 
 
 class Used(NamedTuple):
-    """Of ``"random"``, ``"numpy"`` and ``"mxnet"``, those that some code draws from."""
+    """The generators that some code draws from: ``"random"``, ``"numpy"`` and ``"mxnet"``."""
 
     possibly: frozenset[str]
-    """What can't be looked at (extension modules, other libraries) is taken to use the first two"""
+    """Including a guess: code that can't be inspected counts as using ``random`` and ``numpy``."""
     certainly: frozenset[str]
-    """The code names them."""
+    """Named by the code."""
     process: bool = False
-    """Whether it names what belongs to a process, such as ``os.getpid`` or ``os._exit``."""
+    """True if it names something that belongs to a process, such as ``os.getpid``."""
 
 
 def generators_used(*objects: Any) -> Used:
-    """Which global generators the code in these objects draws from.
+    """Find the global generators that the code in these objects draws from.
 
-    Looks at the names in the byte code of functions and methods, and of what they call. How the
-    objects were made doesn't count, nor do their hooks of Keras, ``on_epoch_end`` and the like,
-    unless the code that makes batches may run them.
+    Inspects the names in the bytecode of functions and methods, and of everything they call.
+    Constructors and Keras hooks, such as ``on_epoch_end``, count only if the code that makes
+    batches may run them.
     """
     search = _Search()
     for each in objects:
         try:
             search.visit(each, 0)
             search.visit_idle()
-        except Exception as error:  # Objects of others may do anything when they are looked at.
+        except Exception as error:  # Inspecting a user's object may run any code.
             log.debug("it can't be told what %r draws from: %r", type(each), error)
             search.found |= {"random", "numpy"}
     return Used(frozenset(search.found | search.named), frozenset(search.named), search.process)
 
 
 def generators_named(code: Any) -> list[Any]:
-    """The random generators that a function or a class leads to, as global variables say.
+    """Random generators that a function or a class reaches through global variables.
 
-    A process that imports their module has them as they are at first.
+    A process that imports their module has them in their initial state.
     """
     search = _Search()
     try:
@@ -102,11 +102,11 @@ def generators_named(code: Any) -> list[Any]:
 
 
 def draws_unseeded(value: Any, depth: int = 0) -> bool:
-    """Whether what gives an order draws from ``random`` or ``numpy.random`` as they stand.
+    """True if the object that gives an order draws from unseeded global generators.
 
-    That is its own methods, what they call, and other samplers that it has; not the data set, whose
-    samples may draw. An object that is told the epoch, or whose code seeds, is taken to draw the
-    same again.
+    Inspects its own methods, what they call, and the samplers it contains. The data set is left
+    out, as its samples may draw. An object that has ``set_epoch``, or whose code seeds, is assumed
+    to repeat its draws.
     """
     members = [(name, member) for name, member in _members(type(value)) if name not in _MAKING]
     functions = [each for _, each in members if isinstance(each, types.FunctionType)]
@@ -133,17 +133,17 @@ class _Search:
         self._idle: list[tuple[str, types.FunctionType, int]] = []
         self._seen: set[int] = set()
         self.kept: list[Any] = []
-        """What was seen."""
+        """Objects visited so far."""
 
     def visit(self, value: Any, depth: int) -> None:
-        own = _library(type(value)) not in _QUIET_MODULES  # A class of the user's, or a library's.
+        own = _library(type(value)) not in _QUIET_MODULES  # A class of the user or of a library.
         if (isinstance(value, _PLAIN) and not own) or id(value) in self._seen:
             return
         if depth > _DEEPEST or len(self.kept) > _MOST_OBJECTS:
             self.found |= {"random", "numpy"}
             return
         self._seen.add(id(value))
-        self.kept.append(value)  # An id is only its own as long as the object is there.
+        self.kept.append(value)  # Ids are unique only while the object is alive.
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.ModuleType):
             self._visit_module(value)
@@ -177,7 +177,7 @@ class _Search:
         elif isinstance(value, type):
             self._visit_class(value, depth)
         elif _library(value) == "adapters" and hasattr(value, "functions"):
-            self.visit(value.functions, depth + 1)  # A chain of transforms, the user's among them.
+            self.visit(value.functions, depth + 1)  # A chain of transforms, including the user's.
         elif _library(value) in _QUIET_MODULES or isinstance(value, np.random.Generator):
             self._visit_held(value, depth)
         elif hasattr(value, "__dict__") or _slots_of(value):
@@ -186,7 +186,7 @@ class _Search:
             self.found |= {"random", "numpy"}
 
     def _visit_held(self, value: Any, depth: int) -> None:
-        """What an object of a library holds, such as ``np.vectorize`` or PyTorch's ``Subset``."""
+        """Visit the members of a library's object, such as ``np.vectorize`` or ``Subset``."""
         held = list(value) if isinstance(value, collections.deque) else []
         for member in itertools.chain(held, getattr(value, "__dict__", {}).values()):
             of_others = isinstance(member, (list, tuple, dict)) or callable(member)
@@ -194,7 +194,7 @@ class _Search:
                 self.visit(member, depth + 1)
 
     def visit_idle(self) -> None:
-        """Visit what was put off, if what was seen may call it; or else, what it leaves behind."""
+        """Visit the deferred methods that visited code may call; of others, what they store."""
         while called := [each for each in self._idle if self._may_call(each[0])]:
             self._idle = [each for each in self._idle if each not in called]
             for _, function, depth in called:
@@ -208,7 +208,7 @@ class _Search:
         return not self._names.isdisjoint(_MADE_ANEW if name in _MAKING else {name})
 
     def _visit_left_behind(self, function: types.FunctionType, depth: int) -> None:
-        """The functions that an object may have kept from when it was made."""
+        """Visit the functions that an object may have stored when it was created."""
         code, names = function.__code__, function.__globals__
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType) and not constant.co_name.endswith("comp>"):
@@ -295,13 +295,13 @@ class _Search:
                 self._visit_code(constant, names, depth + 1)
 
     def _visit_attribute(self, module: types.ModuleType, steps: Any, at: int, depth: int) -> Any:
-        """Visit what is loaded from a module of MXNet's or the user's; what is left to visit."""
+        """Visit an attribute of a module of MXNet or the user; return what is left to visit."""
         library = _library(module)
         mxnets = library == "mxnet"
         if library in _OPAQUE_MODULES or (library in _QUIET_MODULES and not mxnets):
             return module
         reached, owner = attribute_loaded(module, steps, at)
-        # What was installed may be large, and stays unknown.
+        # An installed module may be large, and is not searched.
         if reached is None or (_is_installed(owner) and not mxnets):
             return module
         self.visit(reached, depth + 1)
@@ -315,7 +315,7 @@ class _Search:
                 self.visit(slot.__get__(value), depth + 1)
 
     def _visit_class(self, kind: type, depth: int, idle: Set[str] = frozenset()) -> None:
-        """Its methods; those that are idle wait until it is known whether others call them."""
+        """Visit the methods of a class; defer the idle ones until it is known if they run."""
         if _augments_at_random(kind):
             self.named |= _ALL
         for name, member in _members(kind):
@@ -325,20 +325,20 @@ class _Search:
                 self.visit(member, depth + 1)
 
     def _visit_mxnet(self, value: Any, depth: int) -> None:
-        """A block, a data set, an array, or a function in C."""
+        """Visit a block, a data set, an array, or a C function of MXNet."""
         kind = value if isinstance(value, type) else type(value)
         if _sounds_random(getattr(value, "__name__", kind.__name__)) or _augments_at_random(kind):
             self.named |= _ALL
         if not _is_part(value):
             return
         for member in [*vars(value).values(), *getattr(value, "_children", {}).values()]:
-            # Names, parameters and the like are no code.
+            # Names, parameters and the like contain no code.
             if _library(member) != "mxnet" or _is_part(member):
                 self.visit(member, depth + 1)
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """The functions and other attributes of a class of the user's, and of its bases."""
+    """Functions and other attributes of a user's class and its bases."""
     for base in kind.__mro__:
         if base is object or _library(base) in _QUIET_MODULES:
             continue
@@ -351,7 +351,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _slots_of(value: Any) -> list[Any]:
-    """The descriptors of attributes that lie in no dictionary, of classes written in Python."""
+    """Slot descriptors of an instance of a Python class."""
     bases = [vars(base) for base in type(value).__mro__ if "__slots__" in vars(base)]
     members = (member for base in bases for member in base.values())
     return [member for member in members if isinstance(member, types.MemberDescriptorType)]
@@ -371,7 +371,7 @@ def _library(value: Any) -> str:
 
 
 def is_users(code: Any) -> bool:
-    """Whether a function or a class is of a module of the user's own."""
+    """True if a function or a class is defined in the user's own module."""
     module = sys.modules.get(code.__module__ or "")
     if module is None or module.__name__.partition(".")[0] in _QUIET_MODULES:
         return False
@@ -379,19 +379,19 @@ def is_users(code: Any) -> bool:
 
 
 def _is_installed(module: types.ModuleType) -> bool:
-    """Whether it is no file of the user's own."""
+    """True if a module is not one of the user's files."""
     file = getattr(module, "__file__", None) or "site-packages"
     return "site-packages" in file or "dist-packages" in file
 
 
 def _is_operator(function: types.FunctionType) -> bool:
-    """Whether it is one of ``mx.nd``, which name no module of MXNet's."""
+    """True if the function is an operator in ``mx.nd``; these have no MXNet module name."""
     operators = vars(sys.modules.get("mxnet.ndarray", types))
     return operators.get(function.__name__) is function
 
 
 def _operators_name(code: types.CodeType) -> str | None:
-    """What a block of MXNet's calls ``mx.nd``, ``F`` by custom."""
+    """Parameter name of ``mx.nd`` in a ``hybrid_forward``; usually ``F``."""
     return (
         code.co_varnames[1] if code.co_name == "hybrid_forward" and code.co_argcount > 1 else None
     )
@@ -405,7 +405,7 @@ def _function_draws(name: str, module: str) -> bool:
 
 
 def _augments_at_random(kind: type) -> bool:
-    """Whether an augmenter of ``mxnet.image``, or what derives from one, draws."""
+    """True if an augmenter of ``mxnet.image``, or a subclass of one, draws."""
     return any(
         _sounds_random(name)
         for base in kind.__mro__

@@ -1,9 +1,9 @@
-"""Where the time of a piece of work went: on a CPU, in the queue for one, or waiting.
+"""Time of a piece of work: on a CPU, queued for one, or waiting.
 
-Wall time less CPU time is not waiting: on a busy machine it is preemption. Linux says for each
-thread how long it was ready to run and had no CPU (``/proc/thread-self/schedstat``: nanoseconds on
-a CPU, nanoseconds in the queue, times it ran). Where it doesn't, work that never gave its CPU away
-of its own accord, by its voluntary context switches, is taken not to have waited.
+Wall time minus CPU time is not waiting: on a busy machine it is preemption. Linux reports for each
+thread how long it was ready to run without a CPU (``/proc/thread-self/schedstat``: nanoseconds on
+a CPU, nanoseconds in the queue, times it ran). Without that file, work that made no voluntary
+context switch counts as not having waited.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
-# RUSAGE_THREAD is Linux's.
+# RUSAGE_THREAD exists only on Linux.
 _THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-# Above this share of its time in the queue, what a thread took tells more about others than of it.
+# Above this share of its time in the queue, a thread's time says more about other processes.
 _NOISY = 0.2
 
 
 class Spent(NamedTuple):
-    """What a piece of work in the calling thread has taken, in seconds."""
+    """Time that a piece of work took in the calling thread, in seconds."""
 
     seconds: float = 0.0
     """Wall time."""
     cpu_seconds: float = 0.0
-    """On CPUs, over all threads of the process, as libraries compute in threads of their own."""
+    """CPU time of all threads of the process, because libraries use threads of their own."""
     queued_seconds: float = 0.0
-    """Ready to run, while others had the CPUs."""
+    """Time ready to run, while other threads had the CPUs."""
     switches: int = 0
-    """How often the thread gave its CPU away of its own accord."""
+    """Number of voluntary context switches."""
 
     @classmethod
     def now(cls) -> Spent:
-        """The clocks of the calling thread, to be asked ``until_now``; they stop for ``once``."""
+        """Read the calling thread's clocks, for ``until_now``; they stand still during ``once``."""
         clocks = cls(
             time.perf_counter(),
             time.process_time(),
@@ -46,7 +46,7 @@ class Spent(NamedTuple):
         return clocks.beyond(_once.spent)
 
     def beyond(self, other: Spent) -> Spent:
-        """What is left of it without the other."""
+        """Subtract ``other``."""
         return Spent(
             self.seconds - other.seconds,
             self.cpu_seconds - other.cpu_seconds,
@@ -55,33 +55,33 @@ class Spent(NamedTuple):
         )
 
     def until_now(self) -> Spent:
-        """What has gone by since, in the same thread."""
+        """Time since these clocks were read, in the same thread."""
         now = Spent.now()
-        # To ask for the queue lets other threads run, for which this one may queue once more.
+        # Reading the queue time lets other threads run, after which this thread may queue again.
         asking = time.perf_counter() - now.seconds - _once.spent.seconds
         spent = now.beyond(self)
         return spent._replace(queued_seconds=max(0.0, spent.queued_seconds - asking))
 
     @property
     def own_seconds(self) -> float:
-        """What it would have taken on a machine with a CPU to spare."""
+        """Time that the work would have taken with a CPU to spare."""
         return max(1e-9, self.seconds - self.queued_seconds)
 
     @property
     def busy_seconds(self) -> float:
-        """On a CPU, of ``own_seconds``; the rest went by waiting."""
+        """CPU time within ``own_seconds``; the rest was spent waiting."""
         if not self.switches:
             return self.own_seconds
         return min(self.own_seconds, self.cpu_seconds)
 
     @property
     def noisy(self) -> bool:
-        """Whether others had the CPUs for so much of it that it says little."""
+        """True if other threads had the CPUs for so long that the time says little."""
         return self.queued_seconds > _NOISY * self.seconds
 
 
 class _Once(threading.local):
-    """Of each thread: what is counted by no clock."""
+    """Per-thread time that measurements leave out."""
 
     spent = Spent()
 
@@ -91,7 +91,7 @@ _once = _Once()
 
 @contextmanager
 def once() -> Iterator[None]:
-    """Do what is done the first time only, which says nothing of what later batches take."""
+    """Exclude one-time work, which says nothing about later batches, from the clocks."""
     started = Spent.now()
     try:
         yield

@@ -1,7 +1,7 @@
-"""The number of CPUs that this process may use: its affinity, and the quota of its control group.
+"""Number of CPUs that this process may use: its affinity and its control group's quota.
 
-A container has a quota of CPU time more often than an affinity: `docker run --cpus=2` on a machine
-of 64 CPUs. More threads or processes than that only wait for each other.
+Containers are limited by a CPU quota more often than by affinity: `docker run --cpus=2` on a
+machine with 64 CPUs. More threads or processes than that only wait for each other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, by its affinity and its control group; at least 1."""
+    """Number of CPUs that this process may use, at least 1: affinity and control group."""
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
     else:
@@ -26,7 +26,7 @@ def usable_cpus() -> int:
 
 
 def _quotas() -> Iterator[float]:
-    """CPUs by the quotas of this process's control group and of each one around it."""
+    """CPU quotas of this process's control group and its ancestors."""
     for folder in _folders():
         with contextlib.suppress(OSError, ValueError):  # No such file, or "max": no quota.
             quota, period = map(int, (folder / "cpu.max").read_text().split())  # Version 2.
@@ -45,5 +45,5 @@ def _folders() -> Iterator[Path]:
             if not controllers or "cpu" in controllers.split(","):
                 top = _GROUPS / "cpu" if controllers else _GROUPS
                 own = top / path.lstrip("/")
-                # A container may be told the host's path, and see its own group at the top alone.
+                # A container may see the host's path, with its own group mounted at the top.
                 yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))

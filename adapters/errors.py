@@ -1,17 +1,17 @@
-"""The exceptions that are ours; an error in the user's own code arrives as its own type."""
+"""Exceptions of this package; errors in user code keep their own type."""
 
 from __future__ import annotations
 
 
 class AdapterError(Exception):
-    """Base of the errors that this package raises for what happens while it runs.
+    """Base of the errors that this package raises at run time.
 
     Wrong arguments raise ``TypeError`` or ``ValueError`` instead, before any work starts.
     """
 
 
 class WorkerError(AdapterError):
-    """A worker process died again and again, so that a batch could not be computed.
+    """Worker processes died repeatedly, so a batch could not be computed.
 
     Args:
         reason: Which process, its exit code or signal, and how often the batch was tried.
@@ -19,22 +19,22 @@ class WorkerError(AdapterError):
 
 
 class ClosedError(AdapterError):
-    """Batches were asked of a sequence or a loader that has been closed."""
+    """A batch was requested from a closed sequence or loader."""
 
 
 class NotPicklableError(AdapterError):
-    """User code can't be sent to worker processes; batches are computed inline then."""
+    """User code can't be sent to worker processes; batches are then computed inline."""
 
 
 class RecordError(AdapterError):
-    """A record file, a record in it, or the file of an image is not what it must be.
+    """A record file, a record in it, or an image file is damaged or of the wrong format.
 
     Args:
-        file: Its path.
-        record: The record's number in the file, from 0; None where it is about the file as a whole.
-        offset: Of the byte at which the record, or what is wrong, begins.
-        expected: What should be there.
-        found: What is there.
+        file: Path of the file.
+        record: The record's number in the file, from 0; None if the error is about the whole file.
+        offset: Offset of the byte at which the record, or the damage, begins.
+        expected: Expected content.
+        found: Actual content.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class RecordError(AdapterError):
 
 
 class ScriptError(Exception):
-    """What somebody's own code has raised is the cause of this; its text is whose code that was."""
+    """An error in the user's own code, as the cause; the message says which code."""
 
 
 class ContentError(ValueError):
-    """What somebody gave to be decoded isn't what it must be; who knows the file says where.
+    """Content that can't be decoded; the caller that knows the file adds the location.
 
     Args:
-        expected: What should be there.
-        found: What is there.
+        expected: Expected content.
+        found: Actual content.
     """
 
     def __init__(self, expected: str, found: str) -> None:
@@ -76,14 +76,14 @@ class ContentError(ValueError):
 
 
 class UnlikeError(ContentError):
-    """What was decoded is whole, but has another shape or type than the batch it belongs to."""
+    """Intact decoded content whose shape or dtype differs from the batch's."""
 
     @property
     def damage(self) -> ContentError:
-        """The same of what isn't whole."""
+        """This error, reported as damage."""
         return ContentError(self.expected, self.found)
 
 
 def note(error: BaseException, text: str) -> None:
-    """``error.add_note``, which Python 3.10 lacks."""
+    """Add a note to an error; Python 3.10 lacks ``error.add_note``."""
     error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

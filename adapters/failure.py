@@ -1,8 +1,8 @@
-"""An exception on its way from a worker process: its own type, whatever its constructor asks for.
+"""Exceptions sent from a worker process, with their own type, whatever their constructor takes.
 
-Pickle calls an exception's class with ``args`` again, which fails for every class whose constructor
-takes something else. So class, args, attributes and notes travel apart, and the object is put
-together without calling the constructor.
+Pickle calls an exception's class with ``args``, which fails if the constructor takes something
+else. Here, class, args, attributes and notes are pickled separately, and the exception is rebuilt
+without calling its constructor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Since Python 3.11.
 
 @dataclass(frozen=True)
 class Failure:
-    """What crosses over: pickled parts, and a text for those that don't pickle."""
+    """Pickled parts of an exception, and a text in case they can't be pickled."""
 
     kind: bytes | None
     args: bytes | None
@@ -32,7 +32,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Take apart ``error``, in the worker."""
+        """Take ``error`` apart, in the worker."""
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         told = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
@@ -45,7 +45,7 @@ class Failure:
         )
 
     def restore(self) -> BaseException:
-        """Put the exception together, in the trainer's process."""
+        """Rebuild the exception, in the trainer's process."""
         try:
             error = self._restored()
         except Exception:
@@ -70,7 +70,7 @@ class Failure:
 
 
 def _arguments(error: BaseException) -> tuple[Any, ...]:
-    """What makes the exception again; Python's own ones have more than ``args`` at times."""
+    """Constructor arguments of an exception; built-in ones sometimes have more than ``args``."""
     if isinstance(error, _GROUP):
         return error.message, [_member(each) for each in error.exceptions]
     reduced = error.__reduce__() if type(error).__module__ == "builtins" else ()
@@ -78,7 +78,7 @@ def _arguments(error: BaseException) -> tuple[Any, ...]:
 
 
 def _member(error: BaseException) -> Failure:
-    """One of a group, whose own note has its traceback."""
+    """A member of an exception group, without the traceback note of its own."""
     failure = Failure.of(error)
     return replace(failure, notes=failure.notes[:-1])
 
@@ -93,7 +93,7 @@ def _pickled(value: Any) -> bytes | None:
 
 
 def exit_cause(exitcode: int | None) -> str:
-    """How a process has ended, in words."""
+    """Describe how a process ended."""
     if exitcode is None:
         return "ended, nobody knows how"
     if exitcode >= 0:

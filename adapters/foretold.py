@@ -1,4 +1,4 @@
-"""What an order that reads in large stretches tells: orders say what comes, sources hear it."""
+"""Prefetch hints: an order that reads in large stretches tells its source what to read next."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """What such an order reads at a time."""
+    """A window of blocks, read together."""
 
     order: int
-    """Tells it from other orders over the same samples."""
+    """Distinguishes the orders over the same samples."""
     number: int
-    """Counted over all epochs."""
+    """Number of the window, counted over all epochs."""
     over: int
-    """Where it isn't ``asked``: all windows up to this one have been read."""
+    """Number up to which all windows have been read, if not ``asked``."""
     asked: bool
-    """Whether it is told as batches are asked for in this process, which is going to read it here;
-    else, as they are computed, wherever that is."""
+    """True if hinted when a batch is requested in this process, which will read it; False if hinted
+    when it is computed, in any process."""

@@ -1,4 +1,4 @@
-"""The random generator of a sample or a batch: a function of its place, whoever computes it."""
+"""Random generator of a sample or a batch: a function of its place, in every worker the same."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 from numpy.typing import NDArray
 
-# Which of a sample's streams of numbers: what one draws must not repeat in another.
+# Streams of random numbers of one sample: no two may share their draws.
 TRANSFORM, BATCH_TRANSFORM = 0, 1
 COLLATE = 2  # A run for a batch, see ``Place``.
-GLOBAL, GLOBAL_BATCH = 2, 3  # Of what seeds the process's generators for code that draws there.
-DECODE = 1 << 48  # Beyond the streams that gluon/randomness.py counts up.
-_OF_SAMPLE, _OF_BATCH = 1 << 49, 1 << 50  # What code of the user's own draws by reading a source.
+GLOBAL, GLOBAL_BATCH = 2, 3  # Seeds of the process's generators, for code that draws from those.
+DECODE = 1 << 48  # Above the streams that gluon/randomness.py counts up.
+_OF_SAMPLE, _OF_BATCH = 1 << 49, 1 << 50  # Draws of user code that reads a source itself.
 
 RngOf = Callable[[int], np.random.Generator]
 Places = Sequence[int] | NDArray[np.int64]
 
 
 def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
-    """The generator of one sample, or of one batch.
+    """Make the generator of one sample or batch.
 
     Args:
-        seed: Of all that is random.
+        seed: Seed of everything random.
         epoch: From 0.
-        number: Of the sample or the batch.
-        stream: What it is for.
+        number: Number of the sample or the batch.
+        stream: Purpose of the draws.
     """
     words = np.array([0, epoch, number, stream], np.uint64)
-    key: Any = _Key(seed, epoch, number, stream)  # NumPy takes it, its types don't.
+    key: Any = _Key(seed, epoch, number, stream)  # NumPy accepts it, its type stubs don't.
     return np.random.Generator(np.random.Philox(key, counter=words))
 
 
 class _Key(ISpawnableSeedSequence):
-    """Gives Philox its key.
+    """Seed sequence that gives Philox its key.
 
-    Given as ``key``, it would have the system asked for entropy, for a seed of what is spawned,
-    which takes three times as long, and a turn at the GIL. So what is spawned is of the place, too.
+    With ``key=...``, Philox would request entropy from the system to seed spawned generators, which
+    takes three times as long and needs the GIL. Here, spawned generators depend on the place too.
 
     Args:
-        place: The seed, the epoch, the number and the stream.
+        place: Seed, epoch, number and stream.
     """
 
     def __init__(self, *place: int) -> None:
@@ -52,13 +52,13 @@ class _Key(ISpawnableSeedSequence):
         self._spawning: np.random.SeedSequence | None = None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """The key; of another length or type, what belongs to the place."""
+        """Return the key; for another length or type, words derived from the place."""
         if n_words == 2 and dtype == np.uint64:
             return _key(self._place[0])
         return self._seed.generate_state(n_words, dtype)
 
     def spawn(self, n_children: int) -> list[Any]:
-        """Others than those that were spawned before."""
+        """Spawn children, different from those spawned before."""
         return self._seed.spawn(n_children)
 
     @property
@@ -70,18 +70,17 @@ class _Key(ISpawnableSeedSequence):
 
 
 class Generators:
-    """Gives the generators of samples by their places among ``numbers``.
+    """Generators of samples, by their places among ``numbers``.
 
-    It takes a fifth of the time of ``generator``; each is good until the next one is asked for.
-
-    That is in one thread: it is the same generator, set anew. ``key`` and ``counters`` say where
-    each begins, for who draws the numbers of many at once.
+    Takes a fifth of the time of ``generator``. Each one is valid until the next call in the same
+    thread, which resets the same generator. ``key`` and ``counters`` give the initial states, for
+    code that draws for many samples at once.
 
     Args:
-        seed: Of all that is random.
+        seed: Seed of everything random.
         epoch: From 0.
-        stream: What they are for.
-        numbers: Of the samples.
+        stream: Purpose of the draws.
+        numbers: Numbers of the samples.
     """
 
     def __init__(self, seed: int, epoch: int, stream: int, numbers: NDArray[np.int64]) -> None:
@@ -91,10 +90,10 @@ class Generators:
         self._state: dict[str, Any] | None = None
 
     def __call__(self, place: int) -> np.random.Generator:
-        """The generator of the sample in this place."""
+        """Return the generator of the sample in this place."""
         rng = getattr(_own, "rng", None)
         if rng is None:
-            # Once only, as it asks the system for entropy, and then has to wait for the GIL.
+            # Only once: it requests entropy from the system, and then waits for the GIL.
             rng = _own.rng = np.random.Generator(np.random.Philox(key=0))
         if self._state is None:
             _, epoch, stream = self._place
@@ -105,12 +104,12 @@ class Generators:
         return rng
 
     def chosen(self, places: Places) -> Generators:
-        """Those of the samples in these places, by the places among these."""
+        """Select the generators of the samples in these places."""
         return Generators(*self._place, self._numbers[places])
 
     @property
     def counters(self) -> NDArray[np.uint64]:
-        """Of the samples' generators, before the first number is drawn, ``(samples, 4)``."""
+        """Initial counters of the samples' generators, uint64 ``(samples, 4)``."""
         _, epoch, stream = self._place
         counters = np.zeros((len(self._numbers), 4), np.uint64)
         counters[:, 1], counters[:, 2], counters[:, 3] = epoch, self._numbers, stream
@@ -118,7 +117,7 @@ class Generators:
 
 
 def chosen(rng_of: RngOf | None, places: Places) -> RngOf | None:
-    """The generators of the samples in these places, by the places among these."""
+    """Select the generators of the samples in these places."""
     if rng_of is None or isinstance(rng_of, Generators):
         return rng_of and rng_of.chosen(places)
     return lambda place: rng_of(int(places[place]))
@@ -134,16 +133,16 @@ def _key(seed: int) -> NDArray[np.uint64]:
 
 
 class Place:
-    """The sample, or the batch, that a plan runs the user's code for.
+    """Sample or batch that a plan is running user code for.
 
-    A context around the computation of a batch, in one thread. In it, ``source_generator`` gives
-    generators that depend on the seed, the epoch, the sample and how many were given for it before,
-    and so on nothing that differs between workers.
+    A context around the computation of a batch, in one thread. Within it, ``source_generator``
+    returns generators that depend on the seed, the epoch, the sample and the number of earlier
+    calls for it, and therefore not on the worker.
 
     Args:
-        seed: Of the plan.
+        seed: Seed of the plan.
         epoch: From 0.
-        index: Of the batch, which the code is run for until ``sample`` says otherwise.
+        index: Number of the batch; user code runs for the batch until ``sample`` is called.
     """
 
     __slots__ = ("_count", "_index", "_number", "_outer", "_place", "_stream", "batch_draws")
@@ -152,7 +151,7 @@ class Place:
         self._place = seed, epoch
         self._index = index
         self.batch_draws = 0
-        """Generators that were given for the whole batch."""
+        """Number of generators given for the whole batch."""
         self.batch()
 
     def __enter__(self) -> Place:
@@ -164,62 +163,62 @@ class Place:
         _own.place = self._outer
 
     def sample(self, number: int, run: int = 0) -> None:
-        """The user's code is run for this sample from now on.
+        """Declare that user code runs for this sample from now on.
 
         Args:
-            number: Of the sample.
-            run: Tells several calls for one sample apart.
+            number: Number of the sample.
+            run: Distinguishes several calls for one sample.
         """
         self._number, self._stream, self._count = number, _OF_SAMPLE + (run << 32), 0
 
     def batch(self, run: int = 0) -> None:
-        """The user's code is run for the whole batch from now on."""
+        """Declare that user code runs for the whole batch from now on."""
         self._number, self._stream, self._count = self._index, _OF_BATCH + (run << 32), 0
 
     def generator(self) -> np.random.Generator:
-        """The next generator."""
+        """Make the next generator."""
         count, self._count = self._count, self._count + 1
         self.batch_draws += self._stream >= _OF_BATCH
         return generator(*self._place, self._number % 2**63, self._stream + count)
 
 
 def current_place() -> Place | None:
-    """What this thread runs the user's code for; None outside of any plan."""
+    """Place that this thread runs user code for; None outside of a plan."""
     return getattr(_own, "place", None)
 
 
 def run_for_batch(run: int) -> None:
-    """This thread runs the user's code for its whole batch from now on; see ``Place``."""
+    """Declare that this thread runs user code for its whole batch from now on; see ``Place``."""
     place = current_place()
     if place is not None:
         place.batch(run)
 
 
 def source_generator() -> np.random.Generator:
-    """The generator of a sample that a program, or code of its own in a plan, reads of a source.
+    """Make the generator for a sample that the program, or user code in a plan, reads itself.
 
-    In a plan it depends on the place of that code's sample in the epoch, elsewhere on nothing.
+    Within a plan it depends on the place; elsewhere it is unseeded.
     """
     place = current_place()
     return np.random.default_rng() if place is None else place.generator()
 
 
 def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:
-    """How ``function`` takes its random generator: by the name ``rng``, or not at all.
+    """Tell how ``function`` takes its random generator: ``"rng"``, by keyword; None, not at all.
 
-    ``"second"``: its second parameter is ``rng``, and can only be given by its place.
+    ``"second"``: as its second parameter, positional-only.
     """
     if function is None:
         return None
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # Some callables written in C don't tell.
+    except (TypeError, ValueError):  # Some callables written in C have no signature.
         return None
     rng = parameters.get("rng")
     first = next(iter(parameters.values()), None)
     if rng is None or rng.kind in (rng.VAR_POSITIONAL, rng.VAR_KEYWORD):
         return None
-    if rng is first and rng.kind is not rng.KEYWORD_ONLY:  # It takes the sample.
+    if rng is first and rng.kind is not rng.KEYWORD_ONLY:  # It is the sample.
         return None
     return "second" if rng.kind is rng.POSITIONAL_ONLY else "rng"
 
@@ -230,12 +229,12 @@ def call_with(
     function: Callable[..., Any],
     item: Any,
 ) -> Any:
-    """``function(item)``, with a generator where it takes one.
+    """Call ``function(item)``, with a generator if it takes one.
 
     Args:
         rng_of: Makes the generator.
-        argument: How it takes it: what ``generator_argument`` says.
-        function: Of the user's own.
+        argument: Result of ``generator_argument``.
+        function: The user's function.
         item: A sample or a batch.
     """
     if argument is None:

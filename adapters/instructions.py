@@ -1,7 +1,7 @@
-"""What the instructions of a function tell: names, and how they are used.
+"""Facts about one function, read from its bytecode: names, and how they are used.
 
-Asked by ``bytecode``, which goes from function to function; each of these looks at one. Python's
-versions differ in instructions, and only this file knows.
+Used by ``bytecode``, which walks from function to function. Differences between Python versions
+are handled here only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# What makes generators of one's own, of ``numpy.random`` and ``random``.
+# Names in ``numpy.random`` and ``random`` that create new generators.
 MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "BitGenerator"} | {
     *("PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64", "Random", "SystemRandom")
 }
@@ -23,7 +23,7 @@ _CALLS = {"CALL", "CALL_FUNCTION"}
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """Of attributes, globals and imports, in the functions within it, too."""
+    """Names of attributes, globals and imports, nested functions included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -31,12 +31,12 @@ def names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def steps_of(code: types.CodeType) -> list[dis.Instruction]:
-    """Its instructions, in order."""
+    """Instructions, in order, without ``CACHE``."""
     return [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
 
 
 def only_names_types(steps: list[dis.Instruction]) -> bool:
-    """Whether ``type`` is only called for messages, and makes nothing."""
+    """True if ``type`` is used only to name types in messages, never to create objects."""
     for at, step in enumerate(steps):
         if step.argval == "type":
             calls = (place for place in range(at, len(steps)) if steps[place].opname in _CALLS)
@@ -48,9 +48,9 @@ def only_names_types(steps: list[dis.Instruction]) -> bool:
 
 
 def draws_by_attribute(code: types.CodeType) -> bool:
-    """Whether there is ``something.random``, and not only to make a generator of one's own.
+    """True if the code uses ``something.random``, other than to create a generator.
 
-    ``something.random()`` is a method of such a generator.
+    A method call ``something.random()`` doesn't count: it is a draw from such a generator.
     """
     steps = steps_of(code)
     names = [*(step.argval for step in steps[1:]), ""]
@@ -61,7 +61,7 @@ def draws_by_attribute(code: types.CodeType) -> bool:
 
 
 def loads_to_call(step: dis.Instruction) -> bool:
-    """Whether a name is loaded to be called at once; before Python 3.11, nothing tells."""
+    """True if the name is loaded to be called at once; always False before Python 3.11."""
     return (
         sys.version_info >= (3, 11) and step.opname == "LOAD_GLOBAL" and bool((step.arg or 0) & 1)
     )
@@ -70,10 +70,11 @@ def loads_to_call(step: dis.Instruction) -> bool:
 def attribute_loaded(
     module: types.ModuleType, steps: Sequence[dis.Instruction], at: int
 ) -> tuple[Any, types.ModuleType]:
-    """What is loaded from a module, and from modules in it, by the steps that begin at ``at``.
+    """Resolve the attribute of a module, or of its submodules, loaded from step ``at`` on.
 
     Returns:
-        The module itself where nothing is, None where there is no such thing; and what it lies in.
+        The attribute, and the module it is in. The module itself if no attribute is loaded; None if
+        there is no such attribute.
     """
     reached: Any = module
     owner = module
@@ -85,7 +86,7 @@ def attribute_loaded(
 
 
 def loads_local(step: dis.Instruction, name: str | None) -> bool:
-    """Whether a variable of the function is loaded; Python 3.13 loads two at once."""
+    """True if this local variable is loaded; Python 3.13 loads two at once."""
     last = step.argval[-1:] if isinstance(step.argval, tuple) else (step.argval,)
     return step.opname.startswith(_LOADS_LOCAL) and last == (name,)
 

@@ -1,4 +1,4 @@
-"""Names of a package that are bound when they are first used: few programs need their modules."""
+"""Lazily bound names of a package, so that its modules are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def bound(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__``.
+    """Make a package's ``__getattr__``.
 
     Args:
-        package: Its ``__name__``.
-        modules: Which module has a name; a name that is a module itself has its own.
+        package: The package's ``__name__``.
+        modules: Module of each name; a submodule maps to its own full name.
     """
 
     def look_up(name: str) -> Any:
@@ -32,9 +32,10 @@ def bound(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Leave the garbage collector out of an import, which makes hardly any garbage.
+    """Switch the garbage collector off during an import, which makes hardly any garbage.
 
-    Beside a framework, a full collection takes 0.1 s, and what a hundred modules define brings one.
+    In a process with a framework, a full collection takes 0.1 s, and the definitions of a hundred
+    modules trigger one.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What this machine and environment have, and what would make them faster."""
+"""Features of this machine and environment, and ways to make loading faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adapters.engine import usable_cpus
 from adapters.images.kernel import load, trouble
 from adapters.images.worth import kernel_worth
 
-# What is worth to have, and for what.
+# Optional libraries, and their uses.
 _LIBRARIES = {
     "simplejpeg": "decodes JPEGs: pip install 'loader-adapters[images]'",
     "cv2": "decodes and resizes images: pip install 'loader-adapters[images]'",
@@ -27,7 +27,7 @@ _LIBRARIES = {
 _FRAMEWORKS = ("keras", "tensorflow", "tensorflow-cpu", "jax", "torch", "mxnet", "numpy")
 
 
-# What speed depends on, as results and `adapters doctor` call it.
+# Features that speed depends on, as results and `adapters doctor` name them.
 KERNEL = "native kernel"
 VBMI = "AVX-512 VBMI"
 _VBMI_FLAGS = {"avx512bw", "avx512vl", "avx512vbmi"}
@@ -35,13 +35,13 @@ _VBMI_FLAGS = {"avx512bw", "avx512vl", "avx512vbmi"}
 
 @dataclass(frozen=True)
 class Features:
-    """What the speed of loading depends on.
+    """Features that the speed of loading depends on.
 
     Args:
-        cpus: How many may be used.
-        kernel: Whether the native kernel is there, and not switched off.
-        vbmi: Whether it can use AVX-512 VBMI, with which JPEGs are decoded faster.
-        gpus: Names of the GPUs, as NVIDIA's driver has them.
+        cpus: Number of usable CPUs.
+        kernel: True if the native kernel is installed and not switched off.
+        vbmi: True if it can use AVX-512 VBMI, which decodes JPEGs faster.
+        gpus: Names of the GPUs, from NVIDIA's driver.
     """
 
     cpus: int
@@ -51,7 +51,7 @@ class Features:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of what is there, but for the GPUs."""
+        """Names of the features that are present, without the GPUs."""
         there = {KERNEL: self.kernel, VBMI: self.kernel and self.vbmi}
         return frozenset(name for name, has in there.items() if has)
 
@@ -64,14 +64,14 @@ class Features:
 
 
 def found_features() -> Features:
-    """What this machine and environment have of that."""
+    """Detect the features of this machine and environment."""
     vectors = os.environ.get("ADAPTERS_VECTORS") != "0"
     vbmi = vectors and _flags() >= _VBMI_FLAGS
     return Features(usable_cpus(), load() is not None, vbmi, gpu_names())
 
 
 def _flags() -> set[str]:
-    """The first processor's, as Linux names them; none on other processors than x86's."""
+    """CPU flags of the first processor, as Linux names them; empty on other than x86."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -82,7 +82,7 @@ def _flags() -> set[str]:
 
 @cache
 def gpu_names() -> tuple[str, ...]:
-    """The machine's GPUs, as NVIDIA's driver names them, whether or not a framework uses them."""
+    """Names of the machine's GPUs, from NVIDIA's driver, whether or not a framework uses them."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
@@ -100,7 +100,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def show_versions() -> None:
-    """Print what a bug report needs: system, Python, versions, CPUs, image kernel.
+    """Print the facts for a bug report: system, Python, versions, CPUs, native kernel.
 
     Example:
         >>> import adapters
@@ -114,7 +114,7 @@ def show_versions() -> None:
 
 
 def described_machine() -> Iterator[str]:
-    """What this environment has, and what would make it faster."""
+    """Describe this environment, and what would make it faster."""
     count = os.cpu_count() or 1
     yield f"features: {found_features()}"
     yield f"CPUs: {usable_cpus()} of {count} may be used"
@@ -142,10 +142,10 @@ def described_machine() -> Iterator[str]:
 
 
 def measured_kernel(seconds: float = 2.0) -> Iterator[str]:
-    """What the image kernel brings on this machine; nothing where no JPEG is decoded without it.
+    """Measure the speed-up by the native kernel; empty if JPEGs can't be decoded without it.
 
     Args:
-        seconds: To measure for.
+        seconds: Duration of the measurement.
     """
     worth = kernel_worth(seconds)
     if worth is None:
@@ -164,7 +164,7 @@ def measured_kernel(seconds: float = 2.0) -> Iterator[str]:
 
 
 def _kernel_remedy() -> str:
-    """How to get it, by what is missing."""
+    """Tell how to install the native kernel, by what is missing."""
     headers = any(
         Path(folder, "jpeglib.h").is_file()
         for folder in ("/usr/include", "/usr/local/include", f"{sys.prefix}/include")

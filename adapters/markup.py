@@ -1,4 +1,4 @@
-"""HTML by elements: plain text is escaped, text that an element made is taken as it is."""
+"""HTML elements: plain text is escaped, markup from other elements is not."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from html import escape
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def element(name: str, *content: str, **attributes: str) -> Html:
-    """An element.
+    """Make an element.
 
     Args:
-        name: Its tag.
+        name: Tag of the element.
         content: Text, which is escaped, and `Html`, which isn't.
-        attributes: By name; ``class_`` is the attribute ``class``.
+        attributes: Attributes by name; ``class_`` is the attribute ``class``.
     """
     written = "".join(f' {key.rstrip("_")}="{escape(text)}"' for key, text in attributes.items())
     inner = "".join(text if isinstance(text, Html) else escape(text) for text in content)
@@ -26,17 +26,17 @@ def element(name: str, *content: str, **attributes: str) -> Html:
 
 
 def listed(lines: Iterable[str], kind: str = "ul") -> Html:
-    """A list of lines: ``ul``, or numbered, ``ol``."""
+    """Make a list of lines: ``ul``, or numbered, ``ol``."""
     return element(kind, *(element("li", line) for line in lines))
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[Html]], words: int) -> Html:
-    """A table that scrolls by itself if it is too wide.
+    """Make a table that scrolls on its own if it is too wide.
 
     Args:
-        heads: Of the columns.
+        heads: Heads of the columns.
         lines: Cells, made by `element`.
-        words: How many of the first columns are words; the others are numbers.
+        words: Number of leading columns with words; the others are numbers.
     """
     head = [
         element("th", text, scope="col", class_="word" if place < words else "number")
@@ -44,23 +44,23 @@ def table(heads: Sequence[str], lines: Iterable[Sequence[Html]], words: int) -> 
     ]
     body = [element("tr", *line) for line in lines]
     made = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    # Reachable by keyboard, too, as it may have to be scrolled.
+    # Focusable, so that it can be scrolled by keyboard.
     return element("div", made, class_="wide", tabindex="0")
 
 
 def details(summary: str, *content: str) -> Html:
-    """A part that the reader opens."""
+    """Make a part that the reader can open."""
     return element("details", element("summary", summary), *content)
 
 
 def document(title: str, style: str, *body: str, refresh_seconds: int | None = None) -> str:
-    """A page that asks for no other file.
+    """Make a page that loads no other files.
 
     Args:
-        title: Of the page.
+        title: Title of the page.
         style: CSS.
         body: Elements.
-        refresh_seconds: The browser loads it again after so long; None: never.
+        refresh_seconds: The browser reloads the page after this time; None for never.
     """
     refresh = f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     head = [
@@ -68,7 +68,7 @@ def document(title: str, style: str, *body: str, refresh_seconds: int | None = N
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
         Html('<meta name="color-scheme" content="light dark">\n'),
         Html("" if refresh_seconds is None else f"{refresh}\n"),
-        Html('<link rel="icon" href="data:,">\n'),  # Or a browser asks the server for one.
+        Html('<link rel="icon" href="data:,">\n'),  # Otherwise, browsers request one.
         element("title", title),
         Html(f"<style>\n{style}</style>\n"),
     ]

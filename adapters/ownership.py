@@ -1,18 +1,18 @@
-"""Whose memory a batch lies in: memory that somebody else can reach is copied, the rest is not.
+"""Ownership of a batch's memory: it is copied if other code can reach it.
 
-A sequence or a transform may fill one buffer again and again, give views of an array that it
-shuffles in place, or hand over an array that it forgets. Trainers read a batch long after it was
-taken, and users keep it. So what a function of the user's returns is looked at once, at the moment
-when it is taken, and before anybody may call that function again:
+A sequence or a transform may reuse one buffer, return views of an array that it shuffles in place,
+or return an array that it forgets. Trainers read a batch long after they took it, and users keep
+batches. So the return value of a user's function is checked once, when it is taken and before that
+function may be called again:
 
-- An array is *ours* if all references to it, and to each array in the chain of its bases, are those
-  of the batch itself. ``sys.getrefcount`` counts them. Dicts, closures, caches, frames of
-  generators, other views, memoryviews and tensors over the same memory all hold one.
-- An array is copied if there is one reference more, or a weak one; if it is of another class than
-  ``ndarray``; if its memory isn't NumPy's own (``mmap``, ``bytearray``, another library's tensor),
-  where nobody counts; and whenever something is unknown. ``bytes`` never change, and stay.
+- An array is *ours* if all references to it, and to each array in the chain of its bases, come from
+  the batch itself. ``sys.getrefcount`` counts them. Dicts, closures, caches, frames of generators,
+  other views, memoryviews and tensors over the same memory all hold a reference.
+- An array is copied if it has one reference more, or a weak one; if its class isn't ``ndarray``; if
+  its memory isn't NumPy's own (``mmap``, ``bytearray``, another library's tensor), whose references
+  can't be counted; and whenever something is unknown. ``bytes`` never change, and stay.
 
-Read-only arrays get no exception, as whoever owns the memory may still write to it.
+Read-only arrays are no exception, because the owner of the memory may still write to it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from adapters.structure import as_array, flatten, private, unflatten
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
-# Up to here, aligned memory isn't worth its making, and a copy keeps the interpreter lock. NumPy
-# lets it go above 500 items, and has it back 30 us later where others want it (Keras on JAX).
+# Up to this size, aligned memory isn't worth its cost, and a copy keeps the GIL. Above 500 items,
+# NumPy releases it, and gets it back 30 us later if other threads want it (Keras on JAX).
 _SMALL_BYTES = 16 << 10
 _IN_BUFFERS = frozenset("?bBhHiIlLqQfdFD")
 _ndarray = np.ndarray
@@ -40,15 +40,15 @@ _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
 
 
 def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
-    """Call a function of the user's, and take what it returns.
+    """Call a user's function, and take what it returns.
 
     Args:
-        call: Returns a structure of arrays, of anybody's kind.
-        allocate: Gives the memory of copies above 16 KiB.
+        call: Returns a structure of arrays of any library.
+        allocate: Allocates the memory of copies above 16 KiB.
 
     Returns:
-        The structure with NumPy arrays in it, as ``as_arrays`` has them, into which nobody else can
-        write; and whether somebody else keeps some of its memory, and may write to that again.
+        The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
+        True if other code keeps some of the original memory, and may write to it again.
     """
     batch = call()
     if type(batch) is tuple:
@@ -57,8 +57,8 @@ def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
         if simply is not None:
             return simply
     leaves, skeleton = flatten(batch)
-    del batch  # Its containers must be gone when references are counted.
-    # NumPy's array of a tensor has a base of its own, and is copied for that.
+    del batch  # Its containers must be freed before references are counted.
+    # NumPy's array of a tensor has a base, and is therefore copied.
     kept = any(_is_tensor(leaves[place]) and is_kept(leaves, place) for place in range(len(leaves)))
     for place in range(len(leaves)):
         leaves[place] = as_array(leaves[place])
@@ -67,10 +67,10 @@ def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
 
 
 def apart(samples: Iterable[Any]) -> list[Any]:
-    """All of these, which a user's function makes one after another, perhaps in one buffer.
+    """List the samples of a user's iterator, which may reuse one buffer.
 
-    A sample is copied, unless it is a tuple, list or dict of arrays that nobody else refers to.
-    What is read-only stays.
+    A sample is copied, unless it is a tuple, list or dict of arrays that no other code refers to.
+    Read-only arrays are not copied.
     """
     found = []
     for sample in samples:
@@ -94,14 +94,14 @@ def _has_its_own(sample: Any) -> bool:
 
 
 def detach(leaves: list[Any], allocate: Allocate) -> bool:
-    """Put copies in the places of leaves that somebody else can reach.
+    """Replace leaves that other code can reach by copies.
 
     Args:
-        leaves: All that is left of what a function returned; changed in place.
-        allocate: Gives the memory of copies.
+        leaves: The only references to what a function returned; changed in place.
+        allocate: Allocates the memory of copies.
 
     Returns:
-        Whether somebody else keeps some of their memory, and may write to it again.
+        True if other code keeps some of the memory, and may write to it again.
     """
     objects, chains, within = _chains(leaves)
     shared = [_is_shared(objects, place, within[place]) for place in range(len(objects))]
@@ -115,7 +115,7 @@ def detach(leaves: list[Any], allocate: Allocate) -> bool:
             if id(leaf) not in copies:
                 copies[id(leaf)] = _copy(leaf, allocate)
             leaves[place] = copies[id(leaf)]
-            # Who can only read it doesn't use it again, but for whoever owns its base.
+            # A holder of a read-only array doesn't reuse it, unless its base is writeable.
             kept = kept or (
                 any(shared[each] is True for each in chain)
                 and any(_is_writeable(objects[each]) for each in chain)
@@ -124,7 +124,7 @@ def detach(leaves: list[Any], allocate: Allocate) -> bool:
 
 
 def _is_shared(objects: list[Any], place: int, within: int) -> bool | None:
-    """Whether somebody else can reach it; False where that isn't known, None for no."""
+    """True if other code can reach the object, False if that is unknown, None if it can't."""
     count, thing = _references(objects, place), objects[place]
     if _is_constant(thing):
         return None
@@ -138,9 +138,9 @@ def _is_shared(objects: list[Any], place: int, within: int) -> bool | None:
 
 
 def detached(item: Any) -> Any:
-    """An object that nobody else writes into: itself where it can't change, else a copy.
+    """Return an object that no other code writes to: itself if it can't change, else a copy.
 
-    Objects that are neither containers nor arrays, and have no ``copy``, stay what they are.
+    Objects that are neither containers nor arrays, and have no ``copy``, are returned as they are.
     """
     if isinstance(item, _NEVER_CHANGE) and not isinstance(item, np.void):
         return item
@@ -150,7 +150,7 @@ def detached(item: Any) -> Any:
         return type(item)(map(detached, item))
     copied = private(item)
     if copied is item and not isinstance(item, type) and callable(getattr(item, "copy", None)):
-        with contextlib.suppress(TypeError):  # Not a method without arguments.
+        with contextlib.suppress(TypeError):  # ``copy`` requires arguments.
             return item.copy()
     return copied
 
@@ -158,14 +158,14 @@ def detached(item: Any) -> Any:
 def _simply_taken(
     batch: tuple[Any, ...], kept: bool, allocate: Allocate
 ) -> tuple[Any, bool] | None:
-    """The same for a tuple of arrays with memory of their own; None of anything else.
+    """Take a tuple of arrays that own their memory, as ``taken`` does; None for anything else.
 
     Saves the usual batch 12 us of 45 (digits by 64, two arrays, two cores).
 
     Args:
         batch: The structure.
-        kept: Whether somebody else refers to this tuple.
-        allocate: Gives the memory of copies.
+        kept: True if other code refers to this tuple.
+        allocate: Allocates the memory of copies.
     """
     own = 0 if kept else _NAMED
     all_own = True
@@ -189,11 +189,11 @@ def _simply_taken(
 
 
 def _chains(leaves: Sequence[Any]) -> tuple[list[Any], list[list[int]], list[int]]:
-    """The arrays among ``leaves`` and what their memory belongs to.
+    """Find the arrays among ``leaves`` and the objects that own their memory.
 
     Returns:
-        All these objects once; for each leaf the places of its own; and for each object the
-        references to it that were met on the way.
+        All these objects, each once; for each leaf, the places of its objects; and for each object,
+        the references to it that were found on the way.
     """
     objects: list[Any] = []
     places: dict[int, int] = {}
@@ -210,7 +210,7 @@ def _chains(leaves: Sequence[Any]) -> tuple[list[Any], list[list[int]], list[int
                 within.append(0)
             chains[-1].append(place)
             within[place] += references
-            references = int(new)  # Its reference to its base counts once.
+            references = int(new)  # The reference to its base counts once.
             each = each.base if isinstance(each, np.ndarray) else None
     return objects, chains, within
 
@@ -220,7 +220,7 @@ def _references(objects: list[Any], place: int) -> int:
 
 
 _ALONE = _references([np.empty(1)], 0)
-"""What is counted for an object that only the list refers to; versions of Python differ."""
+"""Reference count of an object that only the list refers to; differs between Python versions."""
 
 
 def _named_references(objects: tuple[Any, ...]) -> int:
@@ -230,7 +230,7 @@ def _named_references(objects: tuple[Any, ...]) -> int:
 
 
 _NAMED = _named_references((np.empty(1),))
-"""For an object that only a tuple refers to, while it has a name in a loop."""
+"""Reference count of an object that only a tuple refers to, while a loop variable names it."""
 
 
 def _local_references() -> int:
@@ -239,7 +239,7 @@ def _local_references() -> int:
 
 
 _LOCAL = _local_references()
-"""For an object that only a local name refers to."""
+"""Reference count of an object that only a local variable refers to."""
 
 
 def _yielded_references(samples: Iterable[Any]) -> int:
@@ -254,21 +254,21 @@ def _yielding() -> Iterator[Any]:
 
 
 _YIELDED = _yielded_references(_yielding())
-"""For an object that only a generator's local name refers to, while it has a name in a loop."""
-_TRACED = _NAMED > _ALONE + 1 or _LOCAL > _ALONE  # Somebody refers to all locals.
-# From Python 3.14 on, a local name may borrow its reference, and without the interpreter lock each
-# thread counts its own: there, one reference less is counted at some places than at others.
+"""Reference count of an object that only a generator's local refers to, in a loop over it."""
+_TRACED = _NAMED > _ALONE + 1 or _LOCAL > _ALONE  # A tracer refers to all locals.
+# From Python 3.14 on, a local variable may borrow its reference. Without the GIL, each thread
+# counts its own. Then some places count one reference less than others.
 _COUNTS = sys.version_info < (3, 14) and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 if _TRACED or not _COUNTS:
-    _NAMED = _LOCAL = _YIELDED = 0  # What nothing has: everything is copied.
+    _NAMED = _LOCAL = _YIELDED = 0  # No object has this count: everything is copied.
 if not _COUNTS:
     _ALONE = -(1 << 30)
 
 
 def is_kept(leaves: list[Any], place: int) -> bool:
-    """Whether somebody refers to another library's array, but for this list.
+    """True if other code refers to another library's array, not counting this list.
 
-    Its memory may be part of somebody's all the same; of PyTorch's views, ``_base`` tells.
+    If not, its memory may still be shared; PyTorch's views are found by their ``_base``.
     """
     count, leaf = _references(leaves, place), leaves[place]
     alike = sum(other is leaf for other in leaves)
@@ -280,7 +280,7 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _is_constant(thing: Any) -> bool:
-    """Whether this is memory that can't change."""
+    """True if the memory can't change."""
     return isinstance(thing, bytes) or (
         isinstance(thing, memoryview) and isinstance(thing.obj, bytes)
     )
@@ -298,7 +298,7 @@ def _copy(array: NDArray[Any], allocate: Allocate) -> NDArray[Any]:
                 copy[index] = detached(item)
         return copy
     if type(array) not in (np.ndarray, np.memmap):
-        return np.array(array, subok=True)  # With what its class adds, as a mask.
+        return np.array(array, subok=True)  # Keeps what its class adds, such as a mask.
     return _copied(array, allocate)
 
 

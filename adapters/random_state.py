@@ -1,7 +1,7 @@
-"""Random generators of the user's own: what they are, and where they are kept.
+"""Random generators in user code: recognising them, and finding the variables that hold them.
 
-One that travels to worker processes takes its state along, so that each process draws the same
-numbers, and all draw them again in the next epoch.
+A generator is sent to worker processes with its state, so each process draws the same numbers, and
+draws them again in every epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_STEPS = 4
 
 
 def is_generator(value: Any) -> bool:
-    """Whether it is a generator of random numbers with a state of its own."""
+    """True for a random generator with a state of its own."""
     if isinstance(value, _KINDS):
         return not isinstance(value, random.SystemRandom)
     kind = type(value)
@@ -29,18 +29,18 @@ def is_generator(value: Any) -> bool:
 
 
 def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
-    """Name the attribute or variable that holds a generator, as far as it can be found.
+    """Name the attribute or variable that holds a generator, if it can be found.
 
     Args:
         generator: The generator.
-        owners: Objects that may have it as an attribute, which the collector may not know.
+        owners: Objects that may have it as an attribute, in case the collector doesn't track them.
     """
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
     for owner in owners:
         if name := _name_in(owner, [generator]):
             return f"{name} ({kind})"
     held, last = [generator], [generator]
-    for _ in range(_MOST_STEPS):  # It may lie in lists, dicts and closures.
+    for _ in range(_MOST_STEPS):  # Through lists, dicts and closures.
         known = {id(each) for each in held} | {id(held), id(last)}
         referrers = [each for each in gc.get_referrers(*last) if id(each) not in known]
         for each in referrers:
@@ -48,7 +48,7 @@ def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
                 return f"{name} ({kind})"
         last = [each for each in referrers if isinstance(each, (list, tuple, dict, types.CellType))]
         held += last
-    # The collector doesn't know what was frozen, such as the modules of a program.
+    # The collector doesn't track frozen objects, such as a program's modules.
     for module in list(sys.modules.values()):
         if name := _name_in(getattr(module, "__dict__", {}), [generator]):
             return f"{name} ({kind})"
@@ -56,7 +56,7 @@ def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
 
 
 def _name_in(holder: Any, held: list[Any]) -> str | None:
-    """The name under which an object, a closure or a dict of names holds one of these."""
+    """Name under which an object, a closure or a dict holds one of ``held``."""
     if isinstance(holder, (list, tuple, types.FrameType, types.CellType)):
         return None
     members: Any = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})

@@ -1,9 +1,9 @@
-"""The process's random generators, seeded for a batch, for code that draws from them.
+"""Seeding of the global random generators for a batch, for code that draws from them.
 
 ``random`` and ``numpy.random`` are seeded with numbers that depend on (seed, epoch, sample number)
-or (seed, epoch, batch index), so that what such code draws is the same whoever computes the batch.
-Afterwards they are as they were. They are the process's: within ``seeded``, one thread at a time
-computes, and whatever else draws from them meanwhile draws numbers that repeat.
+or (seed, epoch, batch index), so that the draws don't depend on the worker. Afterwards, their state
+is restored. They are shared by the process: within ``seeded``, one thread at a time computes, and
+other code that draws from them meanwhile gets repeated numbers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import numpy as np
 
 from adapters.generators import generator
 
-# NumPy's stubs don't know all of it.
+# NumPy's stubs are incomplete.
 _numpy: Any = np.random
 _lock = threading.RLock()
 _bits = np.random.MT19937(0)
 _within = False
 _aside: frozenset[str] = frozenset()
-"""Of the generators, those whose state is put back by whoever is within."""
+"""Generators whose state the current ``seeded`` restores."""
 
 
 def seeded(used: frozenset[str]) -> contextlib.AbstractContextManager[None]:
-    """Put back, in the end, what is there now; blocks while another thread is within.
+    """Restore the generators' state on exit; blocks while another thread is within.
 
     Args:
-        used: Of ``"random"`` and ``"numpy"``, those that the code draws from.
+        used: Generators that the code draws from: ``"random"`` and ``"numpy"``.
     """
     return _seeded(used) if used else _UNSEEDED
 
@@ -44,14 +44,14 @@ _UNSEEDED = contextlib.nullcontext()
 def _seeded(used: frozenset[str]) -> Iterator[None]:
     global _within, _aside
     with _lock:
-        outer, new = (_within, _aside), used - _aside  # It may be a batch within a batch.
+        outer, new = (_within, _aside), used - _aside  # It may be a batch within another batch.
         state = random.getstate() if "random" in new else None
         pair = _numpy.get_state(legacy=False) if "numpy" in new else None
         bits = _numpy.get_bit_generator()
         _within, _aside = True, _aside | used
         try:
             if pair is not None:
-                # A generator of our own in the place of the user's.
+                # Our own generator replaces the user's.
                 _numpy.set_bit_generator(_bits)
             yield
         finally:
@@ -63,11 +63,12 @@ def _seeded(used: frozenset[str]) -> Iterator[None]:
 
 
 def put_back(bits: Any, before: dict[str, Any]) -> None:
-    """Have ``numpy.random`` draw from the user's generator again.
+    """Make ``numpy.random`` draw from the user's generator again.
 
     Args:
-        bits: That bit generator.
-        before: The state from before. The normal number that is left of a pair lies beside it.
+        bits: The user's bit generator.
+        before: The state from before, for the normal number left of a pair, which isn't in
+            ``bits``.
     """
     _numpy.set_bit_generator(bits)
     if before["has_gauss"] or before["gauss"]:
@@ -77,7 +78,7 @@ def put_back(bits: Any, before: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def left_to_others() -> Iterator[None]:
-    """For a thread that is within ``seeded`` and waits for others: they may be within meanwhile."""
+    """Let other threads enter ``seeded`` while this thread, which is within, waits for them."""
     global _within, _aside
     if not (_within and _lock._is_owned()):  # type: ignore[attr-defined]
         yield
@@ -94,14 +95,14 @@ def left_to_others() -> Iterator[None]:
 
 
 def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: int) -> None:
-    """Seed them, within ``seeded``.
+    """Seed the generators, within ``seeded``.
 
     Args:
-        used: As there.
-        own_seed: Of the sequence.
+        used: Generators to seed: ``"random"`` and ``"numpy"``.
+        own_seed: Seed of the sequence.
         epoch: From 0.
-        number: Of the sample or the batch.
-        stream: What it is for, as in ``generator``.
+        number: Number of the sample or the batch.
+        stream: Purpose of the draws, as in ``generator``.
     """
     if not used:
         return
@@ -121,7 +122,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def process_generators() -> dict[str, Any]:
-    """Where ``random`` and ``numpy.random`` stand, as plain values; nobody is within ``seeded``."""
+    """State of ``random`` and ``numpy.random``, as plain values; waits for ``seeded`` to end."""
     with _lock:
         version, numbers, gauss = random.getstate()
         return {
@@ -131,7 +132,7 @@ def process_generators() -> dict[str, Any]:
 
 
 def set_process_generators(state: dict[str, Any]) -> None:
-    """Have them stand where they stood when ``process_generators`` gave that."""
+    """Restore the state that ``process_generators`` returned."""
     with _lock:
         version, numbers, gauss = state["random"]
         random.setstate((version, tuple(numbers.tolist()), gauss))

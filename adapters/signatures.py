@@ -1,9 +1,9 @@
-"""What a file is that holds no data of ours, told from its first bytes, and what to do about it."""
+"""Recognition of files in a foreign format by their first bytes, with a remedy."""
 
 from __future__ import annotations
 
 HEAD_BYTES = 512
-"""So many first bytes are looked at."""
+"""Number of first bytes to check."""
 
 _PAGES = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<error")
 _COMPRESSED = {
@@ -14,7 +14,7 @@ _COMPRESSED = {
     b"\xfd7zXZ\x00": ("xz", "xz -d"),
 }
 _SNAPPY_OF_HADOOP = "snappy of Hadoop's kind"
-# Hadoop's own are of 256 KiB.
+# Hadoop's own blocks have 256 KiB.
 _MOST_BLOCK_BYTES = 1 << 26
 _REWRITE = (
     'write the files anew, with GZIP or without compression (Spark: .option("codec", '
@@ -36,10 +36,10 @@ _OTHERS = {
 
 
 def recognized(head: bytes) -> str | None:
-    """What a file with these first bytes is, and the remedy; None if they say nothing.
+    """Name the format of a file with these first bytes, and a remedy; None if it is unknown.
 
     Args:
-        head: The first ``HEAD_BYTES`` bytes, or all that there are.
+        head: The first ``HEAD_BYTES`` bytes, or all bytes of a shorter file.
     """
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, which stands for the file: git lfs pull fetches it"
@@ -57,7 +57,7 @@ def recognized(head: bytes) -> str | None:
 
 
 def _is_hadoop_snappy(head: bytes) -> bool:
-    """Whether the sizes agree of a block, of its first part compressed, and of that part."""
+    """True if the sizes of a block, its compressed first part, and that part are consistent."""
     size, packed = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
     part = shift = 0
     for byte in head[8:13]:

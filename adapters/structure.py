@@ -1,8 +1,8 @@
-"""Nested structures: tuples, named tuples, lists and dicts around leaves.
+"""Pytrees: tuples, named tuples, lists and dicts around leaves.
 
-A structure is taken apart into its leaves and a skeleton, the same structure with leaf numbers in
-the leaves' places, so that batches can be compared, allocated and sent as flat lists of arrays.
-``None`` is part of the skeleton, as Keras has it: an absent member, not a leaf.
+A tree is split into its leaves and a treedef (``skeleton``): the same structure with leaf numbers
+in place of the leaves. So batches can be compared, allocated and sent as flat lists of arrays.
+``None`` is part of the treedef, as in Keras: an absent member, not a leaf.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# What nobody can write into, and samples are full of.
+# Immutable types that are common in samples.
 _UNCHANGING = (int, str, float, bytes, bool, type(None))
 
 _PLAIN = (np.ndarray, np.generic, int, float)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """Split ``tree`` into its leaves, depth first, and its skeleton."""
-    if type(tree) is tuple:  # The sample that nearly everybody has is (x, y).
+    """Split ``tree`` into its leaves, depth first, and its treedef."""
+    if type(tree) is tuple:  # Most samples are (x, y).
         for member in tree:
             if not isinstance(member, _PLAIN):
                 break
@@ -40,7 +40,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 def unflatten(skeleton: Any, leaves: list[Any]) -> Any:
-    """Put ``leaves`` back into the places that ``flatten`` numbered."""
+    """Put ``leaves`` into the places that ``flatten`` numbered."""
     if type(skeleton) is tuple:
         for member in skeleton:
             if type(member) is not int:
@@ -51,9 +51,9 @@ def unflatten(skeleton: Any, leaves: list[Any]) -> Any:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same structure with ``function(leaf)`` for every leaf; a list comes back as a tuple.
+    """Apply ``function`` to every leaf, and keep the structure; lists become tuples.
 
-    A list of numbers (nested or not) is a leaf, as it means an array to NumPy and to Keras.
+    A list of numbers (nested or not) is a leaf, because NumPy and Keras treat it as an array.
     """
     if isinstance(tree, np.ndarray):
         return function(tree)
@@ -71,7 +71,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def in_order(names: dict[Any, Any]) -> list[Any]:
-    """The same order for dicts of the same keys, wherever keys can be compared."""
+    """List the keys in an order that depends only on the set of keys, if they can be compared."""
     try:
         return sorted(names)
     except TypeError:
@@ -79,7 +79,7 @@ def in_order(names: dict[Any, Any]) -> list[Any]:
 
 
 def is_numbers(tree: Any) -> bool:
-    """Whether ``tree`` is a non-empty list of numbers, or of such lists."""
+    """True for a non-empty list of numbers, or of such lists."""
     return (
         isinstance(tree, list)
         and bool(tree)
@@ -90,12 +90,12 @@ def is_numbers(tree: Any) -> bool:
 
 
 def private(item: Any) -> Any:
-    """A copy of what a function may write into, so that it harms nobody who stores it."""
+    """Copy whatever a function may write to, so that the stored original stays unchanged."""
     if type(item) in _UNCHANGING:
         return item
     if isinstance(item, np.ndarray):
         return item.copy() if item.flags.writeable else item
-    if isinstance(item, np.void):  # A row of a structured array: it lies in there.
+    if isinstance(item, np.void):  # A row of a structured array is a view of it.
         return item.copy()
     if isinstance(item, dict):
         mapping = copy.copy(item)
@@ -108,14 +108,14 @@ def private(item: Any) -> Any:
         return [private(member) for member in item]
     if isinstance(item, (list, bytearray, set)):
         return copy.copy(item)
-    if hasattr(item, "asnumpy"):  # MXNet's arrays, of which a data set gives parts.
+    if hasattr(item, "asnumpy"):  # MXNet's arrays, which may be views of the data set.
         return item.copy()
     # PyTorch's tensors.
     return item.clone() if hasattr(item, "__array__") and hasattr(item, "clone") else item
 
 
 def as_arrays(batch: Any) -> Any:
-    """The batch, with NumPy arrays in the places of what other libraries call an array."""
+    """Replace other libraries' arrays in a batch by NumPy arrays."""
     if type(batch) is tuple:
         for member in batch:
             if type(member) is not np.ndarray:
@@ -126,7 +126,7 @@ def as_arrays(batch: Any) -> Any:
 
 
 def as_array(leaf: Any) -> Any:
-    """As NumPy has it; what is no array stays what it is."""
+    """Convert an array or a list to NumPy; other leaves are returned as they are."""
     if isinstance(leaf, np.ndarray):
         return leaf
     if hasattr(leaf, "asnumpy"):
@@ -135,7 +135,7 @@ def as_array(leaf: Any) -> Any:
 
 
 def to_array(value: Any) -> NDArray[Any]:
-    """An array of what has none of its own; of PyTorch's tensors also where a GPU has them."""
+    """Convert a value to an array; PyTorch tensors are first copied from the GPU."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # Not files, nor TensorFlow's.
         value = value.detach().cpu()
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":
@@ -144,9 +144,9 @@ def to_array(value: Any) -> NDArray[Any]:
 
 
 def _bfloat16(tensor: Any) -> NDArray[Any]:
-    """The memory of a tensor whose dtype NumPy lacks, in that of ``ml_dtypes``.
+    """View a bfloat16 tensor's memory with the dtype of ``ml_dtypes``; NumPy has no such dtype.
 
-    Keras and JAX have brought it; without it PyTorch says what it can't do.
+    Keras and JAX install ``ml_dtypes``; without it, PyTorch's own error is raised.
     """
     try:
         dtype = importlib.import_module("ml_dtypes").bfloat16

@@ -1,13 +1,13 @@
-"""User code: in one thread at a time, unless it is declared thread-safe.
+"""User code runs in one thread at a time, unless it is declared thread-safe.
 
 A data set that seeks and reads in its own file handle, or a transform that fills one buffer, is
 right on one thread and silently wrong on two; and two data sets may share one handle. So this
-process has one lock for all code of users' (data sets, transforms, collate and decode functions)
-that isn't thread-safe, and a ``Gate`` holds it while such code runs.
+process has one lock for all user code (data sets, transforms, collate and decode functions) that
+isn't thread-safe. A ``Gate`` holds it while such code runs.
 
-A gate may be entered from any thread, and again from within. It blocks while another thread runs
-such code. A thread within that waits for another loader's workers lets them in, see
-``left_to_others``. Worker processes have a lock each.
+A gate may be entered from any thread, and is reentrant. It blocks while another thread runs such
+code. A thread inside that waits for another loader's workers lets them in, see ``left_to_others``.
+Each worker process has its own lock.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ log = logging.getLogger("adapters")
 _CONTAINERS = (list, tuple, dict, range, str, bytes, bytearray, memoryview, np.ndarray)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _LIBRARIES = ("builtins", "numpy", "operator", "math", "keras", "mxnet", "adapters")
-# Their objects keep nothing that another call could disturb. Keras's layers do: their seeds.
+# Objects with no state that another call could disturb. Keras's layers have some: their seeds.
 _STATELESS = ("operator", "adapters")
 _SYSTEM = frozenset({*sys.stdlib_module_names, "numpy"})
-# Members of a list, and objects in all, that are looked at within one of MXNet's.
+# Members of a list, and objects in total, that are inspected within an MXNet object.
 _MOST_MEMBERS, _MOST_OBJECTS = 100, 10_000
 _PATIENCE_SECONDS = 10.0
 
 
 def owner_of(code: Any) -> Any:
-    """The object whose state a callable reads and writes: of a bound method, its instance."""
+    """Return the object whose state a callable uses; for a bound method, its instance."""
     while True:
         if isinstance(code, functools.partial):
             code = code.func
@@ -51,7 +51,7 @@ def owner_of(code: Any) -> Any:
 
 
 def is_thread_safe(code: Any) -> bool:
-    """Whether several threads may run it at once: it says so by ``thread_safe``, or is known."""
+    """True if several threads may run the code at once: declared by ``thread_safe``, or known."""
     owner = owner_of(code)
     for each in (code, owner):
         declared = getattr(each, "thread_safe", None)
@@ -64,20 +64,20 @@ def is_thread_safe(code: Any) -> bool:
     if isinstance(owner, type):
         return _is_of(owner.__module__, ("builtins", "numpy"))
     module = type(owner).__module__
-    if _is_of(module, ("mxnet",)):  # A block, a data set or an augmenter, perhaps of the user's.
+    if _is_of(module, ("mxnet",)):  # A block, a data set or an augmenter; may have user code.
         return all(map(is_thread_safe, _held_by_mxnet(owner)))
     return _is_of(module, _STATELESS)
 
 
 def _held_by_mxnet(owner: Any) -> Iterator[Any]:
-    """What MXNet's objects lead to that isn't MXNet's, such as the function in a ``Lambda``."""
+    """Yield objects within MXNet objects that aren't MXNet's, such as a ``Lambda``'s function."""
     seen: dict[int, Any] = {}
     left = [owner]
     while left and len(seen) < _MOST_OBJECTS:
         each = owner_of(left.pop())
         if id(each) in seen:
             continue
-        seen[id(each)] = each  # An id is only its own as long as the object is there.
+        seen[id(each)] = each  # Ids are unique only while the object is alive.
         function = isinstance(each, (*_FUNCTIONS, type))
         module = (each if function else type(each)).__module__ or "builtins"
         if isinstance(each, (list, tuple)):
@@ -95,11 +95,11 @@ def _is_of(module: str, packages: Iterable[str]) -> bool:
 
 
 class Gate:
-    """Lets one thread at a time run what isn't thread-safe; true if there is such code.
+    """Lets one thread at a time run code that isn't thread-safe; true if there is such code.
 
     Args:
-        code: Names, for messages, and objects or functions of the user's.
-        thread_safe: What the user has declared for all of it; None leaves it to each.
+        code: Names, for messages, and the user's objects or functions.
+        thread_safe: The user's declaration for all of it; None to check each one.
     """
 
     def __init__(self, code: Iterable[tuple[str, Any]], thread_safe: bool | None = None) -> None:
@@ -112,7 +112,7 @@ class Gate:
             if not (is_thread_safe(each) if thread_safe is None else thread_safe)
         ]
         self.names = tuple(dict.fromkeys(unsafe))
-        """The arguments whose code isn't thread-safe."""
+        """Arguments whose code isn't thread-safe."""
 
     def __bool__(self) -> bool:
         return bool(self.names)
@@ -133,7 +133,7 @@ class Gate:
 _lock: Any = threading.RLock()
 
 
-@functools.cache  # Once.
+@functools.cache  # Warn once.
 def _say_what_waits(names: tuple[str, ...]) -> None:
     log.warning(
         "%s: waiting for other code that isn't declared thread-safe to return, for %g seconds by "
@@ -144,13 +144,13 @@ def _say_what_waits(names: tuple[str, ...]) -> None:
 
 
 def is_within() -> bool:
-    """Whether the calling thread is within a gate, in which it may wait for no other thread."""
+    """True if this thread is within a gate; it must not wait for other threads then."""
     return bool(_lock._is_owned())
 
 
 @contextlib.contextmanager
 def left_to_others() -> Iterator[None]:
-    """For a thread that may be within a gate and waits for other threads, which may enter it."""
+    """Let other threads enter the gate while this thread, which may be within, waits for them."""
     if not is_within():
         yield
         return
@@ -162,7 +162,7 @@ def left_to_others() -> Iterator[None]:
 
 
 def _renew_lock() -> None:
-    """In a forked process, where the thread that held it may not be."""
+    """Replace the lock in a forked process, whose holder may not have been forked."""
     global _lock
     if not _lock._is_owned():
         _lock = threading.RLock()
@@ -172,12 +172,12 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _Object:
-    """An object of the user's, which this keeps alive, so that no other one gets its ``id``."""
+    """A user's object, kept alive so that no other object gets its ``id``."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         self.unused = dict(getattr(owner, "__dict__", ()))
-        """Its attributes before a loader used it."""
+        """Attributes before a loader used the object."""
 
 
 _objects: weakref.WeakValueDictionary[int, _Object] = weakref.WeakValueDictionary()
@@ -189,14 +189,14 @@ def _object_of(owner: Any) -> _Object:
 
 
 def users_objects() -> list[Any]:
-    """The objects of users' that loaders have now."""
+    """Users' objects that loaders have now."""
     return [known.owner for known in list(_objects.values())]
 
 
 def attributes_before_use(owner: Any) -> dict[str, Any] | None:
-    """The attributes that an object had before a loader used it; None of one that isn't known.
+    """Attributes of an object before a loader used it; None for an unknown object.
 
-    A file that was opened on first use isn't among them.
+    A file opened on first use isn't among them.
     """
     known = _objects.get(id(owner))
     return None if known is None or known.owner is not owner else known.unused

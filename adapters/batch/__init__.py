@@ -1,1 +1,1 @@
-"""One batch: which samples, in which order, and the recipe that makes it of them."""
+"""One batch: its samples, their order, and the plan that makes it."""

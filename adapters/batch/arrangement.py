@@ -1,10 +1,10 @@
-"""What a global order is to ``Order``: which sample comes at which position of an epoch.
+"""Global order: maps the positions of an epoch to sample numbers.
 
     positions --numbers(epoch, .)--> sample numbers        any positions, in any process
 
-It is a pure function of (epoch, position), so that any worker computes any batch, the state of a
-pass stays two integers, and shards deal the positions. Any thread may ask. It is sent to worker
-processes by pickling; arrays that it keeps are shared with them.
+An arrangement is a pure function of (epoch, position). So any worker can compute any batch, the
+state of a pass is two integers, and shards deal out positions. It may be called from any thread.
+It is pickled for worker processes, which share its arrays.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from numpy.typing import NDArray
 from adapters.foretold import Window
 
 Stretch = tuple[int, int, Window]
-"""The first sample number, the one behind the last, and the window that reads them."""
+"""First sample number, last sample number + 1, and the window that reads them."""
 
 
 class Arrangement(abc.ABC):
     """A global order."""
 
     chunk = 8192
-    """Positions that are evaluated at once: a call takes as long as a thousand of them."""
+    """Positions evaluated per call; the overhead of a call equals about a thousand positions."""
 
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """Positions in an epoch."""
+        """Number of positions in an epoch."""
 
     @abc.abstractmethod
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples at these positions.
+        """Return the samples at these positions.
 
         Args:
             epoch: From 0.
@@ -50,39 +50,39 @@ class Arrangement(abc.ABC):
     @property
     @abc.abstractmethod
     def way(self) -> str:
-        """How samples are ordered, for people."""
+        """Description of the order, for people."""
 
     @property
     def is_random(self) -> bool:
-        """Whether it depends on a seed."""
+        """True if the order depends on a seed."""
         return True
 
     @property
     def tables(self) -> Sequence[NDArray[Any]]:
-        """Arrays that it depends on, such as samples' weights, one after another in memory."""
+        """Arrays that the order depends on, such as weights; each contiguous in memory."""
         return ()
 
     @functools.cached_property
     def checksum(self) -> int:
-        """Of its tables."""
+        """CRC-32 of the tables."""
         return functools.reduce(lambda crc, table: zlib.crc32(table.data, crc), self.tables, 0)
 
     def coming(
         self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
     ) -> list[Stretch]:
-        """Which samples a shard will read soon, told at positions ``start`` to ``stop``.
+        """Prefetch hints: samples a shard will read soon after positions ``start`` to ``stop``.
 
-        An order that reads the data set in large stretches names each of them at one position,
-        ahead of the first that needs it; those of another epoch only where batches aren't just
-        ``asked`` for.
+        An order that reads in large stretches names each stretch once, at a position before the
+        first one that needs it. Stretches of the next epoch are named only if not ``asked``, that
+        is, when batches are computed.
         """
         return []
 
     @property
     def is_grouped(self) -> bool:
-        """Whether it depends on how many samples are in a batch of all shards together."""
+        """True if the order depends on the batch size summed over all shards."""
         return False
 
     def in_groups(self, size: int) -> Arrangement:
-        """The arrangement for batches that are, over all shards, so many samples together."""
+        """Return the arrangement for batches of ``size`` samples, summed over all shards."""
         return self

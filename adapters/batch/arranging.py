@@ -1,4 +1,4 @@
-"""The order that a face's arguments mean: both ask ``order_of``.
+"""Orders from the front ends' arguments, by ``order_of``.
 
 ::
 
@@ -6,7 +6,7 @@
     shuffle=Blocks()       in blocks
     weights=...            drawn with replacement
     bucket_by=lengths      in batches of similar length
-    source.arranged(...)   the order that belongs to a source, such as a mix
+    source.arranged(...)   the source's own order, such as a mix
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from adapters.structure import as_array, flatten
 log = logging.getLogger("adapters")
 
 _GENERATORS = frozenset({"random", "numpy"})
-# Of samples that can't be read, before one that can is looked for no longer.
+# Samples to try, if they can't be read, to find the size of one.
 _TRIES = 100
 
 
@@ -35,7 +35,7 @@ def check_shuffle(shuffle: Any) -> None:
     """Check ``shuffle``.
 
     Raises:
-        TypeError: It is none of what it may be.
+        TypeError: Not one of the allowed values.
     """
     if isinstance(shuffle, Blocks) or (isinstance(shuffle, str) and shuffle == "blocks"):
         return
@@ -47,7 +47,7 @@ def check_shuffle(shuffle: Any) -> None:
 
 
 def blocks_of(shuffle: Any) -> Blocks | None:
-    """The blocks that ``shuffle`` asks for, if it does."""
+    """Return the blocks that ``shuffle`` requests; None if it requests none."""
     if isinstance(shuffle, str):
         return Blocks()
     return shuffle if isinstance(shuffle, Blocks) else None
@@ -66,19 +66,19 @@ def order_of(
     bucket_by: Any = None,
     tolerant: bool = False,
 ) -> Order:
-    """The order that these arguments mean.
+    """Make the order that these arguments describe.
 
     Args:
-        size: Samples in the data set; None if it has no end, and no other order than its own.
+        size: Samples in the data set; None if it has no end and can only be read in its own order.
         batch_size: Samples in a batch.
         shuffle: True or False, ``"blocks"`` or ``Blocks``.
-        seed: Of the order.
-        drop_remainder: Leave out the last batch when it isn't full.
+        seed: Seed of the order.
+        drop_remainder: Leave out the last batch if it isn't full.
         shard: ``(index, count)``.
-        source: The data set, where it is a source; it says how many bytes samples have.
-        weights: Of the samples, or ``Weighted``.
+        source: The data set, if it is a source; it knows how many bytes a sample has.
+        weights: Weights of the samples, or ``Weighted``.
         bucket_by: Lengths of the samples, or ``Buckets``.
-        tolerant: Whether samples that can't be read have others in their place.
+        tolerant: Samples that can't be read are replaced.
 
     Raises:
         ValueError: Arguments that exclude each other, or that the source doesn't allow.
@@ -99,7 +99,7 @@ def order_of(
                 "give mix the weights of its sources"
             )
     elif weights is not None:
-        from adapters.batch.weights import weighted  # Here, as few programs need these modules.
+        from adapters.batch.weights import weighted  # Here, because few programs need it.
 
         arrangement = weighted(weights).of(size, seed)
     elif bucket_by is not None:
@@ -119,17 +119,17 @@ def order_of(
 
 
 def bytes_of_samples(source: Source | None, tolerant: bool = False) -> float:
-    """How many bytes a sample has on average, where it is stored.
+    """Return the average stored size of a sample, in bytes.
 
-    A source that can't tell is asked for its first sample, whose arrays and texts are measured. In
-    every process that is as long, as what it may draw at random is seeded.
+    If the source doesn't know, its first sample is read and measured. Random draws are seeded for
+    that, so the result is the same in every process.
 
     Args:
-        source: The data set, where it is a source.
+        source: The data set, if it is a source.
         tolerant: Measure the first sample that can be read.
 
     Raises:
-        Exception: What reading the first sample raised.
+        Exception: The error from reading the first sample.
     """
     known = source.sample_bytes if source is not None else None
     if known is None and source is not None:
@@ -168,10 +168,10 @@ def _bytes_of(leaf: Any) -> int:
 
 
 def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
-    """Check that one order is asked for, and of single samples.
+    """Check that at most one order is requested, and that it fits the source.
 
     Raises:
-        ValueError: It isn't.
+        ValueError: Several orders, or an order of samples for a source of whole batches.
     """
     if not asked:
         return

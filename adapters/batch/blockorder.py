@@ -1,22 +1,23 @@
-"""The order in blocks: it reads in large stretches, and shuffles all the same.
+"""Block order: reads the data set in large stretches, and still shuffles it.
 
 ::
 
     blocks, permuted:   7 2 9 4 | 0 5 8 1 | 3 6 ...         w = 4 blocks are a window
     positions:          7 2 9 4 7 2 9 4 7 ...  | 0 5 8 1 0 5 ...
 
-A block is ``B`` samples that stand one after another in the data set. Within a window, position q
-is that of block number q % w, its lane, and takes that block's next sample, where each block's
-samples are permuted by a bijection of its own. So w blocks are read at a time, any w positions in a
-row have a sample of each, and all positions are found by arithmetic, in O(1) memory.
+A block is ``B`` consecutive samples of the data set. A window is ``w`` blocks, read at the same
+time. Position q of a window belongs to block q % w, its column (``lane``), and takes the next
+sample of that block; each block has its own permutation of its samples. So any w consecutive
+positions have one sample from each block. Every position is computed arithmetically, in O(1)
+memory.
 
-Shard r of c has positions r, r + c, ...: where c divides w, those of w / c lanes of each window,
-and no two shards read the same block, though the global order knows nothing of shards. Where c
-doesn't divide w, shards share blocks: each reads from w / g lanes, g the common divisor of both.
+Shard r of c has positions r, r + c, ... If c divides w, these are w / c columns of each window, so
+no two shards read the same block, although the global order is independent of shards. Otherwise,
+shards share blocks: each reads from w / g columns, where g is the greatest common divisor.
 
-The rest, the samples behind the last whole block, belong to the window that a key names, and are
-spread over it in whole rows of w positions, which leaves the lanes as they are. All shards read
-from the rest. The last window has the blocks that are left over, fewer than w as a rule; there,
+The remainder (``rest``) is the samples after the last whole block. They belong to a window chosen
+by a key, spread over it in whole rows of w positions, so the columns stay the same. All shards read
+from the remainder. The last window has the blocks that are left over, usually fewer than w; there,
 too, shards may share blocks.
 """
 
@@ -32,20 +33,20 @@ from adapters.batch.arrangement import Arrangement, Stretch
 from adapters.batch.permutation import BLOCKS, IN_BLOCKS, REST, chosen, permute, permute_each
 from adapters.foretold import Window
 
-# Of a batch's positions, nearly all are in one or two windows, whose blocks are remembered.
+# Nearly all positions of a batch are in one or two windows, whose blocks are cached.
 _FEW_WINDOWS = 8
 
 
-# Two of them are equal if they are one, as caches have it.
+# Compared by identity, as caches need it.
 @dataclass(frozen=True, eq=False)
 class BlockOrder(Arrangement):
-    """The global order in blocks.
+    """Global order in blocks.
 
     Args:
-        samples: In the data set.
-        block: Samples of a block, at most ``samples``.
-        window: Blocks of a window.
-        seed: Of the order.
+        samples: Samples in the data set.
+        block: Samples in a block, at most ``samples``.
+        window: Blocks in a window.
+        seed: Seed of the order.
     """
 
     samples: int
@@ -55,51 +56,51 @@ class BlockOrder(Arrangement):
 
     @property
     def size(self) -> int:
-        """Positions in an epoch: all samples."""
+        """Number of positions in an epoch: all samples."""
         return self.samples
 
     @property
     def blocks(self) -> int:
-        """Whole blocks."""
+        """Number of whole blocks."""
         return self.samples // self.block
 
     @property
     def rest(self) -> int:
-        """Samples behind them."""
+        """Number of samples after the last whole block."""
         return self.samples % self.block
 
     @property
     def way(self) -> str:
-        """How samples are ordered, for people."""
+        """Description of the order, for people."""
         return (
             f"in {self.blocks} blocks of {self.block} samples, mixed from {self.window} at a time"
         )
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples at these positions."""
+        """Return the samples at these positions."""
         places, of_rest = self._without_rest(epoch, positions)
         window, places = np.divmod(places, self.window * self.block)
         lanes = np.where(window == self._windows - 1, self._last_lanes, self.window)
         places, lane = np.divmod(places, lanes)
         blocks = self._permuted(epoch, window, lane)
-        places[of_rest] = 0  # Whatever is in range.
+        places[of_rest] = 0  # Any value in range.
         numbers = permute_each(places, self.block, (self.seed, epoch, IN_BLOCKS), blocks)
         numbers += blocks * self.block
         if of_rest.any():
             numbers[of_rest] = self._of_rest(epoch, positions[of_rest])
         return numbers
 
-    # --- the rest ---
+    # --- the remainder ---
 
     def _with_rest(self, epoch: int) -> tuple[int, int, int]:
-        """The window that has the rest: its number, its lanes, and where it begins."""
+        """Return the window with the remainder: its number, column count and first position."""
         window = _chosen(self._windows, (self.seed, epoch, REST))
         return window, self._lanes(window), window * self.window * self.block
 
     def _without_rest(
         self, epoch: int, positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The places that positions have among those of whole blocks, and which have none."""
+        """Places of the positions among those of whole blocks, and a mask of the remainder's."""
         if not self.rest:
             return positions.copy(), np.zeros(len(positions), bool)
         _, lanes, start = self._with_rest(epoch)
@@ -118,7 +119,7 @@ class BlockOrder(Arrangement):
         return places, is_rest
 
     def _of_rest(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples of the rest at these positions."""
+        """Samples of the remainder at these positions."""
         _, lanes, start = self._with_rest(epoch)
         row, lane = np.divmod(positions - start, lanes)
         extra = self.rest // lanes
@@ -143,7 +144,7 @@ class BlockOrder(Arrangement):
     def _permuted(
         self, epoch: int, window: NDArray[np.int64], lane: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Which blocks are in these lanes."""
+        """Blocks in these columns of the windows."""
         first, last = int(window.min()), int(window.max())
         if last - first > _FEW_WINDOWS:
             tweaks = np.zeros(len(window), np.int64)
@@ -154,15 +155,15 @@ class BlockOrder(Arrangement):
         found: NDArray[np.int64] = blocks[(window - first) * self.window + lane]
         return found
 
-    # --- what comes ---
+    # --- prefetch hints ---
 
     def coming(
         self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
     ) -> list[Stretch]:
-        """The blocks of the next window, one after another in the first half of this one.
+        """Return the blocks of the next window, spread over the first half of this one.
 
-        The first window of an epoch is told as a whole at its beginning, if it wasn't in the epoch
-        before: the last window tells of the next epoch's first, where batches are computed.
+        The whole first window of an epoch is returned at its start, unless the last window of the
+        epoch before did so, which it does only when batches are computed.
         """
         found: list[Stretch] = []
         if start == 0 and (epoch == 0 or asked):
@@ -184,13 +185,13 @@ class BlockOrder(Arrangement):
     def _told(
         self, epoch: int, window: int, lane: int, shard: tuple[int, int], asked: bool
     ) -> list[Stretch]:
-        """The block of a lane, where the shard reads it; with the first one also the rest."""
+        """Return the block in a column, if the shard reads it; with column 0 also the remainder."""
         found: list[Stretch] = []
         index, count = shard
         lanes, begin = self._lanes(window), self._begin(epoch, window)
         number = epoch * self._windows + window
-        # The one before this is read now. Other workers may compute batches of that before, until
-        # the first quarter of the blocks, an eighth of a window, was told.
+        # The window before this one is being read. Other workers may still compute batches of the
+        # one before that, until the first quarter of the blocks (an eighth of a window) was hinted.
         over = number - (2 if lane >= lanes / 4 else 3)
         order = hash((self.samples, self.block, self.window, self.seed, shard))
         told = Window(order, number, over, asked)
@@ -202,7 +203,7 @@ class BlockOrder(Arrangement):
         return found
 
     def _begin(self, epoch: int, window: int) -> int:
-        """The position where a window begins."""
+        """First position of a window."""
         before = min(window * self.window, self.blocks) * self.block
         behind = self.rest and window > self._with_rest(epoch)[0]
         return before + (self.rest if behind else 0)
@@ -219,6 +220,6 @@ _chosen = functools.lru_cache(maxsize=16)(chosen)
 
 @functools.lru_cache(maxsize=64)
 def _of_window(blocks: int, window: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
-    """The blocks of a window."""
+    """Blocks of a window."""
     slots = np.arange(number * window, min((number + 1) * window, blocks))
     return permute_each(slots, blocks, (seed, epoch, BLOCKS), np.zeros(len(slots), np.int64))

@@ -1,4 +1,4 @@
-"""``Blocks``: the argument for an order that reads in large stretches and shuffles all the same."""
+"""``Blocks``: argument for an order that reads in large stretches and still shuffles."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Blocks:
-    """``shuffle=Blocks()``: read the data set in large blocks, several of them at a time.
+    """``shuffle=Blocks()``: read the data set in large blocks, several at a time.
 
-    A full shuffle reads each sample from another place. That is slow on disks, networks and object
-    storage. This order permutes blocks of samples, takes ``window`` of them at a time, and draws
-    each sample from another one of these, in an order that differs from block to block and from
-    epoch to epoch. Every sample comes exactly once per epoch.
+    A full shuffle reads each sample from a different place, which is slow on disks, networks and
+    object storage. This order permutes blocks of samples, reads ``window`` of them at a time, and
+    takes consecutive samples from different blocks, in an order that differs between blocks and
+    epochs. Every sample comes exactly once per epoch.
 
-    A batch mixes ``window`` blocks, so a data set that is sorted by class must be shuffled first:
-    ``pack`` does that.
+    A batch mixes ``window`` blocks, so a data set sorted by class must be shuffled first, as
+    ``pack`` does.
 
     Args:
-        block_bytes: Bytes of a block, as samples are stored on average. 16 to 32 MiB read nearly as
-            fast as one long read does.
-        window: Blocks that are read at a time: more mix better, and take ``window * block_bytes``
-            of the page cache, or, of files behind URLs without a cache, twice that of memory; above
-            1 GiB, such files are read sample by sample. A multiple of the number of shards, so that
-            each block is read by one of them.
+        block_bytes: Bytes in a block, at the average stored size of a sample. 16 to 32 MiB read
+            nearly as fast as one long read.
+        window: Blocks read at a time. More mix better, and take ``window * block_bytes`` of the
+            page cache, or twice that in memory for files behind URLs without a cache; above 1 GiB,
+            such files are read sample by sample. Use a multiple of the number of shards, so that
+            each block is read by one shard only.
 
     Raises:
-        TypeError: No integers.
+        TypeError: Not integers.
         ValueError: Below 1.
 
     Example:
@@ -52,10 +52,10 @@ class Blocks:
         check_integer("window", self.window, 1)
 
     def of(self, size: int, sample_bytes: float, seed: int) -> BlockOrder:
-        """The order of so many samples of so many bytes on average."""
+        """Make the order for ``size`` samples of ``sample_bytes`` bytes on average."""
         from adapters.batch.blockorder import BlockOrder  # Few programs need it.
 
         block = min(size, max(1, int(self.block_bytes / max(sample_bytes, 1e-9))))
         root = math.isqrt(block)
-        block -= block % root  # For `permute_each`: two factors near each other.
+        block -= block % root  # For `permute_each`: two factors of similar size.
         return BlockOrder(size, block, int(self.window), seed)

@@ -1,21 +1,20 @@
-"""``bucket_by``: batches of samples of similar length, in an order that is random otherwise.
+"""``bucket_by``: batches of samples of similar length, otherwise in random order.
 
 ::
 
     samples, by bucket:    1 1 1 1 1 1 2 2 2 2 2 3 3 3 3       each bucket permuted
-    cut into batches:     (1 1 1 1)(1 1 2 2)(2 2 2 3)(3 3 3)   from a place that a key names
+    cut into batches:     (1 1 1 1)(1 1 2 2)(2 2 2 3)(3 3 3)   from a place chosen by a key
     batches, permuted:    (2 2 2 3)(1 1 1 1)(1 1 2 2) (3 3 3)
 
-A bucket is all samples of lengths up to one bound and above the one before. Which samples of a
-bucket are together is random, and so is the order of batches; that a batch's samples have one
-bucket isn't. At most one batch for each bound has samples of two buckets, and one of the first and
-the last. The samples of the batch that isn't full, which comes last, are of any bucket.
+A bucket has all samples longer than the previous bound, up to its own. The samples of a bucket are
+combined at random, and batches come in random order. At most one batch per bound mixes two buckets,
+and one batch mixes the first and the last. The last batch, if it isn't full, may have samples of
+any bucket.
 
-A batch here is that of all shards together, ``batch_size * count`` positions. So the order is the
-same for all numbers of shards whose batches together are equally large, and without ``shuffle`` for
-all.
+A batch here is that of all shards together, ``batch_size * count`` positions. So the order depends
+only on that product, and without ``shuffle`` not even on that.
 
-Memory: 8 bytes for each sample, and the lengths, which are kept as they are given.
+Memory: 8 bytes per sample, and the lengths, which are not copied.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ from adapters.batch.arrangement import Arrangement
 from adapters.batch.permutation import BUCKETS, IN_BUCKETS, chosen, permute
 from adapters.structure import as_array
 
-# Lengths that may be bounds: a table of their squares is searched for the best ones, in 50 ms.
+# Lengths considered as bounds: the search takes a table of their squares and 50 ms.
 _MOST_LENGTHS = 1024
 
 
 class Buckets:
-    """``bucket_by=Buckets(...)``: the bounds between buckets, and what padding to them costs.
+    """``bucket_by=Buckets(...)``: bounds between buckets, and the cost of padding to them.
 
     Args:
-        lengths: Of each sample, ``(samples,)``, >= 0. They are kept, not copied.
-        shapes: How many bounds there are at most, each a shape that a batch may have when it is
-            padded to the bound. They are chosen so that padding is the least possible.
+        lengths: Length of each sample, ``(samples,)``, >= 0. Not copied.
+        shapes: Maximum number of bounds; each is a shape that a padded batch may have. Bounds are
+            chosen to minimise padding.
 
     Attributes:
-        bounds: In increasing order; the last is the longest sample's length.
-        padding: The part of batches that is padding, where each is padded to its bound: 0 to 1.
+        bounds: Bounds in increasing order; the last is the length of the longest sample.
+        padding: Share of padding in the batches when each is padded to its bound: 0 to 1.
 
     Raises:
-        TypeError: No numbers.
-        ValueError: Of another shape, none, or below 0.
+        TypeError: Not numbers.
+        ValueError: Wrong shape, empty, or a length below 0.
 
     Example:
         >>> from adapters import Buckets
@@ -80,10 +79,10 @@ class Buckets:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
     def of(self, size: int, shuffle: bool, seed: int) -> BucketOrder:
-        """The order of so many samples.
+        """Make the order for ``size`` samples.
 
         Raises:
-            ValueError: Not one length for each.
+            ValueError: Not one length per sample.
         """
         if len(self._samples) != size:
             raise ValueError(
@@ -95,16 +94,16 @@ class Buckets:
 
 
 class BucketOrder(Arrangement):
-    """The global order in buckets.
+    """Global order in buckets.
 
     Args:
-        samples: Their numbers, one bucket after another.
-        starts: Where each bucket begins there, and where the last one ends.
-        group: Samples of a batch, of all shards together.
-        shuffle: Permute buckets and batches; else samples come from the shortest bucket on.
-        seed: Of the order.
-        bounds: Lengths up to which the samples of each bucket are padded.
-        lengths: Of each sample, by its number.
+        samples: Sample numbers, one bucket after another.
+        starts: Start of each bucket among these, and the end of the last one.
+        group: Samples in a batch of all shards together.
+        shuffle: Permute buckets and batches; otherwise samples come from the shortest bucket on.
+        seed: Seed of the order.
+        bounds: Lengths to which the samples of each bucket are padded.
+        lengths: Length of each sample, by its number.
     """
 
     def __init__(
@@ -123,36 +122,36 @@ class BucketOrder(Arrangement):
 
     @property
     def size(self) -> int:
-        """Positions in an epoch: all samples."""
+        """Number of positions in an epoch: all samples."""
         return len(self._samples)
 
     @property
     def is_random(self) -> bool:
-        """Whether it depends on a seed."""
+        """True if the order depends on a seed."""
         return self._shuffle
 
     @property
     def way(self) -> str:
-        """How samples are ordered, for people."""
+        """Description of the order, for people."""
         return f"by length, in {len(self._starts) - 1} buckets and batches of {self._group}"
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:
-        """Which samples are in which bucket, and the bounds."""
+        """Samples of the buckets, starts of the buckets, and the bounds."""
         return self._samples, self._starts, np.array(self.bounds, np.float64)
 
     @property
     def is_grouped(self) -> bool:
-        """Whether it depends on how many samples are in a batch of all shards together."""
+        """True if the order depends on the batch size summed over all shards."""
         return self._shuffle
 
     def in_groups(self, size: int) -> BucketOrder:
-        """The order for batches of so many samples."""
+        """Return the order for batches of ``size`` samples."""
         given = self._samples, self._starts, size, self._shuffle, self._seed
         return BucketOrder(*given, self.bounds, self.lengths)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples at these positions."""
+        """Return the samples at these positions."""
         if not self._shuffle:
             plain: NDArray[np.int64] = self._samples[positions]
             return plain
@@ -176,15 +175,15 @@ class BucketOrder(Arrangement):
 
 
 def buckets_of(bucket_by: Any) -> Buckets:
-    """What the user gives as ``bucket_by``, with bounds."""
+    """Return the user's ``bucket_by`` as ``Buckets``."""
     return bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
 
 
 def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:
-    """The bounds up to which padding takes the least, by dynamic programming."""
+    """Find the bounds with the least padding, by dynamic programming."""
     values, counts = np.unique(lengths, return_counts=True)
     if len(values) > _MOST_LENGTHS:
-        # Those that have equally many samples between them; a bound is off by 0.1% of samples.
+        # Take lengths with equally many samples between them; a bound is off by 0.1% of samples.
         behind = np.cumsum(counts)
         wanted = np.linspace(0, behind[-1], _MOST_LENGTHS + 1)[1:]
         values = values[np.unique(np.searchsorted(behind, wanted).clip(max=len(values) - 1))]
@@ -195,7 +194,7 @@ def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:
     cost = value * before
     chosen_before: list[NDArray[np.int64]] = []
     for _ in range(shapes - 1):
-        # Samples above bound i and up to bound j take bound j each.
+        # Samples above bound i and up to bound j are padded to bound j.
         table = cost[np.newaxis, :] + value[:, np.newaxis] * (before[:, np.newaxis] - before)
         table[np.triu_indices(len(value))] = np.inf
         table[0, 0] = cost[0]

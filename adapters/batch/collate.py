@@ -1,8 +1,8 @@
-"""Samples into one batch: a row of a batch's array per sample, written once.
+"""Collate samples into a batch: each sample is one row of the batch's arrays, written once.
 
-The first sample of a batch says how the batch lies in memory; every further sample is written into
-its row as it comes, so that no list of samples is kept and nothing is stacked afterwards. Numbers
-of different dtypes in one place are promoted as ``np.stack`` does; strings, bytes and other objects
+The first sample of a batch determines its memory layout. Each further sample is written into its
+row as it comes, so no list of samples is kept and nothing is stacked afterwards. Numbers of
+different dtypes in one place are promoted as ``np.stack`` does; strings, bytes and other objects
 become an object array.
 """
 
@@ -28,10 +28,10 @@ def collate(
     """Write samples into a new batch.
 
     Args:
-        samples: As many as ``numbers``.
+        samples: The samples, as many as ``numbers``.
         numbers: Their numbers, for error messages.
-        allocate: Gives the memory of the batch.
-        remedy: What makes shapes like this one equal, for error messages.
+        allocate: Allocates the memory of the batch.
+        remedy: Suggests how to make shapes equal, for error messages.
 
     Returns:
         The batch.
@@ -56,7 +56,7 @@ def collate(
     alike = _kinds(first, leaves) if skeleton == tuple(range(len(first))) else None
     for row, sample in enumerate(iterator, 1):
         if alike is not None and type(sample) is tuple and len(sample) == len(alike):
-            # A tuple like the first is what most samples are: 3 us less for an image and a label.
+            # Most samples are tuples like the first one: 3 us less for an image and a label.
             for value, column, (kind, dtype, shape) in zip(sample, columns, alike):
                 if type(value) is not kind:
                     break
@@ -94,7 +94,7 @@ def collate(
 def _kinds(
     first: Sequence[Any], leaves: Sequence[NDArray[Any]]
 ) -> list[tuple[Any, np.dtype[Any], tuple[int, ...] | None]] | None:
-    """The type of each leaf, and of arrays dtype and shape; None if another type is among them."""
+    """Return the type, dtype and shape of each leaf; None if not all are numeric arrays."""
     kinds = []
     for value, leaf in zip(first, leaves):
         is_array = type(value) is np.ndarray
@@ -111,9 +111,9 @@ def _widen(
     seen: set[np.dtype[Any]],
     allocate: Allocate,
 ) -> NDArray[Any]:
-    """The column with a dtype that all seen ones and ``dtype`` promote to."""
+    """Return the column with a dtype that all seen ones and ``dtype`` promote to."""
     seen.add(dtype)
-    # In an order of its own, as NumPy's promotion depends on the order.
+    # Sorted, because NumPy's promotion depends on the order.
     common = np.result_type(*sorted(seen, key=str))
     if common == column.dtype:
         return column
@@ -123,7 +123,7 @@ def _widen(
 
 
 def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
-    # An array without axes would itself become the item of an array of objects.
+    # A 0-d array itself would become the item of an array of objects.
     if not column.dtype.hasobject:
         column[row] = leaf
     elif not leaf.ndim:
@@ -133,13 +133,13 @@ def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
 
 
 def as_leaf(value: Any) -> NDArray[Any]:
-    """A sample's leaf as an array; strings, bytes and other objects as an array of one object.
+    """Convert a leaf of a sample to an array; strings, bytes and objects to a 0-d object array.
 
-    NumPy would make fixed-width strings of them, and drop the zero bytes at an end.
+    NumPy would make fixed-width strings of them, and drop trailing zero bytes.
     """
     if isinstance(value, np.ndarray):
         return value
-    if hasattr(value, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
+    if hasattr(value, "asnumpy"):  # MXNet's arrays, which NumPy would treat as sequences.
         return value.asnumpy()  # type: ignore[no-any-return]
     if not isinstance(value, (str, bytes)):
         array = to_array(value)
@@ -160,14 +160,14 @@ def _outline_of(skeleton: Any, leaves: Sequence[NDArray[Any]]) -> str:
 
 
 class _Plain(str):
-    """A string that prints without quotes inside a structure."""
+    """String without quotes in the ``repr`` of a structure."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """The value, in an array of this dtype.
+    """Check that the padding value fits an array of this dtype, and return it.
 
     Raises:
         TypeError: It doesn't fit.

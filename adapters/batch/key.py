@@ -1,6 +1,6 @@
-"""The name of a batch: what is asked for, from the stream down to the plan.
+"""Batch keys: names of batches, from the stream down to the plan.
 
-Stream --key--> Dispatcher --key--> Crew --key--> Plan.batch(key) -> arrays
+Stream --key--> Dispatcher --key--> executor --key--> Plan.batch(key) -> arrays
 """
 
 from __future__ import annotations
@@ -10,65 +10,65 @@ from typing import Any, NamedTuple
 
 
 class BatchKey(NamedTuple):
-    """Names one batch, for good: a plan makes the same batch of an equal key.
+    """Name of one batch: a plan makes the same batch for an equal key.
 
-    ``samples`` and ``entropy`` are of passes whose order isn't known ahead, ``origin`` of epochs
-    that go on in their middle.
+    ``samples`` and ``entropy`` are for passes whose order isn't known ahead, ``origin`` for epochs
+    resumed in their middle.
     """
 
     epoch: int
-    """The epoch that it is in."""
-    index: int  # type: ignore[assignment]  # Of more use than tuple.index.
-    """Its number in the epoch."""
+    """Epoch of the batch."""
+    index: int  # type: ignore[assignment]  # More useful than tuple.index.
+    """Number of the batch in the epoch."""
     samples: Sequence[Any] | None = None
-    """What a sampler has drawn for it: the numbers of its samples, or whatever the sampler names
-    them by. None where the plan's order tells."""
+    """Sample numbers that a sampler has drawn for the batch, or the sampler's other names for them.
+    None if the plan's order determines them."""
     entropy: int | None = None
-    """What random numbers depend on in the place of the epoch; below 2**64."""
+    """Seeds random numbers in place of the epoch; below 2**64."""
     origin: int = 0
-    """Where in the epoch's global order batch 0 would begin: not at 0, and perhaps below, where the
-    epoch was begun with another batch size or number of shards."""
+    """Position in the epoch's global order at which batch 0 would begin. May be negative, if the
+    epoch was started with another batch size or number of shards."""
 
     @property
     def randomness(self) -> int:
-        """The number that stands for the epoch where something is drawn."""
+        """Number used in place of the epoch to seed random draws."""
         return self.epoch if self.entropy is None else self.entropy
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """(epoch, index, origin), as an order is asked."""
+        """Arguments of an order: (epoch, index, origin)."""
         return self.epoch, self.index, self.origin
 
 
 class Continuation(NamedTuple):
-    """The rest of an epoch of which the first samples of the global order are consumed.
+    """The remaining part of an epoch that was resumed after some samples of the global order.
 
-    Its batches have the last numbers of the epoch, so that it ends where a whole one does.
+    Its batches have the last numbers of the epoch, so it ends where a whole epoch does.
     """
 
     epoch: int
-    """Which epoch."""
+    """Number of the epoch."""
     step: int
-    """The first batch of the rest."""
+    """First batch of the remaining part."""
     origin: int
-    """Of the keys of its batches."""
+    """Value of ``BatchKey.origin`` for its batches."""
     others: bool = False
-    """Whether it is known that others have had what is before: batches that nobody can name here,
-    even where ``origin`` is 0, as their samples may be those of several of these."""
+    """True if the earlier samples were consumed elsewhere, in batches that can't be named here.
+    ``origin`` may be 0 all the same."""
 
     def covers(self, epoch: int, step: int) -> bool:
-        """Whether a batch belongs to the rest."""
+        """True if a batch belongs to the remaining part."""
         return epoch == self.epoch and step >= self.step
 
     def key(
         self, epoch: int, step: int, number: Callable[[int, int], int] | None = None
     ) -> BatchKey:
-        """Of the batch at a step.
+        """Return the key of the batch at a step.
 
         Args:
-            epoch: Any.
-            step: In it.
-            number: Which batch comes at a step of a whole epoch; None where they come in turn.
+            epoch: Any epoch.
+            step: Step in the epoch.
+            number: Maps a step of a whole epoch to a batch; None if they are the same.
         """
         if self.covers(epoch, step):
             return BatchKey(epoch, step, origin=self.origin)
@@ -76,4 +76,4 @@ class Continuation(NamedTuple):
 
 
 WHOLE = Continuation(-1, 0, 0)
-"""No epoch goes on: all are whole."""
+"""No resumed epoch: all epochs are whole."""

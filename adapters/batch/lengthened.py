@@ -1,7 +1,7 @@
-"""Batches of other lengths than the real ones: which axes differ between batches shows there.
+"""Batches padded beyond their true length, to find the axes that vary between batches.
 
-TensorFlow's ``fit`` takes that from a few batches before it trains on the first one. Where samples
-of unequal lengths are made equally long, the lengths of these may be equal by chance.
+TensorFlow's ``fit`` infers that from a few batches before it trains on the first one. If samples of
+unequal lengths are padded, the padded lengths may be equal by chance.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from adapters.batch.key import BatchKey
 
 
 class Probe:
-    """Which lengths vary, as far as some batches tell."""
+    """Lengths that vary, as seen in some batches."""
 
     def __init__(self) -> None:
         self.varied = False
-        """Whether the samples of a batch had unequal lengths."""
+        """True if the samples of a batch had unequal lengths."""
         self.everywhere = False
-        """Whether other lengths are given to members that had equal ones, too. But for a length of
-        1, by which Keras tells labels from one-hot vectors."""
+        """Pad members with equal lengths too, except for a length of 1, by which Keras tells labels
+        from one-hot vectors."""
 
     def asks(self, longest: int, varies: bool) -> bool:
-        """Whether a member is to have another length."""
+        """True if a member is to be padded further."""
         self.varied |= varies
         return varies or (self.everywhere and longest > 1)
 
 
 def lengthened(plan: Any, epoch: int) -> list[Any]:
-    """Batches of a ``SourcePlan`` whose members have other lengths where these may vary.
+    """Make batches of a ``SourcePlan``, padded further along axes whose lengths may vary.
 
-    Lengths that are equal within each of three batches are fixed, if others aren't. If all are, all
-    may vary: longer samples are rare, then. What fails for a batch that isn't real is left out.
+    A length that is equal within each of three batches is fixed if other lengths vary. If none
+    vary, all may: longer samples are rare then. Batches that fail are left out.
     """
     if (probing := getattr(plan.collate, "probing", None)) is not None:
         probe = Probe()
@@ -50,9 +50,9 @@ def lengthened(plan: Any, epoch: int) -> list[Any]:
 
 
 def _made(plan: Any, epoch: int) -> list[Any]:
-    """The first, the middle and the last batch."""
+    """Compute the first, the middle and the last batch."""
     batches, last = [], len(plan.order) - 1
     for index in sorted({0, last // 2, last}):
-        with contextlib.suppress(Exception):  # A real batch raises it when it is computed.
+        with contextlib.suppress(Exception):  # The real batch raises it when it is computed.
             batches.append(plan.batch(BatchKey(epoch, index), aligned_empty).batch)
     return batches

@@ -1,12 +1,12 @@
-"""Which samples make batch i of epoch e on shard r: arithmetic only.
+"""Samples of each batch: a function of shard, epoch and batch index, arithmetic only.
 
-A shuffled epoch is a keyed bijection on ``range(size)``, evaluated for just the positions that are
-asked for, so that neither memory nor start-up time grows with the data set. Any other global order
-is an ``Arrangement``, evaluated the same way: in blocks, by weights, by lengths, of a mix.
+A shuffled epoch is a keyed bijection on ``range(size)``, evaluated only for the requested
+positions, so neither memory nor start-up time grows with the data set. Any other global order is an
+``Arrangement``, evaluated in the same way: in blocks, by weights, by lengths, of a mix.
 
-Shard r of c holds positions r, r + c, r + 2c, ... of the one global order, so that the batches i of
-all shards together are one contiguous stretch of it. All shards are equally long: the up to c - 1
-positions that are left over at the end of the order belong to no shard in that epoch.
+Shard r of c holds positions r, r + c, r + 2c, ... of the global order. So the batches i of all
+shards together are one contiguous stretch of it. All shards are equally long: up to c - 1 positions
+at the end of the order belong to no shard in that epoch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Positions that are mapped at once: the temporaries of a block fit into a core's L2 cache.
+# Positions mapped at once: the temporaries of a block fit into a core's L2 cache.
 _BLOCK_SAMPLES = 8192
-# Positions by whose samples an order is told from another one.
+# Positions whose samples identify an order in its fingerprint.
 _PROBED = 16
 
 
@@ -38,15 +38,15 @@ class Order:
     """The order in which one shard visits the samples of a data set, batch by batch.
 
     Args:
-        size: Positions in an epoch: the samples of the data set, or what the arrangement says; None
-            for a data set without an end, whose order is its own.
+        size: Positions in an epoch: the samples of the data set, or the arrangement's size. None
+            for a data set without an end, which is read in its own order.
         batch_size: Samples in a batch.
         shuffle: Permute the samples, differently in every epoch.
         seed: Non-negative; same seed, same order.
-        drop_remainder: Leave out the last batch when it isn't full.
+        drop_remainder: Leave out the last batch if it isn't full.
         shard: ``(index, count)``.
-        arrangement: The global order, where it is neither the data set's nor a permutation of all;
-            ``shuffle`` then says no more than that it isn't the data set's.
+        arrangement: The global order, if it is neither the data set's nor a full permutation;
+            ``shuffle`` is then True.
     """
 
     size: int | None
@@ -59,7 +59,7 @@ class Order:
     _recent: _Recent = field(init=False, repr=False, default_factory=lambda: _Recent())
 
     def of_shard(self, shard: tuple[int, int]) -> Order:
-        """The same order for another shard, perhaps of another number of them."""
+        """Return the same order for another shard; the number of shards may differ."""
         arrangement = self.arrangement
         if arrangement is not None:
             arrangement = arrangement.in_groups(self.batch_size * shard[1])
@@ -67,7 +67,7 @@ class Order:
 
     @functools.cached_property
     def shard_size(self) -> int:
-        """Samples that this shard visits in an epoch; the same number on every shard."""
+        """Number of samples that this shard visits in an epoch; equal on every shard."""
         return self._positions // self.shard[1]
 
     @property
@@ -78,7 +78,7 @@ class Order:
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; None for one without an end."""
+        """Number of batches in an epoch; None if it has no end."""
         return None if self.size is None else self._batches
 
     @functools.cached_property
@@ -87,10 +87,10 @@ class Order:
         return full + (rest > 0 and not self.drop_remainder)
 
     def __len__(self) -> int:
-        """Batches in an epoch; the same number on every shard.
+        """Number of batches in an epoch; equal on every shard.
 
         Raises:
-            TypeError: It has no end.
+            TypeError: The epoch has no end.
         """
         return self._batches
 
@@ -99,8 +99,8 @@ class Order:
 
         Args:
             epoch: From 0.
-            index: In the epoch.
-            origin: Where in the global order batch 0 would begin, see ``continuation``.
+            index: Number of the batch in the epoch.
+            origin: Position at which batch 0 would begin, see ``continuation``.
         """
         if origin:
             return _continued(self, epoch, index, origin)
@@ -131,39 +131,39 @@ class Order:
 
     @functools.cached_property
     def foretells(self) -> bool:
-        """Whether ``coming`` names anything."""
+        """True if the arrangement gives prefetch hints."""
         order = self.arrangement
         return order is not None and type(order).coming is not Arrangement.coming
 
     def foretell(
         self, place: tuple[int, int, int], will_read: Callable[..., None], asked: bool = False
     ) -> None:
-        """Tell a source what comes soon after a batch, see ``coming``."""
+        """Send a source the prefetch hints of a batch, see ``coming``."""
         if self.foretells:
             for stretch in self.coming(*place, asked=asked):
                 will_read(*stretch)
 
     def coming(self, epoch: int, index: int, origin: int = 0, asked: bool = False) -> list[Stretch]:
-        """Stretches of the data set that will be read some time after this batch.
+        """Prefetch hints: stretches of the data set that will be read some time after this batch.
 
-        Over all batches of an epoch, each stretch is named once; of this epoch alone, where batches
-        are ``asked`` for, and of the next one's begin, where they are computed.
+        Over all batches of an epoch, each stretch is named once. When batches are ``asked`` for,
+        only this epoch's are named; when they are computed, those at the next one's start too.
         """
         if self.arrangement is None or not self.foretells:
             return []
         count = self.shard[1]
         start = max(0, origin + index * self.batch_size * count)
         stop = min(start + self.batch_size * count, self.shard_size * count)
-        shard = (self.shard[0] + origin) % count, count  # Whose positions these are from here on.
+        shard = (self.shard[0] + origin) % count, count  # The shard with these positions.
         return self.arrangement.coming(epoch, start, stop, shard, asked)
 
     @property
     def elastic(self) -> bool:
-        """Whether the global order is the same for every batch size and number of shards."""
+        """True if the global order is the same for every batch size and number of shards."""
         return self.arrangement is None or not self.arrangement.is_grouped
 
     def fingerprint(self) -> dict[str, Any]:
-        """Plain values that tell it from another order, by the names that users know them by."""
+        """Plain values that identify the order, by the names that users know."""
         size = self.size or 0
         positions = [size * part // _PROBED for part in range(min(size, _PROBED))]
         way = bool(self.shuffle) if self.arrangement is None else self.arrangement.way
@@ -181,14 +181,14 @@ class Order:
         return known
 
     def fitted(self, collate: Any) -> Any:
-        """A collate that pads, told what lengths it shall pad to where samples are in buckets."""
+        """Return a padding collate with the bounds of the buckets, if the order has buckets."""
         buckets: Any = self.arrangement
         if not hasattr(buckets, "bounds") or not hasattr(collate, "within"):
             return collate
         return collate.within(buckets.bounds, buckets.lengths)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples at some positions of the global order."""
+        """Return the samples at positions of the global order."""
         if self.arrangement is not None:
             return self.arrangement.numbers(epoch, positions)
         if not self.shuffle:
@@ -196,17 +196,17 @@ class Order:
         return permute(positions, self._positions, (self.seed, epoch, SAMPLES))
 
     def consumed(self, step: int, origin: int = 0) -> int:
-        """Samples that all shards together have consumed before a batch: the first of the order."""
+        """Number of samples that all shards together have consumed before a batch."""
         return origin + step * self.batch_size * self.shard[1]
 
     def continuation(self, epoch: int, samples: int) -> Continuation | None:
-        """The rest of an epoch of whose global order so many samples were consumed.
+        """Resume an epoch after ``samples`` samples of its global order.
 
-        They may have been consumed by another number of shards, in batches of another size. What is
-        left is dealt out anew, each sample once, but for what doesn't fill all shards.
+        They may have been consumed by another number of shards, in batches of another size. The
+        remaining samples are dealt out again, each once, except those that don't fill all shards.
 
         Returns:
-            None where no batch is left.
+            The remaining part of the epoch; None if no batch is left.
         """
         if self.size is None:
             step = -(-samples // self.consumed(1))
@@ -217,13 +217,13 @@ class Order:
         return Continuation(epoch, step, samples - self.consumed(step)) if left else None
 
     def first(self, epoch: int, index: int, origin: int = 0) -> int:
-        """Number of the first sample of a batch."""
+        """Number of a batch's first sample."""
         if self.shuffle or self.arrangement is not None:
             return int(self.batch(epoch, index, origin)[0])
         return origin + index * self.batch_size * self.shard[1] + self.shard[0]
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
-        """Number of the batch that comes at ``step`` when the batches are permuted as a whole."""
+        """Number of the batch at ``step`` when whole batches are permuted."""
         block = _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK_SAMPLES)
         return block.item(step % _BLOCK_SAMPLES)
 
@@ -239,10 +239,9 @@ class DrawnOrder(NamedTuple):
 
 
 class _Recent:
-    """The latest blocks of an arrangement; a batch is asked for several times.
+    """Cache of an arrangement's latest blocks; each batch is requested several times.
 
-    It belongs to one order, so that what an arrangement remembers is freed with it. Any thread may
-    ask.
+    It belongs to one order, so that it is freed with it. It may be called from any thread.
     """
 
     def __init__(self) -> None:

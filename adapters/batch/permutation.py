@@ -1,8 +1,8 @@
-"""Keyed bijections on ``range(size)``, and keyed numbers: random access, and no state.
+"""Keyed bijections on ``range(size)``, and keyed numbers: random access, no state.
 
 A bijection is an alternating Feistel network [1]_ on the smallest power of two that holds ``size``
-(at least 64); images outside ``range(size)`` are mapped again until they fall inside, which keeps
-it a bijection and takes less than two turns on average (more for less than 32 samples).
+(at least 64). Images outside ``range(size)`` are mapped again until they fall inside, which keeps
+it a bijection and takes fewer than two passes on average (more for fewer than 32 samples).
 
 .. [1] B. Morris, P. Rogaway, T. Stegers, "How to encipher messages on a small domain", CRYPTO 2009.
 """
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
     _Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
-# What a key is for: samples and batch numbers of one epoch must not share a permutation. A key is
+# Purpose of a key: samples and batch numbers of one epoch must not share a permutation. A key is
 # (seed, epoch, purpose) or longer.
 SAMPLES, BATCHES, SPLIT = 0, 1, 2
 BLOCKS, IN_BLOCKS, REST = 3, 4, 5
 DRAWS, MIXED, BUCKETS, IN_BUCKETS = 6, 7, 8, 9
 PACKED = 10
 
-# Rounds until the pair statistics in tests/batch/ can't tell the result from NumPy's own
-# permutation, doubled.
+# Twice the rounds after which the pair statistics in tests/batch/ can't tell the result from
+# NumPy's own permutation.
 _ROUNDS = 8
-# Below this, halves of one or two bits leave a bias that a chi-square test sees (sizes 5 and 7).
+# With fewer bits, halves of one or two bits leave a bias that a chi-square test finds (sizes 5, 7).
 _MIN_BITS = 6
-# Values of a half, up to which a bijection gets tables: of 0.8 MB then.
+# Largest half for which a bijection is tabulated; the tables then take 0.8 MB.
 _MOST_TABULATED = 1 << 12
 
 
@@ -50,7 +50,7 @@ def permute(positions: NDArray[np.int64], size: int, key: tuple[int, ...]) -> ND
         int64 ``(n,)``.
     """
     bits = max(_MIN_BITS, (size - 1).bit_length())
-    # A table of all halves is cheaper than mixing each half where there are fewer of them.
+    # A table of all halves is cheaper than mixing each half if there are fewer of them.
     rounds = _rounds(bits, key, 1 << (bits - bits // 2) <= len(positions))
     return _inside(positions, size, lambda values: _feistel(values, bits, rounds))
 
@@ -60,7 +60,7 @@ def _inside(
     size: int,
     mapped: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> NDArray[np.int64]:
-    """Images of the positions; those that aren't in ``range(size)`` are mapped again."""
+    """Map positions; images outside ``range(size)`` are mapped again."""
     images = mapped(positions)
     outside = np.flatnonzero(images >= size)
     while outside.size:
@@ -69,7 +69,7 @@ def _inside(
     return images
 
 
-# Worth it: 160 against 240 us for a block (60,000 samples).
+# Cached: 160 against 240 us for a block (60,000 samples).
 @functools.lru_cache(maxsize=4)
 def _rounds(bits: int, key: tuple[int, ...], tabulated: bool) -> list[_Round]:
     round_keys = np.random.SeedSequence(key).generate_state(_ROUNDS).astype(np.uint32)
@@ -77,7 +77,7 @@ def _rounds(bits: int, key: tuple[int, ...], tabulated: bool) -> list[_Round]:
 
 
 def _round(bits: int, number: int, key: np.uint32, tabulated: bool) -> _Round:
-    """What the one half is masked with, as a function of the other: the low one first."""
+    """Return a round's mask of one half, as a function of the other; the low half comes first."""
     low_bits = bits // 2
     known, masked = (low_bits, bits - low_bits) if number % 2 else (bits - low_bits, low_bits)
     mask = np.uint32((1 << masked) - 1)
@@ -89,7 +89,7 @@ def _round(bits: int, number: int, key: np.uint32, tabulated: bool) -> _Round:
 
 
 def _feistel(values: NDArray[np.int64], bits: int, rounds: list[_Round]) -> NDArray[np.int64]:
-    """One pass over ``range(2**bits)``: the two halves take turns in masking each other."""
+    """Run one pass over ``range(2**bits)``: the two halves take turns masking each other."""
     low_bits = bits // 2
     low, high = values & np.int64((1 << low_bits) - 1), values >> low_bits
     for number, masks in enumerate(rounds):
@@ -103,7 +103,7 @@ def _feistel(values: NDArray[np.int64], bits: int, rounds: list[_Round]) -> NDAr
 
 
 def _mix(half: NDArray[np.uint32], key: np.uint32) -> NDArray[np.uint32]:
-    """MurmurHash3's 32-bit finaliser: every bit of ``half`` and ``key`` reaches every bit out."""
+    """MurmurHash3's 32-bit finaliser: every input bit of ``half`` and ``key`` affects every bit."""
     mixed = half ^ key
     mixed ^= mixed >> np.uint32(16)
     mixed *= np.uint32(0x85EBCA6B)
@@ -119,18 +119,18 @@ def _mix(half: NDArray[np.uint32], key: np.uint32) -> NDArray[np.uint32]:
 def permute_each(
     positions: NDArray[np.int64], size: int, key: tuple[int, ...], tweaks: NDArray[np.int64] | int
 ) -> NDArray[np.int64]:
-    """Map each position by a bijection of its own: the one that ``key`` and its tweak name.
+    """Map each position by its own bijection, named by ``key`` and its tweak.
 
     The two halves are numbers below ``a`` and ``b``, where ``a * b`` is hardly more than ``size``:
-    what is mapped again costs a pass over few numbers, which is no cheaper. Worth it: 160 against
-    800 us for 2,048 positions of 1,335.
+    mapping again costs a pass over few numbers, which is no cheaper. 160 against 800 us for 2,048
+    positions of 1,335.
 
     Args:
         positions: int64 ``(n,)``, each in ``range(size)``.
         size: Below 2**62.
         key: Non-negative integers of any size.
-        tweaks: Which bijection, int64 ``(n,)``; equal ones are the same bijection. One number for
-            all.
+        tweaks: Tweak of each position, int64 ``(n,)``; equal tweaks name the same bijection. One
+            number for all positions.
 
     Returns:
         int64 ``(n,)``.
@@ -138,7 +138,7 @@ def permute_each(
     radices = _radices(size)
     tabulated = max(radices) <= min(len(positions) - 1, _MOST_TABULATED)
     if tabulated and (isinstance(tweaks, int) or (tweaks == tweaks[0]).all()):
-        # Worth it: 35 against 190 us for 2,700.
+        # Tabulated: 35 against 190 us for 2,700.
         tables = _tables(size, key, tweaks if isinstance(tweaks, int) else int(tweaks[0]))
         return _inside(positions, size, lambda values: _tabulated_feistel(values, size, tables))
     if isinstance(tweaks, int):
@@ -159,7 +159,7 @@ def _mixed(tweaks: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.uint32
 
 @functools.lru_cache(maxsize=64)
 def _radices(size: int) -> tuple[int, int]:
-    """Two numbers near each other whose product is ``size`` or little more."""
+    """Find two numbers of similar size whose product is ``size`` or little more."""
     if size <= 1 << _MIN_BITS:
         return 1 << _MIN_BITS // 2, 1 << _MIN_BITS // 2
     root = math.isqrt(size - 1) + 1
@@ -169,7 +169,7 @@ def _radices(size: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=64)
 def _tweaked_keys(key: tuple[int, ...]) -> list[tuple[np.uint32, np.uint32]]:
-    """For each round a key, and what a tweak is multiplied with, an odd number."""
+    """Return a key and an odd factor for the tweak, for each round."""
     words = np.random.SeedSequence(key).generate_state(2 * _ROUNDS + 2).astype(np.uint32)
     return list(zip(words[::2], words[1::2] | np.uint32(1)))
 
@@ -180,7 +180,7 @@ def _tweaked_feistel(
     keys: list[tuple[np.uint32, np.uint32]],
     tweaks: NDArray[np.uint32],
 ) -> NDArray[np.int64]:
-    """As ``_feistel``, by addition instead of masking; a tweak goes into every round."""
+    """Run ``_feistel`` with addition instead of masking; every round uses the tweak."""
     first, second = map(np.uint32, radices)
     quotients = values // radices[1]
     high = quotients.astype(np.uint32)
@@ -189,7 +189,7 @@ def _tweaked_feistel(
         tweaked = tweaks * odd
         tweaked += low if number % 2 else high
         mixed = _mix(tweaked, key)
-        mixed >>= np.uint32(1)  # So that the sum has room.
+        mixed >>= np.uint32(1)  # So that the sum doesn't overflow.
         if number % 2:
             mixed += high
             high = mixed - mixed // first * first
@@ -204,9 +204,9 @@ def _tweaked_feistel(
 
 @functools.lru_cache(maxsize=16)
 def _tables(size: int, key: tuple[int, ...], tweak: int) -> list[NDArray[np.int64]]:
-    """What each round adds to the one half, by the other.
+    """Tabulate the addend of each round, by the other half.
 
-    Halves are taken modulo in the end only: a table goes as far as the sums that it is asked by.
+    Halves are reduced modulo their radix only at the end, so a table covers all possible sums.
     """
     (first, second), mixed = _radices(size), _mixed(np.array([tweak]), key)
     keys: NDArray[np.uint32] = np.array(_tweaked_keys(key)[:_ROUNDS])
@@ -241,7 +241,7 @@ def _tabulated_feistel(
 
 
 def uniform(positions: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.float64]:
-    """A number for each position, as if drawn from [0, 1): 53 bits, independent of each other.
+    """Return a number for each position, as if drawn from [0, 1): 53 bits, independent.
 
     Args:
         positions: int64 ``(n,)``.
@@ -271,6 +271,6 @@ def _mix_64(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def chosen(count: int, key: tuple[int, ...]) -> int:
-    """One of ``range(count)``."""
+    """Choose one of ``range(count)``."""
     (number,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
     return int(number) % count

@@ -1,9 +1,9 @@
-"""What the engine asks of whatever makes batches. It knows nothing else about them.
+"""Plan: the interface between the engine and the code that makes batches.
 
-A plan is a pure function: what it makes for (epoch, batch index) depends on nothing else, so any
-thread or process may compute any batch, any number of times. It asks ``allocate(shape, dtype)`` for
-the memory of the batch, which is how a worker process has the samples written straight into the
-slot that it shares with the trainer.
+A plan is a pure function: the batch for (epoch, batch index) depends on nothing else, so any thread
+or process may compute any batch, any number of times. It gets the memory of a batch from
+``allocate(shape, dtype)``. In a worker process, samples are thus written directly into the slot
+shared with the trainer.
 """
 
 from __future__ import annotations
@@ -16,95 +16,95 @@ from adapters.ownership import Allocate as Allocate
 
 
 class Assembled(NamedTuple):
-    """A batch and what is known about its making."""
+    """A batch, and facts about its computation."""
 
     batch: Any
-    """The batch: a structure of arrays, first axis the samples."""
+    """A structure of arrays whose first axis is the samples."""
     skipped: int
-    """Samples that others have taken the place of."""
+    """Number of samples that were replaced."""
 
 
 class Plan(abc.ABC):
-    """Makes the batches of one loader."""
+    """Computes the batches of one loader."""
 
     @property
     @abc.abstractmethod
     def num_batches(self) -> int | None:
-        """Batches in an epoch; None if it has no end, or nobody knows."""
+        """Number of batches in an epoch; None if it has no end, or the number is unknown."""
 
     @property
     @abc.abstractmethod
     def batch_size(self) -> int:
-        """Samples in most batches."""
+        """Number of samples in most batches."""
 
     @abc.abstractmethod
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch.
 
         Raises:
-            Exception: Whatever the user's code raises, with notes that say where.
+            Exception: Any error from user code, with notes that say where.
         """
 
     @abc.abstractmethod
     def rows(self, key: BatchKey) -> int:
-        """Samples in a batch."""
+        """Number of samples in a batch."""
 
     def shuffled(self, epoch: int, step: int) -> int:
-        """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
+        """Number of the batch at ``step`` when whole batches are permuted."""
         return step
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
-        """A batch is going to be computed: begin to fetch what it is made of, and don't wait.
+        """Start fetching the data of a batch that will be computed soon; never blocks.
 
         Args:
-            key: Of the batch.
-            elsewhere: It is computed in another process.
+            key: Key of the batch.
+            elsewhere: The batch is computed in another process.
         """
 
     def longer(self, epoch: int) -> list[Any]:
-        """A batch of longer samples than the first one's, where that can be; see ``SourcePlan``."""
+        """Batches of other lengths than the real ones, if there can be any; see ``SourcePlan``."""
         return []
 
     def wait_for(self, assembled: Assembled) -> None:
-        """Wait until the batch is there, where a framework computes on by itself."""
+        """Wait until the batch is computed, if a framework computes asynchronously."""
 
-    # --- what the choice of workers depends on ---
+    # --- properties that the choice of workers depends on ---
 
     @property
     def threads(self) -> bool:
-        """Whether threads may compute several batches at once, and get the same ones."""
+        """True if threads may compute several batches at once, with the same results."""
         return True
 
     @property
     def serial(self) -> bool:
-        """Whether one thread at a time makes samples, as the user's code isn't thread-safe."""
+        """True if one thread at a time makes samples, because user code isn't thread-safe."""
         return False
 
     @property
     def not_thread_safe(self) -> tuple[str, ...]:
-        """The arguments whose code one thread at a time may run."""
+        """Arguments whose code only one thread at a time may run."""
         return ()
 
     @property
     def own_functions(self) -> bool:
-        """Whether it calls functions that threads had better not run at once; processes may."""
+        """True if it calls functions that run better in processes than in several threads."""
         return False
 
     @property
     def only_decodes(self) -> bool:
-        """Whether it decodes images and little else, which takes no interpreter lock."""
+        """True if it does little else than decode images, which releases the GIL."""
         return False
 
     # --- epochs and processes ---
 
     @property
     def own_epochs(self) -> bool:
-        """Whether batches change between epochs, so that none may be computed early."""
+        """True if batches change between epochs, so that none may be computed early."""
         return False
 
     def enter_epoch(self, epoch: int) -> bool:
-        """An epoch begins; whether what processes have got of the plan is out of date now."""
+        """Enter an epoch; return True if the worker processes' copies of the plan are outdated."""
         return False
 
     def renew_locks(self) -> None:
-        """In a forked process, where whoever held them is not."""
+        """Replace all locks in a forked process, because their holders were not forked."""

@@ -1,4 +1,4 @@
-"""``on_error``: what takes the place of a sample that can't be fetched or transformed."""
+"""``on_error``: replacement of samples that can't be fetched or transformed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from adapters.structure import flatten
 
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
 
-# With "skip": neighbours that are tried before the data set is taken to be broken.
+# With "skip": neighbours to try before the data set is considered broken.
 _TRIES = 100
 
 
 class Replacements:
-    """Those of one batch.
+    """Replacements in one batch.
 
     Args:
-        on_error: What to do.
+        on_error: The user's ``on_error``.
         size: Samples in the data set.
-        where: The batch, for notes.
+        where: Description of the batch, for notes.
         sample: Makes a sample by its number.
     """
 
@@ -39,27 +39,27 @@ class Replacements:
     def of(
         self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
     ) -> Any:
-        """What takes the place of a sample that failed.
+        """Return the replacement of a sample that failed.
 
         Args:
-            error: How it did.
-            number: Of the sample.
-            sample: Makes another one, in a way of its own.
+            error: The sample's error.
+            number: Number of the sample.
+            sample: Makes a sample by its number, instead of the batch's function.
 
         Raises:
-            BaseException: ``error``, with a note, where nothing does.
+            BaseException: ``error``, with a note, if there is no replacement.
         """
         note(error, f"in sample {number}, {self._where}")
         if (
             self._on_error == "raise"
             or not isinstance(error, Exception)
-            or isinstance(error.__cause__ or error, UnlikeError)  # It is all right by itself.
+            or isinstance(error.__cause__ or error, UnlikeError)  # The sample itself is intact.
             or (self._on_error == "skip" and _concerns_all(error))
         ):
             try:
                 raise error
             finally:
-                del error  # The traceback would refer to it through this frame, in a circle.
+                del error  # Breaks the cycle of the traceback, this frame and the error.
         self.count += 1
         if self._on_error != "skip":
             try:
@@ -81,12 +81,12 @@ class Replacements:
 
 
 def _concerns_all(error: BaseException) -> bool:
-    """Whether other samples fail, too, a minute each, as their store doesn't answer."""
+    """True if the error affects all samples (the store is down), each after a minute."""
     return getattr(error, "concerns_all", False) is True
 
 
 def for_a_generator(error: BaseException) -> BaseException:
-    """The error, or what may leave a generator in its place."""
+    """Return the error, or a ``RuntimeError`` if a generator can't raise it."""
     if not isinstance(error, StopIteration):
         return error
     wrapped = RuntimeError("source or transform raised StopIteration")
@@ -95,16 +95,16 @@ def for_a_generator(error: BaseException) -> BaseException:
 
 
 def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
-    """Write a sample that takes another one's place into its row of a batch.
+    """Write a replacement into its row of a batch.
 
     Args:
-        sample: The sample.
-        skeleton: Of the others.
+        sample: The replacement.
+        skeleton: Tree structure of the other samples.
         rows: The batch's arrays.
-        row: Which one.
+        row: Number of the row.
 
     Raises:
-        ValueError: It isn't like the others.
+        ValueError: The sample differs from the others in structure, shape or dtype.
     """
     leaves, own = flatten(sample)
     if len(leaves) != len(rows):

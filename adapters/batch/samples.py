@@ -1,4 +1,4 @@
-"""The samples of one batch: fetched and transformed one after another, minding ``on_error``."""
+"""Samples of one batch: fetched and transformed one after another, with ``on_error``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from adapters.structure import private
 
 
 class Maker(Protocol):
-    """What makes single samples: the plan."""
+    """The part of a plan that makes single samples."""
 
     source: Source
     transform: Callable[..., Any] | None
@@ -39,9 +39,9 @@ class Maker(Protocol):
 
 
 def collate_for(plan: Maker, collate: Any, numbers: Any) -> Any:
-    """A collate, which is told the numbers of a batch's samples where it asks for them.
+    """Bind a collate to the numbers of a batch's samples, if it has ``for_samples``.
 
-    It may also ask for another sample alone, which is made as in epoch 0.
+    It may also request another single sample, which is made as in epoch 0.
     """
     told = getattr(collate, "for_samples", None)
     return collate if told is None else told(numbers, functools.partial(_alone, plan))
@@ -53,12 +53,12 @@ def _alone(plan: Maker, number: int) -> Any:
 
 
 class Samples:
-    """Those of one batch, made while they are iterated over.
+    """Samples of one batch, made during iteration.
 
     Args:
-        plan: Makes them.
-        key: Of the batch.
-        numbers: Of the samples.
+        plan: Makes the samples.
+        key: Key of the batch.
+        numbers: Numbers of the samples.
     """
 
     def __init__(self, plan: Maker, key: BatchKey, numbers: NDArray[np.int64]) -> None:
@@ -75,7 +75,7 @@ class Samples:
 
     @property
     def skipped(self) -> int:
-        """Samples that others have taken the place of."""
+        """Number of samples that were replaced."""
         return self.replacements.count
 
     def __iter__(self) -> Iterator[Any]:
@@ -101,7 +101,7 @@ class Samples:
             yield sample
 
     def _fetch(self) -> Sequence[Any] | None:
-        """All samples of the batch at once; None where they must be fetched one at a time."""
+        """Fetch all samples of the batch at once; None if they must be fetched one at a time."""
         plan = self._plan
         try:
             plan.source.bring(self._numbers)

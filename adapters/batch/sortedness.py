@@ -1,4 +1,4 @@
-"""A warning for who reads in blocks what is sorted by class: batches of few classes train badly."""
+"""Warning for block shuffling of data sorted by class: batches of few classes train badly."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from adapters.sources import Source
 
 log = logging.getLogger("adapters")
 
-# Samples whose labels are looked at, in the order's first batches and in those of a full shuffle.
+# Samples whose labels are compared: the first of this order and of a full shuffle.
 _LOOKED_AT = 256
-# Of the classes in a batch of a full shuffle: fewer are worth a word.
+# Warn if a batch has less than this share of the classes in a batch of a full shuffle.
 _FEW = 0.75
 
 _told: weakref.WeakSet[Source] = weakref.WeakSet()
 
 
 def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) -> None:
-    """Say once of a source, if so, that its batches have far fewer classes than it could be.
+    """Warn, once per source, if its batches have far fewer classes than with a full shuffle.
 
-    Sources whose labels take long to have, or aren't known, are not looked at.
+    Sources whose labels are unknown or slow to read are skipped.
 
     Args:
         arrangement: The order in blocks.
-        source: What is ordered.
-        batch_size: Of all shards together.
+        source: The data set.
+        batch_size: Samples in a batch of all shards together.
     """
     if source in _told:
         return
@@ -39,7 +39,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
     rows = min(batch_size, _LOOKED_AT, size)
     count = min(_LOOKED_AT, size) // rows * rows
     positions = np.arange(count)
-    with contextlib.suppress(Exception):  # What is damaged is told when it is read.
+    with contextlib.suppress(Exception):  # Damage is reported when the data is read.
         ours = _classes(source, arrangement.numbers(0, positions), rows)
         best = _classes(source, permute(positions, size, (0, 0, SAMPLES)), rows)
         if ours is not None and best is not None and ours < _FEW * best:
@@ -55,7 +55,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
 
 
 def _classes(source: Source, numbers: NDArray[np.int64], rows: int) -> float | None:
-    """Classes in a batch, on average; None where labels aren't known, or are no classes."""
+    """Average number of classes in a batch; None if labels are unknown, or are not classes."""
     labels = source.labels_of(numbers, lightly=True)
     if labels is None or labels.dtype.kind not in "biufU":
         return None

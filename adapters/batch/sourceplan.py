@@ -1,4 +1,4 @@
-"""The plan of batches of a source: fetch, transform, collate, into memory that the caller owns.
+"""Plan for batches of a source: fetch, transform, collate, into memory that the caller owns.
 
     source.gather --------------------------------------> batch_transform
     source.fill ----------------------------------------> batch_transform
@@ -6,7 +6,7 @@
     source.samples --> transform --> the user's collate --> batch_transform
     source.batch ---------------------------------------> batch_transform
 
-What the source says of itself decides which way a batch takes.
+The source's properties decide which path a batch takes.
 """
 
 from __future__ import annotations
@@ -53,20 +53,21 @@ class SourcePlan(Plan):
     """The pure function key -> batch.
 
     Args:
-        source: Where samples, or whole batches, come from.
-        order: Which samples make which batch.
+        source: Source of samples, or of whole batches.
+        order: Order of the samples.
         transform: ``transform(sample)`` or ``transform(sample, rng)``.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        seed: Of the generators that the transforms are given.
-        on_error: What happens to a sample that can't be fetched or transformed: ``"raise"``;
-            ``"skip"``, the sample with the next higher number that can (wrapping around) takes its
-            place; or ``on_error(exception, sample_number)`` returns a finished sample in its place.
-        hooked: Somebody changes what the functions do between epochs.
-        draws: The process's generators, ``"random"`` or ``"numpy"``, that the functions draw from.
-        collate: ``collate(list of samples)`` makes a batch, where the user has a function for it.
-        lengthened: What a source that pads adds to lengths that vary.
-        thread_safe: Whether several threads may run the user's code at once; None: what each part
-            of it says.
+        seed: Seed of the generators passed to the transforms.
+        on_error: Handling of a sample that can't be fetched or transformed. ``"raise"``; or
+            ``"skip"``, which replaces it by the sample with the next higher number that can be
+            (wrapping around); or ``on_error(exception, sample_number)``, which returns a finished
+            sample in its place.
+        hooked: Hooks change what the functions do between epochs.
+        draws: The global generators, ``"random"`` or ``"numpy"``, that the functions draw from.
+        collate: The user's function that makes a batch of a list of samples, if there is one.
+        lengthened: Added by a source that pads to lengths that vary.
+        thread_safe: True if several threads may run the user's code at once; None to decide for
+            each part of it.
     """
 
     source: Source
@@ -84,7 +85,7 @@ class SourcePlan(Plan):
     _only_reads: bool = field(init=False)
     _own_collate: bool = field(init=False)
     _own_transform: bool = field(init=False)
-    _transforms: bool = field(init=False)  # What it is given isn't the batch yet.
+    _transforms: bool = field(init=False)  # The batch transform's input isn't the batch yet.
     _batch_function: Callable[..., Any] | None = field(init=False)
     _gate: Gate = field(init=False)
     _batch_gate: Gate = field(init=False)
@@ -102,7 +103,7 @@ class SourcePlan(Plan):
         self._make_gates()
 
     def _make_gates(self) -> None:
-        """Find out what one thread at a time may run: all of it, or what is given batches only."""
+        """Find out which code one thread at a time may run: all of it, or only that of batches."""
         of_samples: list[tuple[str, Any]] = [("source", each) for each in self.source.own_code]
         of_samples.append(("transform", self.transform))
         if callable(self.on_error):
@@ -110,63 +111,63 @@ class SourcePlan(Plan):
         of_batches = [("collate", self.collate), ("batch_transform", self.batch_transform)]
         self._batch_gate = Gate(of_batches, self.thread_safe)
         self._gate = Gate(of_samples, self.thread_safe)
-        # Generators of the process are locked within, so that the gate has to be the outer one.
+        # The global generators are locked inside, so the gate has to be the outer lock.
         if self._gate or (self.draws and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; None if it has no end."""
+        """Number of batches in an epoch; None if it has no end."""
         return self.order.num_batches
 
     @property
     def batch_size(self) -> int:
-        """Samples in most batches."""
+        """Number of samples in most batches."""
         return self.order.batch_size
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
-        """Have the source begin to fetch a batch's samples."""
+        """Start fetching a batch's samples; never blocks."""
         if not self.source.whole_batches:
             self.source.expect(self.order.batch(*key.place), elsewhere)
             if not elsewhere:
                 self.order.foretell(key.place, self.source.will_read, asked=True)
 
     def rows(self, key: BatchKey) -> int:
-        """Samples in a batch."""
+        """Number of samples in a batch."""
         return len(self.order.batch(*key.place))
 
     def shuffled(self, epoch: int, step: int) -> int:
-        """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
+        """Number of the batch at ``step`` when whole batches are permuted."""
         return self.order.shuffled_batch(epoch, step)
 
     @property
     def own_epochs(self) -> bool:
-        """Whether batches change between epochs, so that none may be computed early."""
+        """True if batches change between epochs, so that none may be computed early."""
         return self.hooked or self.source.own_epochs
 
     @property
     def threads(self) -> bool:
-        """Whether threads may compute several batches at once."""
+        """True if threads may compute several batches at once."""
         return not self.draws
 
     @property
     def serial(self) -> bool:
-        """Whether one thread at a time makes samples."""
+        """True if one thread at a time makes samples."""
         return bool(self._gate)
 
     @property
     def not_thread_safe(self) -> tuple[str, ...]:
-        """The arguments whose code one thread at a time may run."""
+        """Arguments whose code only one thread at a time may run."""
         return self._gate.names or self._batch_gate.names
 
     @property
     def only_decodes(self) -> bool:
-        """Whether it decodes images and little else, which takes no interpreter lock."""
+        """True if it does little else than decode images, which releases the GIL."""
         decodes = self.source.decodes and self.batch_transform is None
         return decodes and self._known_leaves() is not None
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Let a source with epochs of its own know."""
+        """Tell a source that changes between epochs that this epoch begins."""
         if not self.source.own_epochs:
             return False
         with self._gate:
@@ -174,23 +175,23 @@ class SourcePlan(Plan):
 
     @property
     def way(self) -> str:
-        """How samples, or batches, come from the source, for people."""
+        """Description of the path from the source to samples or batches, for people."""
         return self.source.way(self.transform is not None or self.collate is not None)
 
     def renew_locks(self) -> None:
-        """In a forked process."""
+        """Replace all locks, in a forked process."""
         self.source.renew_locks()
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch.
 
         Raises:
-            Exception: Whatever the source or a transform raises, with notes that say where.
+            Exception: Any error from the source or a transform, with notes that say where.
             ValueError: Samples that don't fit together.
         """
         if not self.source.whole_batches:
             self.order.foretell(key.place, self.source.will_read)
-        if self._only_reads and self.source.gathers:  # No code of the user's: 8 us, not 9.
+        if self._only_reads and self.source.gathers:  # No user code: 8 us, not 9.
             return Assembled(self.source.gather(self.order.batch(*key.place), allocate), 0)
         with Place(self.seed, key.epoch, key.index):
             if self._only_reads:
@@ -213,7 +214,7 @@ class SourcePlan(Plan):
         return Assembled(self._finished(key, held.pop, allocate), skipped)
 
     def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], int]:
-        """The batch before ``batch_transform``, which nothing but this list refers to."""
+        """Make the batch before ``batch_transform``; only the returned list refers to it."""
         skipped, source = 0, self.source
         if source.whole_batches:
             return [self._whole(key, allocate)], 0
@@ -236,14 +237,14 @@ class SourcePlan(Plan):
         return [batch], skipped
 
     def _taken_first(self, collated: Callable[[], Any]) -> Callable[[], Any]:
-        """The batch of the user's collate, before a transform writes to it where it lies."""
+        """Call the user's collate before a transform writes to its batch in place."""
         with self._batch_gate:
             batch, _ = taken(collated, np.empty)
         held = [batch]
         return held.pop
 
     def _listed(self, samples: Samples) -> list[Any]:
-        """What ``collate`` is given, which may write into it unless it says otherwise."""
+        """Make the samples for ``collate``, which may modify them unless it declares otherwise."""
         if self.transform is not None or self.source.makes_samples or callable(self.on_error):
             return apart(samples)
         if self.source.stored and not self._own_collate:
@@ -251,7 +252,7 @@ class SourcePlan(Plan):
         return list(samples)
 
     def _by_collate(self, function: Any, key: BatchKey, held: list[list[Any]]) -> Any:
-        """What ``collate`` makes of the samples, to which nothing but ``held`` refers."""
+        """Call ``collate`` with the samples in ``held``, the only reference to them."""
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
@@ -265,13 +266,13 @@ class SourcePlan(Plan):
         return batch
 
     def longer(self, epoch: int) -> list[Any]:
-        """Batches by which one sees which axes differ, see ``lengthened``."""
+        """Batches that show which axes vary, see ``lengthened``."""
         return lengthened(self, epoch)
 
     def _finished(self, key: BatchKey, batch_of: Callable[[], Any], allocate: Allocate) -> Any:
-        """Transform a batch in a container of its own."""
+        """Transform a batch, and copy memory that user code may still refer to."""
         if self._own_collate and (self.batch_transform is None or self._own_transform):
-            return self._batch_transformed(batch_of, key)  # Of which nobody keeps anything.
+            return self._batch_transformed(batch_of, key)  # No user code keeps any of it.
         with self._batch_gate:
             return taken(lambda: self._batch_transformed(batch_of, key), allocate)[0]
 
@@ -295,7 +296,7 @@ class SourcePlan(Plan):
         return batch
 
     def sample(self, epoch: int, number: int) -> Any:
-        """Fetch and transform one sample, for itself."""
+        """Fetch and transform a single sample."""
         with Place(self.seed, epoch, number) as place:
             place.sample(number)
             return self._transformed(self.fetched(epoch, number), epoch, number)
@@ -307,14 +308,14 @@ class SourcePlan(Plan):
         return self.source.sample(number)
 
     def _known_leaves(self) -> Any:
-        """Shape and dtype of leaves that the source writes itself; None where it is collated."""
+        """Shape and dtype of the leaves that the source writes itself; None if it is collated."""
         alone = self.transform is None and self.collate is None
         return self.source.leaves if alone else None
 
     def _filled(
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
-        """Have the source write these samples; how many ``on_error`` replaced."""
+        """Have the source write these samples; return how many ``on_error`` replaced."""
         self.source.bring(numbers)
         rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if self.source.draws else None
         failures = self.source.fill(numbers, rng_of, rows)
@@ -327,7 +328,7 @@ class SourcePlan(Plan):
         rows: Sequence[NDArray[Any]],
         failures: list[tuple[int, Exception]],
     ) -> int:
-        """Have others take the places of samples that couldn't be written, as ``on_error`` says."""
+        """Replace samples that couldn't be written, by ``on_error``; return how many."""
         source = self.source
 
         def another(number: int) -> Any:
@@ -339,7 +340,7 @@ class SourcePlan(Plan):
             return unflatten(source.skeleton, [column[0] for column in one])
 
         samples = Samples(self, key, numbers)
-        # Of several that failed, it is the first in the batch that is raised.
+        # Of several errors, raise the one of the first sample in the batch.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
             sample = samples.replacements.of(error, int(numbers[row]), another)
             put(sample, source.skeleton, rows, row)

@@ -3,10 +3,10 @@
     position --keyed hash--> u in [0, 1) --cumulated weights--> sample number
 
 Draw number ``position`` of an epoch is a function of (seed, epoch, position), so draws need no
-state and shards share none. Weights are summed up in runs of 64; a draw finds its run by bisection
-of the runs' sums, and its sample within the run. That takes 1/64 of the memory of cumulated weights
+state and shards share none. Weights are summed in runs of 64. A draw finds its run by bisection of
+the runs' sums, then its sample within the run. That takes 1/64 of the memory of cumulated weights,
 and a tenth of the time until the first draw: 0.2 s of CPU for 10**8 weights, and 1.4 us a draw (2
-busy cores, 2026-11). A table of aliases would have to be sorted first.
+busy cores, 2026-11). An alias table would have to be sorted first.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from adapters.batch.arrangement import Arrangement
 from adapters.batch.permutation import DRAWS, uniform
 from adapters.structure import as_array
 
-# Of weights that are summed up. Worth it: 88 us for 64 draws of 10**8, 113 in runs of 32.
+# Weights in a run: 88 us for 64 draws of 10**8, against 113 with runs of 32.
 _RUN = 64
-# The greatest number below 1.
+# Largest number below 1.
 _BELOW_ONE = 1 - 2.0**-53
-# Integer labels within such a range are counted; others are sorted, 20 times as slow.
+# Integer labels within such a range are counted; others are sorted, 20 times as slowly.
 _MOST_COUNTED = 1 << 22
 
 
 class Weighted:
-    """``weights=Weighted(...)``: weights of samples, and how many are drawn in an epoch.
+    """``weights=Weighted(...)``: weights of samples, and the number of draws in an epoch.
 
     Args:
-        weights: Of each sample, ``(samples,)``, >= 0. Twice the weight comes twice as often; 0
-            never. They are kept, not copied.
+        weights: Weight of each sample, ``(samples,)``, >= 0. Twice the weight is drawn twice as
+            often; 0 is never drawn. Not copied.
         samples: Draws in an epoch; None for as many as there are samples.
 
     Raises:
-        TypeError: No numbers, or ``samples`` is no integer.
-        ValueError: Of another shape; below 0, infinite or NaN; all 0; or ``samples`` below 1.
+        TypeError: Not numbers, or ``samples`` is not an integer.
+        ValueError: Wrong shape; below 0, infinite or NaN; all 0; or ``samples`` below 1.
 
     Example:
         >>> import numpy as np
@@ -69,10 +69,10 @@ class Weighted:
         self.samples = None if samples is None else int(samples)
 
     def of(self, size: int, seed: int) -> Draws:
-        """The order of draws of so many samples.
+        """Make the order of draws from ``size`` samples.
 
         Raises:
-            ValueError: Not one weight for each, or weights that can't be drawn by.
+            ValueError: Not one weight per sample, or weights that can't be drawn by.
         """
         if len(self.weights) != size:
             raise ValueError(
@@ -86,9 +86,9 @@ class Draws(Arrangement):
     """Draws with replacement.
 
     Args:
-        weights: Of the samples, ``(samples,)``; shared with worker processes, not copied.
+        weights: Weight of each sample, ``(samples,)``; shared with worker processes, not copied.
         size: Draws in an epoch.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Raises:
         ValueError: Weights below 0, infinite or NaN, or all 0.
@@ -117,24 +117,24 @@ class Draws(Arrangement):
 
     @property
     def size(self) -> int:
-        """Draws in an epoch."""
+        """Number of draws in an epoch."""
         return self._size
 
     @property
     def way(self) -> str:
-        """How samples are ordered, for people."""
+        """Description of the order, for people."""
         return f"{self._size} draws by weight, with replacement"
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:
-        """The weights."""
+        """Weights, and the padded last run."""
         return self._runs, self._tail
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples that are drawn at these positions."""
+        """Return the samples drawn at these positions."""
         cumulated = self._cumulated
         wanted = uniform(positions, (self._seed, epoch, DRAWS)) * cumulated[-1]
-        # A run without weight is never found, nor, below, is a sample without.
+        # A run with weight 0 is never found, nor is, below, a sample with weight 0.
         run = np.searchsorted(cumulated, wanted, "right") - 1
         before = cumulated[run]
         part = np.minimum((wanted - before) / (cumulated[run + 1] - before), _BELOW_ONE)
@@ -154,17 +154,17 @@ def _first_wrong(weights: NDArray[Any]) -> str:
 
 
 def weighted(weights: Any) -> Weighted:
-    """What the user gives as ``weights``, with the length of an epoch."""
+    """Return the user's ``weights`` as ``Weighted``."""
     return weights if isinstance(weights, Weighted) else Weighted(weights)
 
 
 def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> NDArray[np.float64]:
-    """Weights of samples by which all classes are drawn equally often.
+    """Compute weights by which all classes are drawn equally often.
 
     Args:
-        labels: The class of each sample, ``(samples,)``: numbers or texts.
-        shares: How often each class is drawn, by class, in any unit; classes that aren't named are
-            never drawn. None for all equally often.
+        labels: Class of each sample, ``(samples,)``: numbers or strings.
+        shares: Frequency of each class, in any unit; classes not in it are never drawn. None to
+            draw all classes equally often.
 
     Returns:
         float64 ``(samples,)``, 1 on average: for ``weights=`` of ``SafeSequence`` or
@@ -172,7 +172,7 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
 
     Raises:
         TypeError: Labels that can't be sorted.
-        ValueError: Labels of another shape, or none; a share below 0, or of no class that there is.
+        ValueError: Labels of another shape, or none; a share below 0, or of a class without labels.
 
     Example:
         >>> from adapters import class_balanced
@@ -210,7 +210,7 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
 def _classes_of(
     labels: NDArray[Any],
 ) -> tuple[NDArray[Any], NDArray[np.integer[Any]], NDArray[np.int64]]:
-    """The classes, which one each sample has, and how many samples each class has."""
+    """Return the classes, the class index of each sample, and the samples of each class."""
     if labels.dtype.kind in "biu":
         least, most = int(labels.min()), int(labels.max())
         if most - least < _MOST_COUNTED and most <= np.iinfo(np.int64).max:

@@ -1,4 +1,4 @@
-"""What the words of a command line mean."""
+"""Parsers of command-line values, for ``type=`` of ``argparse``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adapters.records.sidecar import record_files
 
 
 def size(text: str) -> int:
-    """Bytes: 65536, 64KB, 64MB and so on, of powers of 1,024."""
+    """A number of bytes: 65536, 64KB, 64MB and so on, in powers of 1,024."""
     number, unit = text.strip().upper().removesuffix("B"), 1
     for power, letter in enumerate("KMGT", 1):
         if number.endswith(letter):
@@ -22,14 +22,14 @@ def size(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """An integer from 1."""
+    """An integer of at least 1."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
     return int(text)
 
 
 def from_zero(text: str) -> int:
-    """An integer from 0."""
+    """An integer of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be an integer >= 0, got {text!r}")
     return int(text)
@@ -59,7 +59,7 @@ def share(text: str) -> float:
 
 
 def quality(text: str) -> int:
-    """Of a JPEG, 1 to 100."""
+    """A JPEG quality, 1 to 100."""
     if positive(text) > 100:
         raise argparse.ArgumentTypeError(f"must be <= 100, got {text!r}")
     return int(text)
@@ -84,15 +84,15 @@ def seed(text: str) -> int | str | None:
 
 
 def files(given: list[str], manifests: bool = False) -> list[str]:
-    """Without the indexes and manifests that a shell finds, too, where one says ``train*``."""
+    """Drop the indexes and, unless ``manifests``, the manifests that ``train*`` matches, too."""
     return record_files(given, manifests) or given
 
 
 def format_of(out: str) -> str:
-    """The format that the ending of a file's name says.
+    """The record format for the suffix of a file name.
 
     Raises:
-        argparse.ArgumentError: It says none.
+        argparse.ArgumentError: The suffix is unknown.
     """
     codec = codec_of(out)
     if codec is not None:
@@ -104,7 +104,7 @@ def format_of(out: str) -> str:
 
 
 def _number(text: str) -> float:
-    """NaN where it is none."""
+    """Parse a number; NaN if the text isn't one."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``adapters cache``: what a cache holds, filling it beforehand, and emptying it."""
+"""``adapters cache``: show the contents of a cache, fill it before a training, or empty it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from adapters.remote import Cache
 from adapters.remote.cache import DEFAULT_LIMIT_BYTES
 from adapters.sources import ImageSource, names_images, open_images
 
-# Records that are fetched at once: of 100 kB each, 25 MB.
+# Records fetched at once: 25 MB if each has 100 kB.
 _AT_ONCE = 256
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add the command and its own three."""
+    """Add ``cache`` and its three subcommands to the command line."""
     cache = subparsers.add_parser("cache", help="show, fill or empty a cache of remote files")
     own = cache.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = own.add_parser("show", help="what is kept, and how much of the disk it takes")
@@ -46,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """``adapters cache show``."""
+    """Run ``adapters cache show``."""
     cache = _existing(options.folder)
     for kept in cache.objects():
         if not kept.size:
@@ -59,10 +59,10 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_warm(options: argparse.Namespace) -> int:
-    """``adapters cache warm``; 1 where something couldn't be kept, which a warning says.
+    """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says.
 
     Raises:
-        OSError: The folder can't be written to.
+        OSError: The folder isn't writable.
     """
     limit = int(options.limit) if options.limit.isdecimal() else options.limit
     cache = Cache(options.folder, limit)
@@ -83,10 +83,10 @@ def run_warm(options: argparse.Namespace) -> int:
 
 
 def _check_writable(folder: str) -> None:
-    """Before anything is fetched for nothing.
+    """Check that the folder is writable before fetching anything.
 
     Raises:
-        OSError: The folder can't be made, or not be written to.
+        OSError: The folder can't be created or written to.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -101,7 +101,7 @@ def _check_writable(folder: str) -> None:
 def _read_all(
     source: RecordFiles | ImageSource, read: Callable[[NDArray[np.int64]], None], unit: str
 ) -> None:
-    """Read everything some at a time, and as much ahead."""
+    """Read everything in blocks of ``_AT_ONCE``, with one block of read-ahead."""
     with bar("cache", unit) as progress:
         for first in range(0, len(source), _AT_ONCE):
             last = min(first + _AT_ONCE, len(source))
@@ -111,7 +111,7 @@ def _read_all(
 
 
 def run_clear(options: argparse.Namespace) -> int:
-    """``adapters cache clear``."""
+    """Run ``adapters cache clear``."""
     cache = _existing(options.folder)
     print(f"{cache.folder}: {_mib(cache.clear())} MiB removed")
     return 0

@@ -1,7 +1,6 @@
-"""``adapters completion``: a script that has bash or zsh complete commands, options and choices.
+"""``adapters completion``: a bash or zsh script that completes commands, options and choices.
 
-The script is made of the parser itself, so that it knows what the parser knows. What is no option
-and has no choices is completed as a file.
+The script is generated from the parser. Values without choices and type are completed as files.
 """
 
 from __future__ import annotations
@@ -65,13 +64,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_completion(options: argparse.Namespace) -> int:
-    """``adapters completion``."""
+    """Run ``adapters completion``."""
     print(script_of(parser_of(), options.shell), end="")
     return 0
 
 
 def script_of(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for that shell."""
+    """Generate the script for a shell."""
     commands = _commands(parser)
     if shell == "zsh":
         return _ZSH.format(
@@ -121,14 +120,14 @@ def _options(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _choices(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """What may stand there without an option before it."""
+    """The choices of the positional arguments."""
     for action in parser._actions:
         if not action.option_strings and action.choices is not None:
             yield from map(str, action.choices)
 
 
 def _bash_value(action: argparse.Action) -> str:
-    """What completes the value of an option: its choices, a file, or nothing for a number."""
+    """Bash code that completes an option's value: choices, a file, or nothing for a number."""
     if action.choices is not None:
         words = shlex.quote(" ".join(map(str, action.choices)))
         return f'mapfile -t COMPREPLY < <(compgen -W {words} -- "$cur"); return;;'
@@ -138,7 +137,7 @@ def _bash_value(action: argparse.Action) -> str:
 
 
 def _zsh_words(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """What ``_arguments`` is told of a parser's options and positional arguments."""
+    """The arguments of zsh's ``_arguments`` for a parser's options and positional arguments."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             continue
@@ -158,7 +157,7 @@ def _files_or(action: argparse.Action) -> str:
 
 
 def _told(action: argparse.Action) -> str:
-    """The help in a line, without what zsh takes for syntax."""
+    """The help text on one line, escaped for zsh."""
     text = (action.help or "").replace("%(default)s", str(action.default))
     return _escaped(re.sub(r"\s+", " ", text.replace("%(prog)s", "adapters")))
 

@@ -1,6 +1,6 @@
-"""``adapters doctor``: of a training script, or of this machine and environment.
+"""``adapters doctor``: diagnose a training script, or this machine and environment.
 
-What follows the script's name is for the script, but for ``--html`` up to a ``--``.
+Arguments after the script's name are passed to the script, except ``--html`` before a ``--``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """``adapters doctor``; 1 if the script has no training loop.
+    """Run ``adapters doctor``; 1 if the script has no training loop.
 
     Raises:
-        ScriptError: From what the script raises.
+        ScriptError: The script raises an error.
     """
     for name in ("t", "seconds"):
         value = getattr(options, name)
@@ -90,10 +90,10 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def _page_of_arguments(html: str | None, arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Where the page goes, and what is left for the script.
+    """Separate the path of the page from the arguments of the script.
 
     Raises:
-        ArgumentError: ``--html`` without a file.
+        ArgumentError: ``--html`` has no value.
     """
     ours = arguments.index("--") if "--" in arguments else len(arguments)
     left, given = [], iter(arguments[:ours])
@@ -105,5 +105,5 @@ def _page_of_arguments(html: str | None, arguments: list[str]) -> tuple[str | No
             raise argparse.ArgumentError(None, "--html must be followed by the file of the page")
         else:
             html = found
-    # A ``--`` that only says that what follows is the script's.
+    # A leading ``--`` is a separator, and isn't passed to the script.
     return html, left + arguments[ours + (not left) :]

@@ -1,4 +1,4 @@
-"""``adapters index``, ``verify`` and ``convert``: what is done to whole record files."""
+"""``adapters index``, ``verify`` and ``convert``: commands for whole record files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_index(options: argparse.Namespace) -> int:
-    """``adapters index``; 1 if records are damaged, which are left out."""
+    """Run ``adapters index``; 1 if damaged records were skipped."""
     paths, written = expanded(arguments.files(options.files)), []
     damage: list[RecordError] = []
     with bar("index", "file") as progress:
@@ -66,7 +66,7 @@ def run_index(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """``adapters verify``; 1 if anything is wrong."""
+    """Run ``adapters verify``; 1 if anything is wrong."""
     with bar("verify", "record") as progress:
         good, wrong = verify(arguments.files(options.files, manifests=True), progress)
     for problem in wrong:
@@ -76,7 +76,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def run_convert(options: argparse.Namespace) -> int:
-    """``adapters convert``; 1 if records are damaged, which are left out."""
+    """Run ``adapters convert``; 1 if damaged records were skipped."""
     damage: list[RecordError] = []
     format = options.format or arguments.format_of(options.out)
     with bar("convert", "record") as progress:
@@ -89,7 +89,7 @@ def run_convert(options: argparse.Namespace) -> int:
 
 
 def _left_out(command: str, damage: list[RecordError]) -> int:
-    """Say which records are not in what was written; the status of the command."""
+    """Print the records that were skipped, and return the exit status."""
     for error in damage:
         print(f"adapters {command}: left out: {error}", file=sys.stderr)
     return 1 if damage else 0

@@ -1,4 +1,4 @@
-"""``adapters inspect``: the first records or images, in words and as a sheet."""
+"""``adapters inspect``: describe the first records or images, and draw a contact sheet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS = {
     b"RIFF": "WebP",
 }
 _SHOWN_BYTES = 16
-# What tells which features there are.
+# Records read to find out which features there are.
 _LOOKED_AT = 100
 
 
@@ -58,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """``adapters inspect``."""
+    """Run ``adapters inspect``."""
     files = arguments.files(options.files)
     for line in described(files, options.count):
         print(line)
@@ -69,7 +69,7 @@ def run_inspect(options: argparse.Namespace) -> int:
 
 
 def described(paths: Sequence[str], count: int) -> Iterator[str]:
-    """Lines about each file and its first records, or about a folder and its first images."""
+    """Describe each file with its first records, or each folder with its first images."""
     for path in filter(names_images, paths):
         with open_images(path) as source:
             yield from _files(path, source, count)
@@ -95,7 +95,7 @@ def _records(paths: Sequence[str]) -> list[str]:
 
 
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
-    """Lines about the classes and the first images under a path."""
+    """Describe the classes and the first images under a path."""
     names = source.classes
     yield f"{clean(path)}: {len(source):,} images" + (
         "" if names is None else f", {len(names)} classes"
@@ -116,7 +116,7 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
 
 
 def _examples(files: RecordFiles) -> Iterator[memoryview]:
-    """Some records that are Examples of other things than an image and its label."""
+    """Yield some records that are Examples or SequenceExamples, but not images with labels."""
     for number in range(min(_LOOKED_AT, len(files))):
         shard, own = files.locate(number)
         with contextlib.suppress(AdapterError):
@@ -127,7 +127,7 @@ def _examples(files: RecordFiles) -> Iterator[memoryview]:
 
 
 def _feature_lists(payload: memoryview, format: str) -> dict[str, list[bytes]]:
-    """The feature lists of a SequenceExample, of each step its bytes; none of all else."""
+    """The feature lists of a SequenceExample, as bytes per step; empty for other records."""
     if format != tfrecord.NAME:
         return {}
     try:
@@ -140,7 +140,7 @@ def _feature_lists(payload: memoryview, format: str) -> dict[str, list[bytes]]:
 
 
 def _bytes_of(payload: memoryview, step: wire.Entry) -> bytes:
-    """The first of a step's values that are bytes; none of numbers."""
+    """The first bytes value of a step; ``b""`` if its values are numbers."""
     held = wire.list_in(payload, step)
     if held.kind != wire.BYTES_LIST:
         return b""
@@ -148,13 +148,13 @@ def _bytes_of(payload: memoryview, step: wire.Entry) -> bytes:
 
 
 def draw_images(paths: Sequence[str], count: int, out: str) -> int:
-    """Draw the first images of all files and folders into one PNG.
+    """Draw the first images of all files and folders into one PNG file.
 
     Returns:
         The number of images.
 
     Raises:
-        ContentError: No record and no file is an image.
+        ContentError: There are no images.
         OSError: ``out`` can't be written.
     """
     decoder = ImageDecoder(TILE_PIXELS, crop="center", channels=3)
@@ -175,7 +175,7 @@ def draw_images(paths: Sequence[str], count: int, out: str) -> int:
 
 
 def _tiles(paths: Sequence[str], decoder: ImageDecoder) -> Iterator[Callable[[], Any]]:
-    """Functions that each return an image with its label."""
+    """Yield functions that each decode one image and return it with its label."""
     for path in filter(names_images, paths):
         source = open_images(path, decode=decoder)
         yield from (partial(source.sample, number) for number in range(len(source)))

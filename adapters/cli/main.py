@@ -1,4 +1,4 @@
-"""What can be said on the command line, and what an error becomes there: a line, and a status."""
+"""The command-line parser, and how errors become a message and an exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from adapters import __version__
 from adapters.errors import AdapterError, ScriptError
 
-# Who has which command. What one of them needs isn't imported for another.
+# Module of each command; only the module of the given command is imported.
 _MODULES = {
     "pack": "packing",
     "index": "files",
@@ -28,7 +28,7 @@ _MODULES = {
     "tune": "tune",
     "completion": "completion",
 }
-# Of the shell: the command was ended by Ctrl-C.
+# The shell's status for a command ended by Ctrl-C.
 _INTERRUPTED = 130
 
 
@@ -36,29 +36,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        arguments: Without the program's name; those of the process otherwise.
+        arguments: Arguments without the program's name; None for those of the process.
 
     Returns:
-        0 if all went well, 1 if something is wrong with the data, what was asked can't be done
-        with them, or a script failed, whose traceback is printed, 130 after Ctrl-C.
+        The exit status: 0 on success; 1 for bad data, a failed command or a failed script, whose
+        traceback is printed; 130 after Ctrl-C.
 
     Raises:
-        SystemExit: With 2, for arguments that make no sense.
+        SystemExit: With status 2, for invalid arguments.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = parser_of(words[0] if words else None)
     options = parser.parse_args(words)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # A file's name may be of any bytes.
+    if isinstance(sys.stdout, io.TextIOWrapper):  # File names may not be valid text.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status: int = options.run(options)
         sys.stdout.flush()
     except argparse.ArgumentError as error:
         parser.error(f"{options.command}: {error}")
-    except BrokenPipeError:  # Of `| head`, which has seen enough.
+    except BrokenPipeError:  # For example, `| head` has exited.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except ScriptError as error:  # Where in their own code, its author wants to know.
+    except ScriptError as error:  # The traceback shows the place in the user's code.
         traceback.print_exception(error.__cause__)
         print(f"adapters {options.command}: {error} ended with that exception", file=sys.stderr)
         return 1
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
-    """What the command line is read by: with all commands, or with the module of this one."""
+    """Create the parser, with all commands or only those in the module of ``command``."""
     parser = argparse.ArgumentParser(
         prog="adapters",
         description="Record files for training, and what keeps training from being faster.",

@@ -1,4 +1,4 @@
-"""What a command is given by name: something in somebody's file or module, or the path of data."""
+"""Resolution of names on the command line: objects in a file or module, or paths of data."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MAIN = "adapters_tuned"
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is that of record files, and not of something in somebody's code."""
+    """True if a name is a path or URL rather than an object in the user's code."""
     return ":" not in name or "://" in name or os.path.exists(name)
 
 
 def names_in(place: str) -> dict[str, Any]:
-    """What a file or a module defines.
+    """Run a file or import a module, and return the names that it defines.
 
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: There is no such module.
-        ScriptError: From what the file or the module raises.
-        ValueError: Neither is named.
+        ScriptError: The file or module raises an error.
+        ValueError: ``place`` names neither.
     """
     if not place or (place.startswith(".") and not place.endswith(".py")):
         raise ValueError(
@@ -55,15 +55,15 @@ def names_in(place: str) -> dict[str, Any]:
 
 
 def made_by(name: str, function: Callable[[], Any]) -> Any:
-    """What somebody's function makes.
+    """Call the user's function and return its result.
 
     Raises:
-        ScriptError: From what the function raises.
-        ValueError: It needs arguments.
+        ScriptError: The function raises an error.
+        ValueError: The function needs arguments.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Of a builtin, which says so when it is called.
+    except (TypeError, ValueError):  # A builtin without a signature: the call itself will tell.
         signature = inspect.Signature()
     try:
         signature.bind()

@@ -1,4 +1,4 @@
-"""``adapters pack``: images into record files, or what each encoding costs."""
+"""``adapters pack``: pack images into record files, or compare the cost of encodings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_pack(options: argparse.Namespace) -> int:
-    """``adapters pack``."""
+    """Run ``adapters pack``."""
     if options.compare:
         for line in compared(
             compare(
@@ -99,7 +99,7 @@ def run_pack(options: argparse.Namespace) -> int:
 
 
 def compared(comparison: Comparison) -> Iterator[str]:
-    """A table of the encodings, for people."""
+    """The encodings as a table."""
     yield (
         f"{comparison.inputs:,} pictures, of which {comparison.pictures:,} were encoded; from "
         f"memory to uint8 224x224, random boxes, in {comparison.workers} threads:"

@@ -1,4 +1,4 @@
-"""``adapters plan``: its arguments, the rate of a core as measured, and the plan, printed."""
+"""``adapters plan``: parse its arguments, measure the rate of a core, and print the plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NEEDED = ("batch_size", "example_bytes", "examples")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """Add ``plan`` to the commands."""
+    """Add ``plan`` to the command line."""
     plan = subparsers.add_parser(
         "plan",
         help="what training asks of storage and workers",
@@ -86,7 +86,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def _add_hosts(plan: argparse.ArgumentParser) -> None:
-    """What is said of machines and of the link to the storage."""
+    """Add the options for hosts and their link to the storage."""
     hosts = plan.add_argument_group(
         "how far it goes", "what a process, a host and all hosts need, what there is, what limits"
     )
@@ -128,10 +128,10 @@ def _add_hosts(plan: argparse.ArgumentParser) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> int:
-    """``adapters plan``.
+    """Run ``adapters plan``.
 
     Raises:
-        argparse.ArgumentError: Too little was said, or a model, device or precision isn't known.
+        argparse.ArgumentError: Options are missing, or a model, device or precision is unknown.
     """
     for line in comparison_lines(published_examples()) if options.published else _plan(options):
         print(line)
@@ -139,25 +139,25 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def measured_rate(path: str, seconds: float = _MEASURED_SECONDS) -> float:
-    """Images a second that one core reads, decodes, crops at random and resizes to 224x224.
+    """Measure how many images/s one core reads, decodes, crops at random and resizes to 224x224.
 
-    The records are taken in order, from the first again after the last. Where a library decodes on
-    several threads, the time of all of them counts; where reading waits, the waiting.
+    Records are read in order, starting over after the last. The time that counts is the larger of
+    wall time, which includes waiting for reads, and CPU time, which includes decoder threads.
 
     Args:
         path: Record files of images, or a folder with a folder per class.
-        seconds: How long to measure.
+        seconds: Duration of the measurement.
 
     Raises:
-        OSError: No such file, or one that can't be read.
-        RecordError: A damaged record, or one that is no image.
-        ValueError: No records.
+        OSError: The file doesn't exist or can't be read.
+        RecordError: A record is damaged or isn't an image.
+        ValueError: There are no records.
     """
     decode = ImageDecoder(_IMAGE_SIZE, crop="random_resized", flip=True)
     with (open_images if names_images(path) else open_records)(path, decode=decode) as source:
         if not len(source):
             raise ValueError(f"--measure must name files with records, got {path!r} without any")
-        source[0]  # Libraries are imported by the first.
+        source[0]  # The first sample imports libraries.
         count, elapsed = 0, 0.0
         started, started_cpu = time.perf_counter(), time.process_time()
         while elapsed < seconds:

@@ -1,7 +1,7 @@
-"""Progress bars of the command line: what is done, of how much, and how long the rest will take.
+"""Progress bars of the command line, on standard error and only on a terminal.
 
-A bar is there on a terminal only, on standard error; it appears with the first that is done, so
-that what a script prints before doesn't meet it, and goes when all is over.
+A bar appears with the first progress report, so that it doesn't mix with the script's earlier
+output, and disappears at the end.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Progress = Callable[[int, int], Any]
 
 @contextlib.contextmanager
 def bar(name: str, unit: str = "step") -> Iterator[Progress]:
-    """A progress bar on a terminal; nothing elsewhere.
+    """Show a progress bar if standard error is a terminal.
 
     Args:
-        name: Of what goes on.
-        unit: Of what is counted.
+        name: Label of the bar.
+        unit: Unit of the count.
 
     Yields:
-        To be called with the number that is done, and of all. Fewer than before begin anew, as
-        with the next file.
+        ``progress(done, total)``. A smaller ``done`` than before restarts the bar, for example for
+        the next file.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None
@@ -32,7 +32,7 @@ def bar(name: str, unit: str = "step") -> Iterator[Progress]:
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
-        monitor_interval = 0  # Or a thread of tqdm's stays when all is over.
+        monitor_interval = 0  # No monitor thread, which would outlive the bar.
 
     with contextlib.ExitStack() as stack:
         shown: Any = None
@@ -46,7 +46,7 @@ def bar(name: str, unit: str = "step") -> Iterator[Progress]:
             shown.total = total
             begins = shown.n == 0
             shown.update(done - shown.n)
-            if begins:  # At once, whatever tqdm's least interval is.
+            if begins:  # Show it at once, despite tqdm's minimum interval.
                 shown.refresh()
 
         yield progress

@@ -1,4 +1,4 @@
-"""``adapters replay``: a batch of a training script, computed again."""
+"""``adapters replay``: compute a batch of a training script again."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """``adapters replay``; 1 if the script has no training loop.
+    """Run ``adapters replay``; 1 if the script has no training loop.
 
     Raises:
-        ScriptError: From what the script raises.
-        TypeError: What it trains on can't be replayed.
+        ScriptError: The script raises an error.
+        TypeError: The script's loader can't be replayed.
     """
 
     def act(loader: Any) -> str:

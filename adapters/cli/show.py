@@ -1,4 +1,4 @@
-"""``adapters show``: batches, or the samples of a source, as a table and a contact sheet."""
+"""``adapters show``: show batches or samples as a table and a contact sheet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.viewing import Peek, statistics
 
-# Of a source, whose samples have sizes of their own.
+# Samples shown of a source.
 _SAMPLES = 16
 
 
@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """``adapters show``.
+    """Run ``adapters show``.
 
     Raises:
         FileNotFoundError: There is no such file.

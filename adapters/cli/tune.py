@@ -1,4 +1,4 @@
-"""``adapters tune``: which workers, of which kind, how long a queue, for a source of one's own."""
+"""``adapters tune``: the best number and kind of workers and queue size for a source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_tune(options: argparse.Namespace) -> int:
                 None, f"--{name} must be > 0, got {getattr(options, name)}"
             )
     with _loader_of(options.loader) as loader, bar("tune", "measurement") as progress:
-        # Of records, all the code is ours.
+        # Reading a path runs no user code.
         running = nullcontext() if is_path(options.loader) else code_of(options.loader)
         with running:
             found = sweep(loader, seconds=options.seconds, rounds=options.rounds, progress=progress)
@@ -52,7 +52,7 @@ def run_tune(options: argparse.Namespace) -> int:
 
 
 def lines_of(loader: Any, found: Any) -> Iterator[str]:
-    """The table, what was left out, and the line to paste."""
+    """The table, the settings not tried, and the line to paste."""
     yield f"batches of {found.samples}; medians of {len(found.found[0].speeds)} rounds"
     yield from table_of(found.found)
     for each in found.left_out:
@@ -64,13 +64,13 @@ def lines_of(loader: Any, found: Any) -> Iterator[str]:
 
 
 def _loader_of(name: str) -> Any:
-    """The loader of that name.
+    """Find or make the loader of that name.
 
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: There is no such module.
-        ValueError: There is none of that name, or a function that needs arguments.
-        ScriptError: From what the file, the module or the function raises.
+        ValueError: There is no loader of that name, or it is a function that needs arguments.
+        ScriptError: The file, the module or the function raises an error.
     """
     if is_path(name):
         return _of_records(name)
@@ -93,7 +93,7 @@ def _loader_of(name: str) -> Any:
 
 
 def _of_records(path: str) -> Any:
-    """What trains on pictures mostly do: a random box, resized to 224x224."""
+    """Make a typical image training loader: random resized crops of 224x224, shuffled."""
     from adapters import ImageDecoder, SafeSequence, open_images, open_records
 
     decode = ImageDecoder(224, crop="random_resized", flip=True)

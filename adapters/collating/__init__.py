@@ -1,4 +1,4 @@
-"""Collates: what makes a batch of a list of samples, in ``SafeSequence`` and ``gluon_loader``."""
+"""Collate functions of ``SafeSequence`` and ``gluon_loader``: make a batch from samples."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A walk through the members of a batch's samples, all samples at once.
+"""``ByMember``: base of collate functions that treat each member of the samples by itself.
 
-``ByMember`` takes the list of samples apart by their structure: a step in Python for each sample
-and member, none for each element. What becomes of one member, an array per sample, its subclasses
-say. Collates only read what they are given, change nothing while they do, and return new memory;
-any thread may call them.
+It takes the samples of a batch apart by their structure, with a step in Python per sample and
+member, none per element. Subclasses combine the arrays of one member. Collate functions only read
+their arguments and return new memory. Thread-safe.
 """
 
 from __future__ import annotations
@@ -22,51 +21,51 @@ from adapters.batch.lengthened import Probe
 
 
 class ByMember(abc.ABC):
-    """A collate that treats each member of the samples by a value of its own.
+    """Collate function that treats each member of the samples by its own value.
 
     Args:
         value: One for all members, or a structure like the samples', with None for a member that is
-            stacked as it is.
-        to_multiple_of: What lengths are rounded up to.
+            only stacked.
+        to_multiple_of: Lengths are rounded up to a multiple of this.
 
     Raises:
-        TypeError: Not such arguments.
+        TypeError: An argument of the wrong type.
         ValueError: Out of range.
     """
 
     only_reads = True
-    """Whether it writes into no sample, so that nobody need copy them first."""
+    """True if samples are never written to, so that they needn't be copied first."""
 
     def __init__(self, value: Any, to_multiple_of: int) -> None:
         check_integer("to_multiple_of", to_multiple_of, 1)
         self._value = value
         self._multiple = int(to_multiple_of)
         self._probe: Probe | None = None
-        # Who gives a value for each member says which of them vary.
+        # A value for each member says which of them vary.
         self._says_which = isinstance(value, (tuple, list, dict))
 
     def __call__(self, samples: list[Any]) -> Any:
-        """The batch of these samples.
+        """Collate samples into a batch.
 
         Raises:
-            TypeError: Numbers that the value doesn't fit.
-            ValueError: Samples of different structures, or of shapes that no padding makes equal.
+            TypeError: A value doesn't fit a member's numbers.
+            ValueError: Samples differ in structure, or in shapes that padding doesn't make equal.
         """
         if not len(samples):
             raise ValueError("samples must hold at least one sample, got none")
         return self._collated(list(samples), self._value, "")
 
     def probing(self, probe: Probe) -> Any:
-        """The same collate, whose batches have other lengths where these may vary.
+        """Return a collate function that changes the lengths that may vary between batches.
 
-        They are batches that it might make of other samples.
+        Its batches are ones that other samples might give.
         """
         other = copy.copy(self)
         other._probe = probe
         return other
 
     def rounded(self, length: int) -> int:
-        """A length that is a multiple of what it shall be."""
+        """Round a length up to the required multiple."""
         return -(-length // self._multiple) * self._multiple
 
     def _collated(self, items: list[Any], value: Any, where: str) -> Any:
@@ -118,25 +117,25 @@ class ByMember(abc.ABC):
         return self.member(arrays, value, where)
 
     def of_dict(self, batch: dict[str, Any]) -> Any:
-        """A dict of members, for subclasses that have more of them."""
+        """Hook for subclasses that add members to a dict."""
         return batch
 
     @abc.abstractmethod
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
-        """What becomes of one member.
+        """Combine the arrays of one member.
 
         Args:
             arrays: One for each sample, of one or more axes.
-            value: Of this member, no structure and not None.
-            where: The member, for errors.
+            value: Value of this member: no structure, and not None.
+            where: Path of the member, for errors.
         """
 
 
 def stacked(arrays: list[NDArray[Any]], where: str) -> NDArray[Any]:
-    """Arrays of equal shapes as one, ``(samples, ...)``.
+    """Stack arrays of equal shapes, ``(samples, ...)``.
 
     Raises:
-        ValueError: Of unequal shapes.
+        ValueError: The shapes differ.
     """
     shape = arrays[0].shape
     for row, array in enumerate(arrays):
@@ -153,7 +152,7 @@ def stacked(arrays: list[NDArray[Any]], where: str) -> NDArray[Any]:
 
 
 def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
-    """What the arrays' numbers are promoted to, in an order of its own, as NumPy's matters."""
+    """Common dtype of the arrays; sorted first, as NumPy's result depends on the order."""
     first = arrays[0].dtype
     for array in arrays:
         if array.dtype != first:
@@ -162,10 +161,10 @@ def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
 
 
 def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> None:
-    """Check that shapes differ along these axes alone.
+    """Check that shapes differ only along these axes.
 
     Raises:
-        ValueError: Along others, too.
+        ValueError: They differ along others, too.
     """
     first = arrays[0].shape
     rest = [size for axis, size in enumerate(first) if axis not in axes]
@@ -182,7 +181,7 @@ def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> 
 
 
 def _is_array(item: list[Any]) -> bool:
-    """Whether a list means an array: one of numbers, nested or not, or an empty one."""
+    """True if a list stands for an array: numbers, nested or not, or an empty list."""
     if not item:
         return True
     first = item[0]
@@ -192,7 +191,7 @@ def _is_array(item: list[Any]) -> bool:
 
 
 def _own(item: Any) -> Any:
-    """An empty list has no numbers to tell a dtype by, and gets the one that promotes to all."""
+    """Give empty lists the dtype that promotes to all others."""
     if not isinstance(item, list) or not _is_empty(item):
         return item
     return np.empty(np.shape(item), np.bool_)

@@ -1,4 +1,4 @@
-"""``pad``: samples of unequal lengths as one batch of equally long rows."""
+"""``pad``: pads samples of unequal lengths to one length per batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adapters.collating.members import ByMember, common_dtype, same_rest
 
 
 class Pad(ByMember):
-    """Makes a batch of samples whose lengths differ; ``pad`` makes one, and says what it takes."""
+    """Pads samples of unequal lengths; made by ``pad``, which documents the arguments."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Pad(ByMember):
         self._bounds: tuple[int, ...] = ()
         self._measured: NDArray[Any] = np.empty(0)
         self._probed: list[frozenset[str]] = []
-        # Of one batch: its samples' lengths, and which members may have them, if not all.
+        # For one batch: lengths of its samples, and the members that may have them, if not all.
         self._expected: list[int] | None = None
         self._following: frozenset[str] | None = None
 
     @property
     def remedy(self) -> str:
-        """What says that a member varies of which some batches don't tell, for people."""
+        """Advice for a member that varies, if some batches don't show it."""
         return "give it a value for each member, pad((0, 0)), which says that all of these vary"
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Pad(ByMember):
         )
 
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
-        """An array for a member, or it and its lengths."""
+        """Pad one member; return its array, or the array with its lengths."""
         ndim = arrays[0].ndim
         axes = tuple(axis for axis in self._axes if axis < ndim)
         same_rest(arrays, axes, where)
@@ -81,11 +81,11 @@ class Pad(ByMember):
         return _Measured(batch, np.minimum(counts, batch.shape[1]).astype(np.int32))
 
     def within(self, bounds: Sequence[Any], lengths: NDArray[Any]) -> Pad:
-        """The same for samples in buckets, once it is told which ones a batch has.
+        """Return a collate function for buckets, which ``for_samples`` applies to a batch.
 
         Args:
-            bounds: Of the buckets, in increasing order. Nothing changes where they aren't integers.
-            lengths: Of each sample, by its number.
+            bounds: Bounds of the buckets, increasing. If they aren't integers, nothing changes.
+            lengths: Length of each sample, by number.
         """
         if len(self._axes) > 1 or any(bound != int(bound) for bound in bounds):
             return self
@@ -95,14 +95,15 @@ class Pad(ByMember):
         return bound
 
     def for_samples(self, numbers: Any, alone: Callable[[int], Any]) -> Pad:
-        """The same for one batch: members that have the lengths of its samples get their bound.
+        """Return a collate function for one batch, which pads to the bound of its bucket.
 
-        Where these lengths are all equal, a member of fixed size may have them by chance. Then the
-        longest sample of all is asked for once: what hasn't its length there, doesn't follow it.
+        Only members with the lengths of the batch's samples are padded to it. If these lengths are
+        all equal, a member of fixed size may have them by chance. Then the longest sample of all is
+        read once: a member that hasn't its length there doesn't follow it.
 
         Args:
-            numbers: Of the batch's samples, in their order.
-            alone: Makes the sample of a number.
+            numbers: Sample numbers of the batch, in order.
+            alone: Makes a sample from its number.
         """
         if not self._bounds:
             return self
@@ -114,13 +115,13 @@ class Pad(ByMember):
         return batch
 
     def _followers(self, alone: Callable[[int], Any]) -> frozenset[str] | None:
-        """The members that are as long as the longest sample is; None where it can't be had."""
+        """Members that are as long as the longest sample; None if it can't be read."""
         if not self._probed:
             number = int(self._measured.argmax())
             shapes = _Shapes(self._value)
             try:
                 shapes([alone(number)])
-            except Exception:  # Which is an error where it is a batch's.
+            except Exception:  # Reported if it is in a batch.
                 return None
             (axis,), longest = self._axes, self._cut(self._measured[number])
             self._probed.append(
@@ -133,7 +134,7 @@ class Pad(ByMember):
         return self._probed[0]
 
     def _length(self, counts: list[int], where: str) -> int:
-        """How long a batch is of a member with these lengths."""
+        """Padded length of a member with these lengths."""
         longest, varies = max(counts), min(counts) < max(counts)
         follows = self._following is None or where in self._following
         if follows and self._expected == list(map(self._cut, counts)):
@@ -144,7 +145,7 @@ class Pad(ByMember):
         return length
 
     def _other(self, length: int) -> int:
-        """A length that batches of other samples may have; the same one if all batches have it."""
+        """Length that other batches may have; the same one if all batches have it."""
         longer = self._cut(self.rounded(length + 1))
         return longer if longer > length else self.rounded(length - self._multiple) or length
 
@@ -156,7 +157,7 @@ class Pad(ByMember):
         return length if self._longest is None else min(length, self._longest)
 
     def __call__(self, samples: list[Any]) -> Any:
-        """The batch of these samples, see ``pad``."""
+        """Collate samples into a batch; see ``pad``."""
         batch = super().__call__(samples)
         return _with_lengths(batch, [True])[0] if self._lengths else batch
 
@@ -169,37 +170,38 @@ def pad(
     axis: int | tuple[int, ...] = 0,
     lengths: bool = False,
 ) -> Pad:
-    """A collate that makes samples of unequal lengths equally long, a batch at a time.
+    """Collate function that makes samples of unequal lengths equally long, batch by batch.
 
-    Beside ``bucket_by``, which says the samples' lengths along ``axis``, a batch is padded to the
-    bound of its bucket, so that there are as few shapes as bounds; else to its longest sample. So
-    are members that have other lengths than ``bucket_by`` says, such as those of a fixed size.
+    With ``bucket_by``, which gives the samples' lengths along ``axis``, a batch is padded to the
+    bound of its bucket, so that there are only as many shapes as bounds. Without it, a batch is
+    padded to its longest sample. So are members with other lengths than ``bucket_by`` gives, such
+    as those of a fixed size.
 
-    Arrays, lists of numbers, and tuples and dicts of them (nested too). Single numbers, texts and
-    members of ``value`` None are stacked as they are.
+    Samples are arrays, lists of numbers, or tuples and dicts of them (nested too). Single numbers,
+    strings and members with the ``value`` None are only stacked.
 
     Args:
-        value: What is written behind the end. A structure like the samples' has one for each
-            member: ``(0, -100)``, ``{"tokens": 0, "label": None}``; None for one that isn't padded.
-        to_multiple_of: Lengths are rounded up to a multiple of this many, so that a framework that
-            compiles for each shape meets few of them.
-        max_length: What is longer is cut off there, and no batch is longer.
-        axis: Of a sample's array, from 0: along which lengths differ; or several, as ``(0, 1)`` for
-            pictures of different sizes. An array without such an axis is stacked.
-        lengths: Give the samples' lengths (along the first axis, after the cut), too, int32
-            ``(batch,)``: of the first member that is padded, next to it. In a dict they are called
-            as that one with ``_length`` behind it; else ``(padded, lengths)`` stands in its place.
+        value: Fill value behind the end. A structure like the samples' has one for each member:
+            ``(0, -100)``, ``{"tokens": 0, "label": None}``; None for a member that isn't padded.
+        to_multiple_of: Lengths are rounded up to a multiple of this, so that a framework that
+            compiles for each shape gets few of them.
+        max_length: Longer samples are truncated, and no batch is longer.
+        axis: Axis of a sample's array, from 0, along which lengths differ; or several, such as
+            ``(0, 1)`` for images of different sizes. An array without such an axis is stacked.
+        lengths: Return the samples' lengths, too (along the first axis, after truncation): int32
+            ``(batch,)``, for the first padded member and next to it. In a dict, their name is the
+            member's with ``_length`` appended; otherwise ``(padded, lengths)`` replaces the member.
 
     Returns:
-        For ``collate=`` of ``SafeSequence`` and ``batchify_fn=`` of ``gluon_loader``; called with a
-        list of samples, it returns the batch, in new memory: ``(batch, longest, ...)`` each, of the
-        samples' dtype.
+        A function for ``collate=`` of ``SafeSequence`` and ``batchify_fn=`` of ``gluon_loader``.
+            Called with a list of samples, it returns the batch, in new memory: ``(batch, longest,
+            ...)`` for each member, in the samples' dtype.
 
     Raises:
         TypeError: An argument of the wrong type.
         ValueError: Out of range.
 
-    When called, it raises ``ValueError`` for samples whose structures or other axes differ, and
+    The function raises ``ValueError`` for samples whose structures or other axes differ, and
     ``TypeError`` for a ``value`` that their dtype can't hold.
 
     Example:
@@ -212,19 +214,19 @@ def pad(
 
 
 class _Shapes(ByMember):
-    """Which shapes the members of a sample have, ``known`` by where they are."""
+    """Records the shape of each member of a sample in ``known``, by path."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value, 1)
         self.known: dict[str, tuple[int, ...]] = {}
 
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
-        """Note one."""
+        """Record one shape."""
         self.known[where] = arrays[0].shape
 
 
 class _Measured:
-    """A padded member and its lengths."""
+    """Padded member and its lengths."""
 
     def __init__(self, batch: NDArray[Any], lengths: NDArray[np.int32]) -> None:
         self.batch = batch
@@ -232,7 +234,7 @@ class _Measured:
 
 
 def _with_lengths(tree: Any, first: list[bool], name: str | None = None) -> tuple[Any, Any]:
-    """The batch with the lengths of its first padded member; ``(tree, what its dict gets)``."""
+    """Add the lengths of the first padded member; return ``(tree, entries for its dict)``."""
     if isinstance(tree, _Measured):
         if not first.pop():
             first.append(False)

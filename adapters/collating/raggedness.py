@@ -1,4 +1,4 @@
-"""``ragged``: samples of unequal lengths one behind the other, without padding."""
+"""``ragged``: concatenates samples of unequal lengths, without padding."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from adapters.collating.members import ByMember, common_dtype, same_rest
 
 
 class Ragged(ByMember):
-    """Makes ``(values, row_splits)`` of samples; ``ragged`` makes one, and says what it takes."""
+    """Collates to ``(values, row_splits)``; made by ``ragged``, which documents the arguments."""
 
     def __repr__(self) -> str:
         return f"ragged({self._value!r}, {self._multiple})"
 
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
-        """The two arrays for a member."""
+        """Concatenate the arrays of one member."""
         same_rest(arrays, (0,), where)
         if self._probe is not None:
             arrays = _probed(arrays, self._probe)
@@ -38,7 +38,7 @@ class Ragged(ByMember):
 
 
 def _probed(arrays: list[NDArray[Any]], probe: Probe) -> list[NDArray[Any]]:
-    """The arrays, of which the longest is one longer, where the probe asks for that."""
+    """Make the longest array longer by one, if the probe asks for it."""
     lengths = [len(array) for array in arrays]
     place = int(np.argmax(lengths))
     if not (probe.asks(lengths[place], min(lengths) < max(lengths)) and lengths[place]):
@@ -48,22 +48,21 @@ def _probed(arrays: list[NDArray[Any]], probe: Probe) -> list[NDArray[Any]]:
 
 
 def ragged(value: Any = 0, to_multiple_of: int = 1) -> Ragged:
-    """A collate that puts the samples of a batch one behind the other, without padding.
+    """Collate function that concatenates the samples of a batch, without padding.
 
     Each member whose lengths may differ becomes ``(values, row_splits)``: sample ``i`` of the batch
-    is ``values[row_splits[i]:row_splits[i + 1]]``. That is what
-    ``tf.RaggedTensor.from_row_splits`` takes, ``torch.nested.nested_tensor_from_jagged`` and
-    sparse kernels.
+    is ``values[row_splits[i]:row_splits[i + 1]]``. ``tf.RaggedTensor.from_row_splits``,
+    ``torch.nested.nested_tensor_from_jagged`` and sparse kernels take this layout.
 
     Args:
-        value: What fills ``values`` up to ``to_multiple_of``; belongs to no sample. A structure
-            like the samples' has one for each member, None for one that is stacked as it is.
-        to_multiple_of: ``values`` of a batch are filled up to a multiple of this many.
+        value: Fills ``values`` up to ``to_multiple_of``; belongs to no sample. A structure like the
+            samples' has one for each member, None for a member that is only stacked.
+        to_multiple_of: ``values`` of a batch are filled up to a multiple of this.
 
     Returns:
-        For ``collate=`` of ``SafeSequence`` and ``batchify_fn=`` of ``gluon_loader``; called with a
-        list of samples, it returns the batch, in new memory; ``row_splits`` is int64
-        ``(batch + 1,)``. Single numbers and texts are stacked.
+        A function for ``collate=`` of ``SafeSequence`` and ``batchify_fn=`` of ``gluon_loader``.
+            Called with a list of samples, it returns the batch, in new memory; ``row_splits`` is
+            int64 ``(batch + 1,)``. Single numbers and strings are stacked.
 
     Raises:
         TypeError: An argument of the wrong type.

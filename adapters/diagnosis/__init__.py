@@ -1,13 +1,13 @@
-"""Where does the time go: a loader and a training step measured whole, and part by part.
+"""Diagnosis of training throughput: loader and step are timed together and part by part.
 
-examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  report.py (for people)
-   loaders.py, trainers.py, parts.py         doubts.py (whether the figures hold), advice.py
-   timing.py (a loop on a clock), ablation.py (a plan without a part of its work)
-   contention.py (who had the CPUs)
-sweep.py (the same source behind other workers)  ->  ``adapters tune``
+examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  report.py (as text)
+   loaders.py, trainers.py, parts.py         doubts.py (reliability of the figures), advice.py
+   timing.py (timed loops), ablation.py (plans that do only part of the work)
+   contention.py (use of the CPUs by other programs)
+sweep.py (the same source with other workers)  ->  ``adapters tune``
 
-faces.py is what is asked of the face towards a framework, and registry.py has a line for each; what
-they answer is in a file of theirs, ``diagnosed.py``.
+faces.py defines the interface that a front end implements in its module ``diagnosed.py``;
+registry.py has an entry for each front end.
 """
 
 from adapters.diagnosis.examination import diagnose

@@ -1,13 +1,12 @@
-"""A plan with a part of its work taken away: what is left tells what the part costs.
+"""Ablations of a plan: variants that do only part of its work, to find the cost of each part.
 
     fetch --> transform --> collate            the plan
     fetch                                      ``storage``
-              transform --> collate            ``memory``: the same few samples, fetched before
-                            collate            ``collation``: the same few, transformed before
-              transform --> collate            ``packed``: some pictures, packed at 256 pixels
+              transform --> collate            ``memory``: a few samples, fetched in advance
+                            collate            ``collation``: the same, transformed in advance
+              transform --> collate            ``packed``: some images, packed at 256 pixels
 
-What these plans give are no batches to train on, and they are asked for by an engine like any other
-plan.
+An engine runs these plans like any other, but their batches aren't meant for training.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ _KEPT_BATCHES = 4
 
 @dataclass(frozen=True)
 class Ablations:
-    """What is left of a plan.
+    """A plan and its ablations.
 
     Args:
-        whole: The plan itself, whose batches are known by number.
-        storage: Only its samples are fetched.
-        memory: All but that.
-        collation: Only a batch is made of samples; None where that can't be told from the rest, as
-            samples are written straight into their rows, or batches come whole.
-        decodes: Whether the samples are images out of records.
-        gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
-        packed: As ``memory``, of a few pictures that were packed at 256 pixels; None where that
-            makes none of them smaller, or can't be tried.
-        store: ``"uncached"`` or ``"cached"`` where samples come from a store behind URLs.
-        has_transform: Whether a function of the user's makes something of each sample.
+        whole: The plan itself; its batches are addressed by number.
+        storage: Only fetches the samples.
+        memory: Does everything except fetching.
+        collation: Only collates; None if that can't be separated from the rest, because samples are
+            written straight into their rows or the source gives whole batches.
+        decodes: True if the samples are stored images.
+        gathers: True if one gather from arrays both fetches and collates.
+        packed: ``memory`` with a few images packed at 256 pixels; None if that makes none of them
+            smaller or can't be tried.
+        store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
+        has_transform: True if a user function transforms each sample.
     """
 
     whole: Plan
@@ -60,41 +59,41 @@ class Ablations:
     has_transform: bool = True
 
 
-# Two of them are equal if they are one: arrays can't be compared as a whole.
+# Compared by identity: ``==`` on arrays isn't a bool.
 @dataclass(frozen=True, eq=False)
 class Repeated(Order):
-    """The same few batches again and again, without an end.
+    """An endless order that repeats a few batches.
 
     Args:
-        batches: The numbers of the samples of each, or whatever names them.
+        batches: The sample numbers of each batch.
     """
 
     batches: Sequence[Any] = field(kw_only=True)
 
     @classmethod
     def of(cls, batches: Sequence[Any]) -> Repeated:
-        """An order of these batches alone."""
+        """Make an order of these batches."""
         return cls(None, max(map(len, batches)), batches=batches)
 
     def batch(self, epoch: int, index: int, origin: int = 0) -> Any:
-        """The numbers of one of the batches."""
+        """The sample numbers of a batch."""
         return self.batches[index % len(self.batches)]
 
     def first(self, epoch: int, index: int, origin: int = 0) -> Any:
-        """The first of them."""
+        """The first sample number of a batch."""
         return self.batch(epoch, index)[0]
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
-        """The batches come in turn."""
+        """The index of the batch for a step: the step itself."""
         return step
 
 
 class KeptSamples:
-    """Samples that are kept, by number, in the place of a data set.
+    """A data set that has only some of its samples, in memory.
 
     Args:
-        samples: Those that will be asked for.
-        size: Of the data set.
+        samples: The samples by number.
+        size: Length of the whole data set.
     """
 
     thread_safe = True
@@ -111,10 +110,10 @@ class KeptSamples:
 
 
 class Fetching(SourcePlan):
-    """Fetches the samples of a batch, and forgets them."""
+    """Fetches the samples of a batch and discards them."""
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """One number, as there must be something to deliver."""
+        """Fetch a batch, and return a single number in its place."""
         try:
             self.source.fetch(self.order.batch(*key.place))
         except Exception:
@@ -124,11 +123,11 @@ class Fetching(SourcePlan):
 
 
 def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
-    """Take a plan apart.
+    """Build the ablations of a plan.
 
     Args:
-        plan: Whose source is fetched from; a few batches are fetched and transformed here.
-        epoch: Whose first batches are kept.
+        plan: The plan; some of its samples are fetched and transformed here.
+        epoch: The epoch whose first batches are repeated.
     """
     order, source = plan.order, plan.source
     count = _KEPT_BATCHES if order.num_batches is None else min(_KEPT_BATCHES, order.num_batches)
@@ -166,10 +165,10 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
 def _made(
     plan: SourcePlan, batches: Sequence[Any], make: Callable[[int], Any]
 ) -> tuple[dict[int, Any], Sequence[Any]]:
-    """The samples of some batches by number, and these batches without what can't be made.
+    """The samples of some batches by number, and these batches without failed samples.
 
     Raises:
-        Exception: Of a sample, where ``on_error`` doesn't take its place.
+        Exception: A sample fails and ``on_error`` is ``"raise"``.
     """
     made = {}
     for number in np.concatenate(batches).tolist():

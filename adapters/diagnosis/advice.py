@@ -1,7 +1,6 @@
-"""What to change, from the times of the parts: words only where the figures are good for them.
+"""Advice on what to change, as text, derived from the times of the parts.
 
-A number in parentheses is what training would gain, as ``prediction`` has it; on a noisy machine
-there is none.
+A number in parentheses is the gain predicted by ``prediction``; on a noisy machine it is left out.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from adapters.diagnosis.registry import told
 from adapters.diagnosis.remoteness import CACHED, UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
-# A change that gains less brings nothing that anybody would notice.
+# A smaller gain isn't noticeable.
 _NOTHING = 1.05
 
 
 def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
-    """The most useful first."""
+    """Advice on a verdict, most useful first."""
     if not doubts.certain:
         yield (
             "nothing, on the strength of these figures: measure again when the machine has nothing "
@@ -58,12 +57,12 @@ def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
 
 
 def _gain(prediction: Prediction | None, quiet: bool, rest: str = "") -> str:
-    """What a change brings, to be put behind it."""
+    """The gain of a change in parentheses, as a suffix; "" if it is unknown or uncertain."""
     return f" ({prediction}{rest})" if prediction is not None and quiet else ""
 
 
 def _workers_gain(v: Verdict, quiet: bool) -> str:
-    """Of as many workers as are advised, and of two more, where that is fewer."""
+    """The gain of the advised number of workers, and of a smaller number, as a suffix."""
     count, *fewer = advised_workers(v) or (0,)
     if not count:
         return ""
@@ -76,12 +75,12 @@ def _workers_gain(v: Verdict, quiet: bool) -> str:
 
 
 def _counted(v: Verdict) -> bool:
-    """Whether more workers might help."""
+    """True if more workers might help."""
     return v.bottleneck in (STORAGE, TRANSFORMS, COLLATION) and not v.one_at_a_time
 
 
 def _needed_workers(v: Verdict, quiet: bool) -> int | None:
-    """As many as keep up with the step; None where that can't be told."""
+    """Number of workers that keep up with the step; None if unknown or uncertain."""
     return needed_workers(v) if quiet else None
 
 
@@ -100,7 +99,7 @@ def _about_replacement(v: Verdict, quiet: bool) -> Iterator[str]:
 
 
 def _about_threads(v: Verdict, quiet: bool) -> Iterator[str]:
-    """Where they would have to ask the source one at a time."""
+    """Advice if threads must read the source one at a time."""
     if not (v.one_at_a_time or v.copied) or not v.hints.one_at_a_time:
         return
     found = with_threads(v)
@@ -134,7 +133,7 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
         and v.workers.kind != "unknown"
         and min(needed, most_waiting(v)) > v.workers.count
     ):
-        # Threads that wait need no CPU.
+        # Waiting threads need no CPU.
         count, effect = min(needed, most_waiting(v)), "keep up with the step"
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
@@ -188,7 +187,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
             f"{_gain(with_workers(v, count, processes=True), quiet, f' with {count}')}"
         )
     once = "do once, before training, what is the same in every epoch, and keep the result"
-    if not v.gathers:  # Arrays are no pictures that are to be decoded.
+    if not v.gathers:  # Arrays don't have to be decoded.
         once = (
             "do once, out of band, what is the same in every epoch; of pictures, decode and resize "
             "to what training needs (adapters pack --resize 256; --compare says what each "
@@ -208,7 +207,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
 
 
 def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
-    """Of workers for a transform that does."""
+    """Advice on workers if the transform mostly waits."""
     workers, count = v.workers, next(iter(advised_workers(v)), None)
     if count is None:
         return
@@ -254,7 +253,7 @@ def _about_foreign(v: Verdict, quiet: bool) -> Iterator[str]:
     )
 
 
-# By the bottleneck; they are told whether the machine was quiet enough to count workers.
+# Keys are bottlenecks. The second argument is true if the machine was quiet enough for predictions.
 _ADVICE: dict[str, Callable[[Verdict, bool], Iterator[str]]] = {
     STORAGE: _about_storage,
     TRANSFORMS: _about_transforms,

@@ -1,9 +1,9 @@
-"""Who has the machine's CPUs meanwhile: this process and its workers, others, or nobody.
+"""CPU time taken by this process with its workers, by other programs, and left idle.
 
-What became of one thread's time is in ``adapters.clock``.
+See ``adapters.clock`` for the time of a single thread.
 
-Linux counts it: ``/proc/stat`` how long each CPU was busy, ``/proc/<pid>/stat`` what each process
-took of that. Elsewhere nothing is known, and nothing is said.
+Linux has the busy time of each CPU in ``/proc/stat``, and the CPU time of each process in
+``/proc/<pid>/stat``. On other systems no contention is reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 # Fields of a cpu line: user, nice, system, idle, iowait, irq, softirq, steal.
 _IDLE_FIELDS, _KNOWN_FIELDS = (3, 4), 8
-# Of the time of a machine whose other programs do next to nothing.
+# Thresholds for ``Contention.others`` and ``Contention.idle``.
 _MUCH, _LITTLE_IDLE = 0.15, 0.25
 
 
@@ -24,8 +24,8 @@ class Contention:
     """Shares of the time of the CPUs that this process may use, 0 to 1.
 
     Args:
-        others: What other programs took, or the host of a virtual machine.
-        idle: What nobody took.
+        others: Share taken by other programs, or by the host of a virtual machine.
+        idle: Idle share.
     """
 
     others: float = 0.0
@@ -33,18 +33,18 @@ class Contention:
 
     @property
     def disturbs(self) -> bool:
-        """Whether this process had to wait for CPUs that others had."""
+        """True if this process had to wait for CPUs used by others."""
         return self.others > _MUCH and self.idle < _LITTLE_IDLE
 
 
 @dataclass(frozen=True)
 class Account:
-    """Seconds of CPU time, counted since some moment.
+    """Seconds of CPU time since an arbitrary moment.
 
     Args:
-        busy: What the usable CPUs were busy.
-        idle: What they weren't.
-        own: What this process and all below it took.
+        busy: Busy time of the usable CPUs.
+        idle: Idle time of the usable CPUs.
+        own: Time of this process and its descendants.
     """
 
     busy: float
@@ -53,7 +53,7 @@ class Account:
 
     @classmethod
     def now(cls) -> Account | None:
-        """As things stand; None where the system doesn't tell."""
+        """Read the current times; None if the system doesn't report them."""
         try:
             cpus = os.sched_getaffinity(0)
             ticks = os.sysconf("SC_CLK_TCK")
@@ -64,7 +64,7 @@ class Account:
         return cls(busy / ticks, idle / ticks, own / ticks) if busy + idle else None
 
     def until(self, later: Account) -> Contention:
-        """Who had the CPUs from here to there."""
+        """The use of the CPUs between this reading and a later one."""
         busy, idle = later.busy - self.busy, later.idle - self.idle
         own = later.own - self.own
         whole = max(busy + idle, 1e-9)
@@ -72,7 +72,7 @@ class Account:
 
 
 def _usable(stat: str, cpus: set[int]) -> tuple[int, int]:
-    """Ticks that these CPUs were busy and idle, from the text of ``/proc/stat``."""
+    """Busy and idle ticks of these CPUs, from the text of ``/proc/stat``."""
     busy = idle = 0
     for line in stat.splitlines():
         name, *fields = line.split()
@@ -84,22 +84,22 @@ def _usable(stat: str, cpus: set[int]) -> tuple[int, int]:
 
 
 def _processes() -> dict[int, tuple[int, int]]:
-    """By number: the parent, and ticks with those of children that have ended."""
+    """Parent and ticks of each process by pid; ticks include those of children that were reaped."""
     found = {}
     for entry in os.listdir(_PROC):
         if entry.isdigit():
             try:
                 text = _PROC.joinpath(entry, "stat").read_text()
             except OSError:
-                continue  # Ended since; its parent has its time.
-            # The name in parentheses may hold anything.
+                continue  # It has ended; its parent has its time.
+            # The name in parentheses may contain any character.
             fields = text.rpartition(")")[2].split()
             found[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
     return found
 
 
 def _tree(root: int, processes: dict[int, tuple[int, int]]) -> list[int]:
-    """The ticks of a process and of all below it."""
+    """The ticks of a process and each of its descendants."""
     below: dict[int, list[int]] = {}
     for number, (parent, _) in processes.items():
         below.setdefault(parent, []).append(number)

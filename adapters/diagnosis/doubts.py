@@ -1,7 +1,6 @@
-"""What speaks against a diagnosis: figures that can't all be true, and a machine that is too busy.
+"""Doubts about a diagnosis: contradictory figures, and a machine that is too busy.
 
-Every rule holds on any machine that does one thing at a time, so what breaks it was measured while
-something else went on.
+Each rule holds on an idle machine, so figures that break it were disturbed by other work.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ from dataclasses import dataclass
 from adapters.diagnosis.figures import NAMES, values_of
 from adapters.diagnosis.verdict import Verdict
 
-# On two idle cores, figures that must be equal differed by up to a third; of short batches, what
-# handing one over takes comes on top.
+# On two idle cores, figures that must be equal differed by up to a third; for short batches, the
+# cost of handing one over is added.
 _TOLERANCE, _TOLERATED_SECONDS = 1.6, 0.0005
-# Loader and step that take turns with the interpreter lock: up to so many times their sum.
+# Loader and step that contend for the interpreter lock take up to this multiple of their sum.
 _TURNS = 2.0
-# From the quickest round to the slowest, as a share of the median.
+# Accepted range from the fastest round to the slowest, as a share of the median.
 _STEADY = 0.5
-# A step whose rounds differ by less than that share of the whole says as much as is asked of it.
+# A spread of the step below this share of the total doesn't matter.
 _STEP_MATTERS = 0.25
-# Whose spread makes the figures behind the advice uncertain.
+# Figures that the advice depends on.
 _DECIDING = ("whole", "loader", "same", "alone")
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """What speaks against a verdict.
+    """Doubts about a verdict.
 
     Args:
-        contradictions: Pairs of figures that exclude each other, in words.
-        noise: What made the figures uncertain, in words.
-        certain: Whether the bottleneck can be told all the same.
+        contradictions: Descriptions of figures that contradict each other.
+        noise: Reasons why the figures are uncertain.
+        certain: True if the bottleneck is clear nevertheless.
     """
 
     contradictions: tuple[str, ...]
@@ -42,24 +41,24 @@ class Doubts:
 
 
 def doubts_of(v: Verdict) -> Doubts:
-    """All that speaks against it."""
+    """Find all doubts about a verdict."""
     contradictions, noise = tuple(_contradictions_of(v)), tuple(_noise_of(v))
     same = not noise or all(each == v.bottleneck for each in _bottlenecks_of_rounds(v))
     return Doubts(contradictions, noise, not contradictions and same)
 
 
 def _bottlenecks_of_rounds(v: Verdict) -> Iterator[str]:
-    """What each round for itself says."""
+    """The bottleneck according to each single round."""
     for figures in v.rounds:
         found = dataclasses.asdict(figures)
         yield dataclasses.replace(v, rounds=(), **found).bottleneck
 
 
 def _contradictions_of(v: Verdict) -> Iterator[str]:
-    """Pairs of figures that exclude each other, in words."""
+    """Describe figures that contradict each other."""
     yield from _of_workers(v)
     yield from _of_the_whole(v)
-    # A gather into new memory may take longer than one into memory that is used again.
+    # A gather into new memory may take longer than one into reused memory.
     parts = ("memory", "collation") if v.gathers else ("storage", "memory", "collation")
     for name in parts:
         if _longer(getattr(v, name), v.loader):
@@ -84,7 +83,7 @@ def _of_the_whole(v: Verdict) -> Iterator[str]:
         return
     if _longer(v.same, v.whole):
         yield f"{_shown(v, 'same')}, and {_shown(v, 'whole')}, of which that is a part"
-    # What was examined in the place of a loader may be faster, or slower.
+    # A replacement may be faster or slower than the original loader.
     if v.replaced:
         return
     if _longer(v.loader, v.whole):
@@ -94,7 +93,7 @@ def _of_the_whole(v: Verdict) -> Iterator[str]:
 
 
 def _noise_of(v: Verdict) -> Iterator[str]:
-    """What made the figures uncertain, in words."""
+    """Describe why the figures are uncertain."""
     if v.contention.disturbs:
         yield (
             f"other programs took {v.contention.others:.0%} of the CPU time meanwhile, and "

@@ -1,10 +1,10 @@
-"""``diagnose``: the published method, part by part.
+"""``diagnose``: the published method, which measures training part by part.
 
-The whole; the loader alone; without storage, without transforms, collation alone, all with the
-loader's own workers; a batch without them; the same batch again and again; the copy to the device.
-Each is measured in several rounds, which take turns, so that a slow moment of the machine doesn't
-fall on one of them alone. What is examined is a twin of the loader, with workers of its own, so
-that the loader stands afterwards where it stood.
+Measured are loader and step together; the loader alone; fetching alone, the loader without fetching
+and collation alone, each with the loader's own workers; a batch without workers; the step with the
+same batch again and again; and the copy to the device. Every round measures each part once, so that
+a slow moment of the machine doesn't affect only one of them. The measurements use a copy of the
+loader with its own workers, so the loader's position doesn't change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
 Progress = Callable[[int, int], Any]
-# Of each measurement; where they leave doubts, as many again.
+# Rounds of each measurement, and the maximum if the figures are uncertain.
 ROUNDS, MOST_ROUNDS = 3, 6
 
 
@@ -39,30 +39,31 @@ def diagnose(
     t: float | None = None,
     seconds: float = 2.0,
 ) -> Diagnosis:
-    """Find out what keeps a training run from being faster.
+    """Find out what limits the speed of a training run.
 
     Args:
-        loader: A ``SafeSequence``, what ``gluon_loader`` returns, a Keras ``PyDataset``, or
-            anything that gives batches each time that it is iterated over. It stays as it is.
-        step: ``step(batch)``, one step of training; return the loss, so that it can be waited for.
-            Or a compiled Keras model, whose weights are put back. None examines the loader only.
-        to_device: ``to_device(batch)`` copies a batch to the device, and ``step`` is then given
-            what it returns. None leaves the copy to the step.
-        t: The step time in seconds that batches must keep up with; None takes that of ``step``.
-        seconds: For each of up to eight measurements, in three rounds. Where the figures leave
-            doubts, they are taken again, in as many rounds more at the most.
+        loader: A ``SafeSequence``, the result of ``gluon_loader``, a Keras ``PyDataset``, or any
+            object that gives batches each time it is iterated over. It isn't changed.
+        step: ``step(batch)``, one training step; it should return the loss, so that the measurement
+            can wait for it. Or a compiled Keras model, whose weights are restored. None examines
+            the loader only.
+        to_device: ``to_device(batch)`` copies a batch to the device; ``step`` receives its result.
+            None leaves the copy to the step.
+        t: The step time in seconds that the loader must keep up with; None takes that of ``step``.
+        seconds: Duration of each of up to eight measurements, spread over three rounds. If the
+            figures are uncertain, up to three more rounds follow.
 
     Returns:
         The diagnosis: ``bottleneck`` (``"storage"``, ``"transforms"``, ``"collation"``, ``"copy"``,
-        ``"step"``, or ``"loader"`` where its parts can't be told apart), the times, ``certain``,
-        ``advice``, and ``predictions`` of what each change would bring; ``print(diagnosis)`` for
-        people.
+        ``"step"``, or ``"loader"`` if its parts can't be separated), the times, ``certain``,
+        ``advice``, and ``predictions`` of the effect of each change. ``print(diagnosis)`` shows a
+        report.
 
     Raises:
         TypeError: ``step`` is neither a function nor a compiled Keras model, or the loader can't be
             iterated over.
-        ValueError: ``seconds`` or ``t`` not above 0, ``to_device`` without a function as ``step``,
-            or a loader without batches.
+        ValueError: ``seconds`` or ``t`` isn't above 0, ``to_device`` is given without a function as
+            ``step``, or the loader has no batches.
 
     Example:
         >>> import numpy as np, time
@@ -84,7 +85,7 @@ def examine(
     seconds: float,
     progress: Progress = lambda done, total: None,
 ) -> Diagnosis:
-    """As ``diagnose``, for a trainer of any kind."""
+    """Diagnose a loader with any kind of trainer."""
     with Examination(loader, trainer, t, seconds, progress) as examination:
         while examination.goes_on:
             examination.round()
@@ -92,16 +93,16 @@ def examine(
 
 
 class Examination:
-    """The measurements of one loader; a context manager, which ends all workers.
+    """The measurements of one loader; a context manager that ends all workers.
 
-    One thread uses it: ``round`` while it ``goes_on``, then ``diagnosis``.
+    For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``.
 
     Args:
-        loader: As in ``diagnose``.
-        trainer: What trains on its batches; None examines the loader only.
-        t: As in ``diagnose``.
-        seconds: As in ``diagnose``.
-        progress: Called with the number of rounds that are measured, and of all.
+        loader: See ``diagnose``.
+        trainer: Trains on its batches; None examines the loader only.
+        t: See ``diagnose``.
+        seconds: See ``diagnose``.
+        progress: Called with the number of measured rounds and the total.
 
     Raises:
         TypeError: The loader can't be iterated over.
@@ -129,13 +130,13 @@ class Examination:
         with undisturbed():
             own = self._own = taken_as_own(loader)
             if own is None:
-                # Whoever reads it goes on where the one before ended.
+                # Its readers share one iterator: each resumes where the previous one stopped.
                 self._read = endless(loader)
             else:
                 self._read = own.face.twin(own.loader)
-                # Between two calls of fit, too, its workers are kept.
+                # Keep the workers alive between calls of fit, too.
                 self._engine.retain()
-        # A framework's own training reads any data in its own way; a function can't be asked to.
+        # A framework's own training reads foreign loaders itself; a function is given the batches.
         own_way = own is None or own.replaced
         others = not isinstance(trainer, FunctionTrainer)
         self._trained_on = loader if own_way and others else self._read
@@ -154,7 +155,7 @@ class Examination:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another round is needed, and may be measured."""
+        """True if another round is needed and the maximum isn't reached."""
         done = len(self._rounds)
         return done < ROUNDS or (done < MOST_ROUNDS and not self.diagnosis.certain)
 
@@ -190,7 +191,7 @@ class Examination:
         return Figures(loader=loader, whole=whole, same=same, copy=copy, **parts)
 
     def _loader_seconds(self) -> float:
-        """Of a batch that nobody uses; also keeps one."""
+        """Measure the loader alone, in seconds per batch, and keep a batch for later."""
         skipped = SKIPPED_AGAIN if self._rounds else SKIPPED
         least = LEAST_OF_A_ROUND if self._own is None else least_batches(self._settings)
         batches = endless(self._read)
@@ -217,7 +218,7 @@ class Examination:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What the rounds up to now say."""
+        """The diagnosis from the rounds measured so far."""
         contention = Contention()
         if self._before is not None and self._after is not None:
             contention = self._before.until(self._after)

@@ -1,8 +1,8 @@
-"""What an examination asks of the face towards a framework; it knows nothing else of frameworks.
+"""The interface between an examination and the front end for a framework.
 
-A face is an object ``FACE`` in a module of its own, named in ``registry.FACES``. That module is
-imported when a loader or a model comes from the framework or from the face's package, or when a
-script that is examined imports the framework. All of a face is called in the examining thread.
+A front end provides an object ``FACE`` in a module that ``registry.FACES`` names. The module is
+imported when a loader or model comes from the framework or from the front end's package, or when an
+examined script imports the framework. Only the examining thread calls it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adapters.engine import Engine
 
 
 class Trainer(Protocol):
-    """Something that takes batches from a loader, on a clock."""
+    """Trains on batches and times it."""
 
     def whole(self, loader: Any, seconds: float) -> Timing:
         """Train on the loader's batches."""
@@ -32,106 +32,103 @@ class Trainer(Protocol):
         ...
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """The time of its copy to the device; None where that is part of the step."""
+        """Time the batch's copy to the device; None if that is part of the step."""
         ...
 
 
 class Observer(Protocol):
-    """What is told of the training in a script, and may end the script."""
+    """Receives notice of the training in a script, and may end the script."""
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """The framework's own training begins.
+        """Handle the start of the framework's own training.
 
         Args:
-            loader: Makes what gives the batches.
-            trainer: Makes what trains on them.
+            loader: Creates the loader.
+            trainer: Creates the trainer.
         """
         ...
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """A loop of the script's own begins, and reads from what this returns.
+        """Handle the start of a loop in the script, and return the iterator that it reads.
 
         Args:
-            loader: What it is over.
-            plain: Begins a pass over that as it is.
+            loader: The loader that the script iterates over.
+            plain: Starts an ordinary pass over the loader.
         """
         ...
 
 
 class Face(abc.ABC):
-    """The face towards one framework."""
+    """The front end for one framework."""
 
     workers_keyword = "workers"
-    """What its loaders call the number of their workers."""
+    """Name of the loaders' argument for the number of workers."""
     hints = Hints()
-    """What to change, of what only this face has."""
+    """Advice specific to this front end."""
 
     # --- loaders ---
 
     @abc.abstractmethod
     def owns(self, loader: Any) -> bool:
-        """Whether a loader is one of the face's."""
+        """True if a loader belongs to this front end."""
 
     def in_place_of(self, loader: Any) -> tuple[Any, str] | None:
-        """One of the face's loaders for the batches of the framework's own; None for all others.
+        """Replace a loader of the framework with one of this front end; None for all others.
 
         Returns:
-            The loader, and what it replaces, for people.
+            The replacement, and the description of the change for the advice.
         """
         return None
 
     @abc.abstractmethod
     def twin(self, loader: Any) -> Any:
-        """The same loader once more, where it stands, with workers of its own until its ``close``.
+        """Copy a loader at its current position; the copy has its own workers until ``close``.
 
-        It can be iterated over, a pass each time. Where it has ``state_dict`` and
-        ``load_state_dict``, passes that are given up are gone on with.
+        Each iteration over the copy is a pass. If the copy has ``state_dict`` and
+        ``load_state_dict``, abandoned passes are resumed.
         """
 
     @abc.abstractmethod
     def engine(self, loader: Any) -> Engine:
-        """The engine that makes a loader's batches."""
+        """The engine that computes a loader's batches."""
 
     @abc.abstractmethod
     def ablations(self, loader: Any) -> Ablations:
-        """What is left of a loader's work without a part of it."""
+        """The ablations of a loader's plan."""
 
     @abc.abstractmethod
     def call(self, kind: str, workers: str, queue: int) -> str:
-        """The arguments to paste into the call that makes a loader.
+        """The arguments to paste into the call that creates a loader.
 
         Args:
             kind: ``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``.
-            workers: How many, as it is written in the call.
-            queue: Batches that may be ready ahead.
+            workers: Number of workers, as written in the call.
+            queue: Maximum number of batches read ahead.
         """
 
     # --- training ---
 
     def trainer(self, step: Any) -> Trainer | None:
-        """For a model of the framework's; None for all others.
+        """The trainer for a model of the framework; None for all others.
 
         Raises:
-            TypeError: It can't be trained.
+            TypeError: The model can't be trained.
         """
         return None
 
     def intercepted(self, observer: Observer) -> AbstractContextManager[None]:
-        """Within, the observer is told of the training that a script begins."""
+        """Notify the observer of training that starts within the ``with`` block."""
         return nullcontext()
 
 
 def face_towards(framework: str) -> Face:
-    """The face that is registered for a framework; imports it."""
+    """Import the front end registered for a framework."""
     face: Face = importlib.import_module(FACES[framework].module).FACE
     return face
 
 
 def faces_near(thing: Any) -> Iterator[Face]:
-    """Faces that may know a loader or a model, as it comes from their framework or their package.
-
-    No other is imported.
-    """
+    """Import the front ends whose framework or package a loader or model comes from."""
     places = [f"{base.__module__}." for base in type(thing).__mro__]
     for framework, registered in list(FACES.items()):
         package = registered.module.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""What one round of an examination found, and what several of them say together."""
+"""The figures of one round of an examination, and their medians over several rounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds per batch of each part, measured one right after the other; as in ``Diagnosis``."""
+    """Seconds per batch of each part in one round; the fields are those of ``Verdict``."""
 
     loader: float
     whole: float | None = None
@@ -39,7 +39,7 @@ class Figures:
 
 
 def medians_of(rounds: Sequence[Figures]) -> Figures:
-    """The median of each figure over the rounds; None where it wasn't measured."""
+    """The median of each figure over the rounds; None if it wasn't measured."""
     found = {}
     for field in dataclasses.fields(Figures):
         values = values_of(rounds, field.name)
@@ -48,6 +48,6 @@ def medians_of(rounds: Sequence[Figures]) -> Figures:
 
 
 def values_of(rounds: Sequence[Figures], name: str) -> list[float]:
-    """A figure in each round in which it was measured."""
+    """The values of a figure in the rounds that measured it."""
     values = (getattr(each, name) for each in rounds)
     return [value for value in values if value is not None]

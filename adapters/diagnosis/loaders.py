@@ -1,4 +1,4 @@
-"""What is examined: a loader of this package, one in the place of a framework's own, or any."""
+"""Loaders under examination: of this package, replacing one of the framework, or any other."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from adapters.diagnosis.registry import told
 from adapters.engine import Engine
 from adapters.structure import flatten
 
-# Seconds; what isn't made by then is a queue that nobody would wait for.
+# Maximum seconds to wait for the read-ahead queue to fill.
 _MOST_REST = 0.5
 
 
 @dataclass(frozen=True)
 class Own:
-    """A loader whose work can be taken apart.
+    """A loader of this package, whose work can be measured part by part.
 
     Args:
-        loader: It.
-        face: Whose it is.
-        replaced: What it is in the place of, for people; "" for nothing.
+        loader: The loader.
+        face: The front end that it belongs to.
+        replaced: The replacement as described in the advice; "" if it replaces nothing.
     """
 
     loader: Any
@@ -33,15 +33,15 @@ class Own:
 
 
 def own_of(loader: Any) -> Own | None:
-    """The loader, where it is one of a registered face's."""
+    """The loader as ``Own``; None if it belongs to no registered front end."""
     return next((Own(loader, face) for face in faces_near(loader) if face.owns(loader)), None)
 
 
 def taken_as_own(loader: Any) -> Own | None:
-    """The loader, or one of ours in its place; None for what can only be iterated over.
+    """The loader as ``Own``, replaced if necessary; None if it can only be iterated over.
 
     Raises:
-        TypeError: It can't be iterated over.
+        TypeError: The loader can't be iterated over.
     """
     if (own := own_of(loader)) is not None:
         return own
@@ -59,7 +59,7 @@ def taken_as_own(loader: Any) -> Own | None:
 
 
 def samples_in(batch: Any) -> int:
-    """How many samples a batch has, by the first axis of its first array."""
+    """Number of samples in a batch: the length of the first axis of its first array."""
     for leaf in flatten(batch)[0]:
         shape = getattr(leaf, "shape", None)
         if shape:
@@ -68,7 +68,7 @@ def samples_in(batch: Any) -> int:
 
 
 def settled_of(loader: Any) -> Callable[[], bool]:
-    """Whether a loader has the workers that it will have; True for foreign ones."""
+    """A function that is true once a loader's workers are final; always true for foreign ones."""
     if (own := own_of(loader)) is None:
         return lambda: True
     engine = own.face.engine(loader)
@@ -76,25 +76,22 @@ def settled_of(loader: Any) -> Callable[[], bool]:
 
 
 def rest(engine: Engine, batch_seconds: float) -> None:
-    """Wait until workers have made as many batches ahead as they may.
-
-    Beside what is measured next, they would be another program that is busy.
-    """
+    """Wait until the read-ahead queue is full, so that workers don't disturb what follows."""
     settings = engine.chosen
     if settings.workers:
         time.sleep(min(_MOST_REST, settings.max_queue_size * batch_seconds))
 
 
 def rest_of(loader: Any, batch_seconds: float) -> None:
-    """The same of a loader, where it has workers that are known."""
+    """``rest`` for a loader; does nothing for a foreign one."""
     if (own := own_of(loader)) is not None:
         rest(own.face.engine(loader), batch_seconds)
 
 
 def go_on(loader: Any) -> None:
-    """Have the next pass begin where the latest one was left, where a loader can do that.
+    """Make the next pass resume where the last one stopped, if the loader supports that.
 
-    The same first batches again would come from the page cache.
+    Reading the first batches again would be served by the page cache.
     """
     if hasattr(loader, "load_state_dict"):
         with contextlib.suppress(ValueError):  # A loader whose passes differ has no state.

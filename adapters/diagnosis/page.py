@@ -1,8 +1,8 @@
-"""A diagnosis as a page, for people who would rather look: one file of HTML that asks for no other.
+"""A diagnosis as a self-contained HTML page.
 
-On top what was found, then the waits of the training loop one after the other, then the parts of
-the loader's work with their ranges, then what to change. All numbers are in the text below, too.
-Light or dark as the reader's system is, and as wide as the screen.
+From top to bottom: the result, the training loop's wait for each batch, the parts of the loader's
+work with their ranges, the advice, and the report as text. The page follows the system's light or
+dark theme and the width of the screen.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from adapters.diagnosis.figures import NAMES, values_of
 from adapters.diagnosis.report import PARTS, Diagnosis, headline
 from adapters.markup import Html, details, document, element, listed, table
 
-# Of batches, as many as a line can show apart, and lines.
 _BATCHES_PER_LINE, _LINES = 12, 6
-# In the units of a drawing, which is as wide as the page.
+# In SVG units; the drawing is scaled to the width of the page.
 _WIDTH, _LINE, _BAR, _LABEL = 640, 34, 20, 44
 _STYLE = """
 :root { --paper: #fcfcfb; --ink: #1c1c1a; --soft: #62605b; --rule: #dddad3;
@@ -46,11 +45,11 @@ pre { overflow-x: auto; font-size: .8rem; line-height: 1.4; }
 
 
 def page_of(diagnosis: Diagnosis, title: str = "adapters doctor") -> str:
-    """The page, as the text of a file.
+    """The page as HTML text.
 
     Args:
-        diagnosis: What was found.
-        title: Of the page, such as the script's name.
+        diagnosis: The diagnosis to show.
+        title: Title of the page, such as the script's name.
     """
     return document(title, _STYLE, *_body_of(diagnosis, title))
 
@@ -75,14 +74,14 @@ def _body_of(d: Diagnosis, title: str) -> Iterator[Html]:
 
 
 def _waits(d: Diagnosis) -> Iterator[Html]:
-    """Line by line, as time goes on: how long training waited for each batch."""
+    """A chart of how long training waited for each of the last batches, in order."""
     yield element("h2", "Waits, batch by batch")
     if not d.waits_seconds or d.whole is None:
         reason = "Not measured: without a step, or as nobody notes them here."
         yield element("p", reason, class_="soft")
         return
     waits = d.waits_seconds[-_BATCHES_PER_LINE * _LINES :]
-    # What is left of the whole; of a single batch it wasn't measured.
+    # The rest of the total is the step, which isn't timed for each batch.
     mean = sum(d.waits_seconds) / len(d.waits_seconds)
     step = max(d.whole - mean, 0.0)
     lines = [waits[at : at + _BATCHES_PER_LINE] for at in range(0, len(waits), _BATCHES_PER_LINE)]
@@ -135,7 +134,7 @@ def _line(
                     x=f"{left:.1f}",
                     y=str(top),
                     height=str(_BAR),
-                    # A gap between two batches.
+                    # Leave a gap between two batches.
                     width=f"{max(width - (kind == 'step'), 0.5):.1f}",
                 )
             left += width
@@ -145,7 +144,7 @@ def _line(
 
 
 def _parts(d: Diagnosis) -> Iterator[Html]:
-    """Each figure with its range, and a bar to compare them by."""
+    """A table of the figures with their ranges and bars."""
     yield element("h2", f"Milliseconds for a batch of {d.samples}")
     known = [(name, getattr(d, name)) for name in NAMES if getattr(d, name) is not None]
     longest = max(seconds for _, seconds in known) or 1e-9

@@ -1,6 +1,6 @@
-"""The parts of a loader's work, each behind workers like the loader's, measured a round at a time.
+"""The parts of a loader's work, measured in rounds, each with workers like the loader's.
 
-Nothing is read ahead between two rounds of a part, and a round goes on where the last one ended.
+A round of a part resumes where its last round ended; nothing is read ahead in between.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from adapters.diagnosis.timing import LEAST_OF_A_ROUND, timed
 from adapters.diagnosis.trainers import SKIPPED_AGAIN
 from adapters.engine import Engine, Settings
 
-# A batch made inline, often enough that what only the first one does doesn't count.
+# Batches computed inline; the fastest counts, so that one-time work of the first doesn't.
 _ALONE = 3
-# Workers may all deliver at once; a round has a batch of each, up to so many.
+# A round has a batch from each worker, as all may deliver at once, but no more than this.
 _MOST_AT_ONCE = 16
-# Worker processes that wait for their part's next round, of all parts; more would take the memory
-# that they are to be measured in.
+# Idle worker processes of all parts to keep between rounds; more would take memory from the
+# measurements.
 _KEPT_PROCESSES = 16
 
 
 def least_batches(settings: Settings) -> int:
-    """How many batches of these workers a round has at least."""
+    """Minimum number of batches in a round with these workers."""
     count = 0 if settings.workers == "auto" else settings.workers
     return max(LEAST_OF_A_ROUND, min(count, _MOST_AT_ONCE))
 
 
 class Part:
-    """A plan behind an engine of its own.
+    """A plan with its own engine.
 
-    One thread uses it; ``close`` ends its workers.
+    For use by one thread; ``close`` ends the workers.
 
     Args:
-        plan: What is measured.
-        settings: Its workers.
-        kept: Whether they are kept from round to round.
+        plan: The plan to measure.
+        settings: The workers.
+        kept: True if the workers stay alive between rounds.
     """
 
     def __init__(self, plan: Plan, settings: Settings, kept: bool) -> None:
@@ -53,7 +53,7 @@ class Part:
         self._position = 0, 0
 
     def seconds(self, seconds: float) -> float:
-        """Of a batch, measured for so long."""
+        """Seconds per batch, measured for ``seconds``."""
         engine = self._engine = self._engine or Engine(self._plan, self._settings)
         stream = engine.stream(*self._position, False)
         taken = 0.0
@@ -76,40 +76,40 @@ class Part:
         return taken
 
     def close(self) -> None:
-        """End its workers."""
+        """End the workers."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
 
 
 class _Inline(NamedTuple):
-    """What a batch took that was made in the calling thread.
+    """The time of a batch computed in the calling thread.
 
-    The shares are as if no other program had been given the CPU meanwhile.
+    Time in which other programs had the CPU is left out of the shares.
     """
 
     seconds: float
     computes: float
-    """Of the time, the share in which this thread computed, 0 to 1."""
+    """Share of the time in which this thread used the CPU, 0 to 1."""
     any_computes: float
-    """The same, of any thread, as libraries compute in threads of their own."""
+    """Share of the time in which any thread did, such as those of libraries, 0 to 1."""
 
 
 class Parts:
-    """What is left of a loader's work without a part of it, and a batch without workers.
+    """The measurements of a loader's ablations, and of a batch without workers.
 
     Args:
-        ablations: Of the loader.
-        settings: Its workers.
+        ablations: The loader's ablations.
+        settings: The loader's workers.
     """
 
     def __init__(self, ablations: Ablations, settings: Settings) -> None:
         self.ablations = ablations
         self._made = 0
         self.fetch_computes = 0.0
-        """Of a fetch's time, the share in which it computed: the most of all rounds."""
+        """Share of a fetch's time in which it used the CPU; the maximum over the rounds."""
         self.alone_computes = 0.0
-        """Of a whole batch's time, that in which any thread computed: the same."""
+        """Share of a whole batch's time in which any thread used the CPU; the maximum, too."""
         named = {
             "storage": ablations.storage,
             "memory": ablations.memory,
@@ -122,7 +122,7 @@ class Parts:
         self._parts = {name: Part(plan, settings, kept) for name, plan in plans.items()}
 
     def round(self, seconds: float) -> dict[str, float]:
-        """Seconds per batch of each part, each measured for so long."""
+        """Measure each part for ``seconds``; returns seconds per batch."""
         found = {name: part.seconds(seconds) for name, part in self._parts.items()}
         fetch, whole = self._inline(self.ablations.storage), self._inline(self.ablations.whole)
         self.fetch_computes = max(self.fetch_computes, fetch.computes)
@@ -137,7 +137,7 @@ class Parts:
             part.close()
 
     def _inline(self, plan: Plan) -> _Inline:
-        """The quickest of a few batches."""
+        """Time a few batches in the calling thread; the fastest counts."""
         best = _Inline(float("inf"), 0.0, 0.0)
         num_batches = plan.num_batches
         for place in range(_ALONE if num_batches is None else min(_ALONE, num_batches)):

@@ -1,9 +1,9 @@
-"""What a change would bring, from the times of the parts: arithmetic only, and no words.
+"""Predictions of the effect of a change, computed from the times of the parts.
 
-Work that waits is done by as many workers at once as there are, and work that computes by as many
-as there are CPUs. Threads that were measured to bring nothing bring nothing more; a source that
-gives one thread at a time does neither. A loader with workers makes batches during the step, so
-that the slower of the two decides; one without takes turns with it.
+Work that waits scales with the number of workers, and work that computes with the number of CPUs.
+If several threads were measured to bring nothing, more threads bring nothing either; nor do they
+for a source that serves one thread at a time. A loader with workers computes batches during the
+step, so the slower of the two decides; without workers, the two times add up.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from adapters.diagnosis.figures import COLLATION, COPY, STORAGE, TRANSFORMS
 from adapters.diagnosis.remoteness import UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
-# Threads that wait; as many as workers="auto" would take at the most. Processes that do, for each
-# CPU: more of them take minutes to start, and memory.
+# Maximum number of waiting threads, as for workers="auto", and of waiting processes per CPU: more
+# processes would take minutes to start, and memory.
 MOST_WAITING, _MOST_PROCESSES = 64, 4
-# What a step has of the interpreter lock, at the most, while threads make batches.
+# Seconds for which a step needs the interpreter lock, at most, while threads compute batches.
 _STEP_LOCKED = 0.001
-# Two threads or more that make so few times the batches of one hold the interpreter lock in turn.
+# Several threads with a speedup below this hold the interpreter lock in turn.
 _SCALES = 1.3
-# What training took beyond the slower of loader and step: up to that, they disturb each other, and
-# would with another loader; above, they took turns.
+# Total time relative to the slower of loader and step. Up to this, they overlap and disturb each
+# other, as they would with another loader; above it, they don't overlap.
 _MOST_DISTURBED = 1.6
-# From there on, nobody counts in hundredths.
+# Gains from here on are shown as a factor, not in per cent.
 _MANY_TIMES = 5
 WORKERS, PROCESSES, THREADS = "workers", "processes", "threads"
 WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
@@ -37,18 +37,17 @@ PACKED, COPY_AHEAD, REPLACED = "packed at 256 pixels", "copy ahead", "replaced"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What training would take after one change.
+    """The predicted speed after one change.
 
     Args:
-        change: ``"workers"``, ``"processes"`` (workers of that kind), ``"threads"`` (that ask a
-            source at once which was asked by one at a time), ``"replaced"`` (by a loader of this
-            package), ``"cache"`` (one that is full, of what comes from a store),
-            ``"without storage"``,
+        change: ``"workers"``, ``"processes"`` (worker processes instead of threads), ``"threads"``
+            (several threads read a source that served one at a time), ``"replaced"`` (a loader of
+            this package), ``"cache"`` (a full cache of a remote store), ``"without storage"``,
             ``"without transforms"``, ``"without collation"``, ``"packed at 256 pixels"``, or
             ``"copy ahead"``.
-        workers: How many; None where they stay.
-        seconds: For a batch: of training, or of the loader alone where there was no step.
-        gain: How many times as fast that is as now, at least 1.
+        workers: Number of workers; None if it doesn't change.
+        seconds: Seconds per batch of training, or of the loader alone if there was no step.
+        gain: Speedup over the present, at least 1.
     """
 
     change: str
@@ -57,24 +56,24 @@ class Prediction:
     gain: float
 
     def __str__(self) -> str:
-        """As in ``+70%``, or ``20 times as fast``."""
+        """The gain as ``+70%`` or ``20 times as fast``."""
         return gain_in_words(self.gain)
 
 
 def gain_in_words(gain: float) -> str:
-    """As in ``+70%``, or ``20 times as fast``."""
+    """Format a gain as ``+70%`` or ``20 times as fast``."""
     return f"+{gain - 1:.0%}" if gain < _MANY_TIMES else f"{gain:,.0f} times as fast"
 
 
 def needed_workers(v: Verdict) -> int | None:
-    """As many as make batches as fast as the step takes them; None where that can't be told."""
+    """Number of workers that keep up with the step; None if it is unknown."""
     if v.alone is None or not v.step_seconds:
         return None
     return math.ceil(v.alone / v.step_seconds - 1e-9)
 
 
 def threads_bring_nothing(v: Verdict) -> bool:
-    """Whether several threads were seen to make no more than one."""
+    """True if several threads were measured to be hardly faster than one."""
     workers = v.workers
     if workers.kind != "threads" or workers.count < 2 or v.alone is None:
         return False
@@ -82,12 +81,12 @@ def threads_bring_nothing(v: Verdict) -> bool:
 
 
 def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction | None:
-    """With so many workers; None where nothing is known of one's work.
+    """Predict the speed with ``count`` workers; None if the time of a single worker is unknown.
 
     Args:
-        v: What was found.
-        count: How many, from 1.
-        processes: Whether they are processes, where they aren't now.
+        v: The verdict.
+        count: Number of workers, at least 1.
+        processes: True to predict a change to processes.
     """
     if v.alone is None or v.workers.kind == "unknown":
         return None
@@ -97,19 +96,19 @@ def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction 
     hands, now = _hands(v, count), _hands(v, v.workers.count)
     loader = v.alone / hands
     if not processes and now > 1:
-        # As well as they do now.
+        # Assume that they scale as well as they do now.
         loader = v.loader if threads_bring_nothing(v) else v.loader * now / hands
     locked = 0.0
     if v.waits and not processes and v.workers.kind != "processes":
-        # What is computed beside waiting, threads may have to do one at a time.
+        # The part that computes may be limited to one thread at a time.
         locked = _computed(v)
     return _predicted(v, change, count, loader, ahead=True, locked=locked)
 
 
 def with_threads(v: Verdict) -> Prediction | None:
-    """With threads that ask the source at once; None where they may, or bring nothing.
+    """Predict the speed if threads may read the source concurrently; None if it isn't applicable.
 
-    Only its author can say that they may: ``thread_safe``.
+    Only the source's author can permit that: ``thread_safe``.
     """
     if v.alone is None or not v.waits or not (v.one_at_a_time or v.copied):
         return None
@@ -118,19 +117,19 @@ def with_threads(v: Verdict) -> Prediction | None:
 
 
 def replaced(v: Verdict) -> Prediction | None:
-    """With ours in the place of the loader that training was timed with; None where it was ours."""
+    """Predict the speed with a loader of this package; None if training was timed with one."""
     if not v.replaced or not v.trained_on_replaced or v.whole is None:
         return None
     return _predicted(v, REPLACED, None, v.loader, ahead=True)
 
 
 def _hands(v: Verdict, count: int) -> int:
-    """Of so many workers, those that are busy at once."""
+    """Number of workers that can work at once, out of ``count``."""
     return count if v.waits else min(count, v.workers.cpus)
 
 
 def _computed(v: Verdict) -> float:
-    """Of a batch, what one thread computes while it doesn't wait."""
+    """Seconds for which one thread computes for a batch, without waiting."""
     assert v.alone is not None
     waited = v.alone * (1 - v.alone_computes)
     if v.bottleneck == STORAGE:
@@ -140,10 +139,10 @@ def _computed(v: Verdict) -> float:
 
 
 def without(v: Verdict, part: str) -> Prediction | None:
-    """Without a part of the loader's work, by the same workers; None where it wasn't measured.
+    """Predict the speed without a part of the loader's work; None if it can't be left out.
 
     Args:
-        v: What was found.
+        v: The verdict.
         part: ``"storage"``, ``"transforms"`` or ``"collation"``.
     """
     if part not in v.parts:
@@ -151,7 +150,7 @@ def without(v: Verdict, part: str) -> Prediction | None:
     if part == STORAGE:
         left = v.memory or 0.0
     elif part == TRANSFORMS and v.decodes:
-        return None  # Pictures that are packed anew are still to be decoded.
+        return None  # Repacked images still have to be decoded.
     else:
         others = (seconds for name, seconds in v.parts.items() if name != part)
         left = max(v.loader - v.parts[part], *others)
@@ -159,16 +158,16 @@ def without(v: Verdict, part: str) -> Prediction | None:
 
 
 def cached(v: Verdict) -> Prediction | None:
-    """With a full cache on a local disk in the place of a store; None where there is no store.
+    """Predict the speed with a full cache on a local disk; None unless an uncached store is read.
 
-    Reading it costs next to nothing beside the wait for a store, and is taken for nothing.
+    Reading the cache is assumed to take no time, as it takes little compared with the store.
     """
     found = without(v, STORAGE) if v.store == UNCACHED else None
     return None if found is None else replace(found, change=CACHE)
 
 
 def packed(v: Verdict) -> Prediction | None:
-    """With pictures that are packed at 256 pixels; None where that wasn't measured."""
+    """Predict the speed with images packed at 256 pixels; None if that wasn't measured."""
     if v.packed is None or v.memory is None:
         return None
     others = (seconds for name, seconds in v.parts.items() if name != TRANSFORMS)
@@ -177,7 +176,7 @@ def packed(v: Verdict) -> Prediction | None:
 
 
 def copied_ahead(v: Verdict) -> Prediction | None:
-    """With each batch copied to the device during the step before; None without a copy."""
+    """Predict the speed if each batch is copied during the previous step; None without a copy."""
     if v.copy is None or v.same is None or v.whole is None:
         return None
     seconds = max(v.copy, v.same - v.copy, v.loader, 1e-9)
@@ -185,7 +184,7 @@ def copied_ahead(v: Verdict) -> Prediction | None:
 
 
 def most(v: Verdict) -> float | None:
-    """How many times as fast training can become by its loader: the step is left; None without."""
+    """The largest speedup that a loader can bring, given the step; None without a step."""
     if v.whole is None or v.same is None:
         return None
     return max(1.0, v.whole / max(v.same, 1e-9))
@@ -194,7 +193,10 @@ def most(v: Verdict) -> float | None:
 def _predicted(
     v: Verdict, change: str, count: int | None, loader: float, ahead: bool, locked: float = 0.0
 ) -> Prediction:
-    """Of training with a loader that takes so long alone, and ``locked`` where it has one CPU."""
+    """Predict training with a loader that takes ``loader`` seconds alone.
+
+    ``locked`` is the part of them in which threads take turns.
+    """
     loader = max(loader, locked)
     if v.whole is None or v.same is None:
         now, seconds = v.loader, loader
@@ -213,7 +215,7 @@ def _predicted(
 
 
 def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
-    """Of what can be changed about the bottleneck, the most useful first."""
+    """The effect of each change that concerns the bottleneck, fastest first."""
     found = []
     if v.bottleneck == COPY:
         found.append(copied_ahead(v))
@@ -230,23 +232,26 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
 
 
 def process_count(v: Verdict) -> int:
-    """How many processes are worth a try in the place of threads."""
+    """Number of processes to try instead of threads."""
     return max(1, min(v.workers.cpus, needed_workers(v) or v.workers.cpus))
 
 
 def most_waiting(v: Verdict) -> int:
-    """How many workers that wait pay."""
+    """Maximum useful number of workers that mostly wait."""
     processes = v.workers.kind == "processes"
     return min(_MOST_PROCESSES * v.workers.cpus, MOST_WAITING) if processes else MOST_WAITING
 
 
 def advised_workers(v: Verdict) -> tuple[int, ...]:
-    """More workers that may help: as many as are needed, or pay; two more, where that is fewer."""
+    """Larger numbers of workers that may help: as many as are useful, and two more than now.
+
+    The second is given only if it is smaller than the first.
+    """
     workers, needed = v.workers, needed_workers(v)
     if v.one_at_a_time or workers.kind == "unknown" or threads_bring_nothing(v):
         return ()
     most_useful = most_waiting(v) if v.waits else workers.cpus
-    # Without a step to keep up with, all CPUs; of a transform that waits, what they then hold.
+    # Without a step to keep up with: all CPUs, or enough waiting transforms to keep one CPU busy.
     enough = workers.cpus
     if v.waits and v.bottleneck == TRANSFORMS:
         enough = math.ceil(1 / max(v.alone_computes, 1 / MOST_WAITING))

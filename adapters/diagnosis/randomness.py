@@ -1,4 +1,4 @@
-"""What an examination draws from the process's random generators, it puts back."""
+"""Preserves the state of the process's random generators during an examination."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave ``random`` and ``numpy.random`` as they are, whatever transforms and steps draw."""
+    """Restore the states of ``random`` and ``numpy.random`` at the end of the ``with`` block."""
     own, numpys = random.getstate(), np.random.get_state(legacy=False)
     try:
         yield

@@ -1,10 +1,10 @@
-"""The frameworks that are known, by name: the only file of this room that names one.
+"""Registry of the known frameworks; no other module of ``adapters.diagnosis`` names one.
 
-FACES:   a face towards a framework -> its module, which is imported when something of it comes up
-DEVICES: a framework whose functions return early -> what waits until its devices are done
+FACES:   framework -> its front end, whose module is imported on demand
+DEVICES: framework with asynchronous functions -> function that waits for its devices
 
-A face is registered with one line of ``FACES``; its module has a ``FACE``, see ``faces.Face``. What
-is told of faces that aren't there, or not yet, is in the line.
+Each entry of ``FACES`` registers one front end; its module has a ``FACE``, see ``faces.Face``. The
+entry also has the texts that messages use without importing the module.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Registered:
-    """A face, before anything of it is imported.
+    """A front end's module, and its texts for messages.
 
     Args:
-        module: Whose ``FACE`` it is, in the package that its loaders come from.
-        made_by: What makes its loaders, and for which framework.
-        own: One of its loaders.
-        others: What of the framework's own it takes the place of, where that must be said.
-        step: What trains, beside a function.
-        copies: The argument by which its loaders copy batches to the device ahead of time.
+        module: The module with ``FACE``, in the package of the front end's loaders.
+        made_by: The class or function that makes its loaders, and the framework.
+        own: Name of its loaders.
+        others: The framework's own loaders that it can replace, if messages should name them.
+        step: Accepted values of ``step`` other than a function.
+        copies: The argument that makes its loaders copy batches to the device ahead of time.
     """
 
     module: str
@@ -35,7 +35,7 @@ class Registered:
     copies: str = ""
 
 
-# By the framework's package.
+# Keys are packages of frameworks.
 FACES: dict[str, Registered] = {
     "keras": Registered(
         "adapters.keras.diagnosed",
@@ -54,7 +54,7 @@ FACES: dict[str, Registered] = {
 
 
 def told(name: str) -> list[str]:
-    """What the registered faces say under that name, those that say something."""
+    """The non-empty texts of all front ends under a field name of ``Registered``."""
     return [text for each in FACES.values() if (text := getattr(each, name))]
 
 
@@ -64,9 +64,9 @@ def _wait_for_torch(torch: Any) -> None:
 
 
 def _wait_for_mxnet(mxnet: Any) -> None:
-    if hasattr(mxnet, "nd"):  # Else, it is being imported.
+    if hasattr(mxnet, "nd"):  # Otherwise its import is still in progress.
         mxnet.nd.waitall()
 
 
-# By the framework's package, which is what they are given.
+# Keys are packages of frameworks; the functions are called with the package.
 DEVICES: dict[str, Callable[[Any], None]] = {"torch": _wait_for_torch, "mxnet": _wait_for_mxnet}

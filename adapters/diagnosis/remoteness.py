@@ -1,4 +1,4 @@
-"""Sources whose samples come from a store behind URLs: whether, and some of them in memory."""
+"""Detection of sources that read from a remote store, and copies with samples in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNCACHED, CACHED = "uncached", "cached"
 
 
 def store_of(source: Any) -> str:
-    """``"uncached"`` or ``"cached"`` where samples are fetched from a store, else ``""``."""
+    """``"uncached"`` or ``"cached"`` if samples are fetched from a store, else ``""``."""
     if isinstance(source, Subset):
         return store_of(source.whole)
     if isinstance(source, Concatenation):
@@ -24,9 +24,9 @@ def store_of(source: Any) -> str:
 
 
 def held_of(source: Source, numbers: NDArray[np.int64]) -> Source:
-    """The same source, with these samples in memory where it would fetch them each time.
+    """Copy a source with these samples in memory, if it would fetch them from a store each time.
 
-    Records of a store stay in memory by themselves.
+    Records read from a store stay in memory anyway.
 
     Raises:
         ConnectionError: The store doesn't answer.

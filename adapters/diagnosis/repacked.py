@@ -1,7 +1,7 @@
-"""What ``adapters pack --resize 256`` would bring: a few pictures, packed so, in the same plan.
+"""A trial of ``adapters pack --resize 256`` with a few images of a plan.
 
-They are written into a record file of their own, which is deleted with the source that reads it,
-and decoded by the plan's own ``ImageDecoder`` behind the same workers.
+The images are packed into a temporary record file, which is deleted with the source that reads it.
+The plan's own ``ImageDecoder`` decodes them, with the same workers.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from adapters.records import CODECS, RecordWriter
 from adapters.sources import Source, open_records
 
 PIXELS = 256
-# As pack has it.
+# As in ``adapters pack``.
 _QUALITY, _FORMAT = 95, "tfrecord"
-# Pictures that are encoded: of 12 megapixels, that takes two seconds.
+# Number of images to encode: 16 of 12 megapixels take two seconds.
 _PICTURES = 16
 
 
 def repacked(plan: SourcePlan, batches: Sequence[Any]) -> tuple[Source, Sequence[Any]] | None:
-    """Some of the pictures of these batches, packed, as a source, and batches of its samples.
+    """Pack some of the images of these batches.
 
     Args:
-        plan: Whose source decodes images.
-        batches: Numbers of samples.
+        plan: A plan; only sources that decode images are packed.
+        batches: The sample numbers of each batch.
 
     Returns:
-        None where packing makes none of them smaller, or one of them can't be packed.
+        A source of the packed images and batches of its samples; None if packing makes no image
+        smaller, or an image can't be packed.
     """
     source: Any = plan.source
     decoder = getattr(source, "decoder", None)

@@ -1,4 +1,4 @@
-"""A diagnosis: the verdict, what speaks against it and what to change, for people."""
+"""A diagnosis as text: the verdict, doubts about it, and advice."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ PARTS = ("storage", "memory", "collation", "packed", "copy")
 
 @dataclass(frozen=True)
 class Diagnosis(Verdict):
-    """Where the time goes, and what to change; ``print`` it.
+    """The result of ``diagnose``: where the time goes and what to change.
 
-    The figures are those of ``Verdict``, in seconds per batch.
+    ``print`` shows a report. The figures are those of ``Verdict``, in seconds per batch.
     """
 
     def __str__(self) -> str:
@@ -43,39 +43,39 @@ class Diagnosis(Verdict):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Pairs of figures that exclude each other, in words."""
+        """Descriptions of figures that contradict each other."""
         return doubts_of(self).contradictions
 
     @property
     def noise(self) -> tuple[str, ...]:
-        """What made the figures uncertain, in words: other programs, rounds that differ."""
+        """Reasons why the figures are uncertain: other programs, rounds that differ."""
         return doubts_of(self).noise
 
     @property
     def certain(self) -> bool:
-        """Whether the bottleneck can be told from these figures.
+        """True if the figures identify the bottleneck.
 
-        They exclude none of each other, and on a noisy machine each round for itself names the same
-        bottleneck.
+        No figures contradict each other and, on a noisy machine, each round taken by itself gives
+        the same bottleneck.
         """
         return doubts_of(self).certain
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to change, the most useful first; nothing where the bottleneck isn't certain."""
+        """Advice, most useful first; if not ``certain``, only to measure again."""
         return tuple(advice_of(self, doubts_of(self)))
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
-        """What training would take after one change each, the quickest first.
+        """Predicted times after a single change each, fastest first.
 
-        These are figures only, whether the bottleneck is ``certain`` or not.
+        Available even if the bottleneck isn't ``certain``.
         """
         return predictions_of(self)
 
 
 def headline(d: Diagnosis) -> Iterator[str]:
-    """The bottleneck, and what follows from it, for people."""
+    """The bottleneck and what follows from it, as lines of text."""
     if d.certain:
         network = " over the network" if d.store and d.bottleneck == STORAGE else ""
         yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
@@ -90,7 +90,7 @@ def headline(d: Diagnosis) -> Iterator[str]:
 
 
 def _lines_of(d: Diagnosis) -> Iterator[str]:
-    """The bottleneck, the numbers behind it, what to change."""
+    """The report as lines of text: the bottleneck, the figures, the advice."""
     yield from headline(d)
     yield ""
     rounds = f"   in {len(d.rounds)} rounds" if d.rounds else ""
@@ -124,7 +124,7 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
 
 
 def _labels(d: Diagnosis) -> Iterator[tuple[str, str]]:
-    """The figures in the order of the table; parts stand below what they are a part of."""
+    """Names and labels of the figures in the order of the table; labels of parts are indented."""
     for name, label in NAMES.items():
         if name == "storage" and d.storage and d.parts.get(STORAGE) == 0.0:
             label += f" (computing {d.fetch_computes:.0%} of it)"
@@ -132,7 +132,7 @@ def _labels(d: Diagnosis) -> Iterator[tuple[str, str]]:
 
 
 def _range(d: Diagnosis, name: str) -> str:
-    """From the quickest round to the slowest."""
+    """The range of a figure, from the fastest round to the slowest."""
     values = values_of(d.rounds, name)
     if not values:
         return ""

@@ -1,8 +1,8 @@
-"""``adapters doctor script.py``: somebody's training script, run up to its first training loop.
+"""``adapters doctor script.py``: run a training script up to its first training loop.
 
-What gives the batches there is examined in the middle of the loop, whose body is the step: it is
-given the loader's batches for a while, and then one batch again and again. A framework's own
-``fit`` is called for both. Nothing of the script is changed, and it ends there.
+The loader is examined within the loop, whose body is the step: the loop is given the loader's
+batches for a while, and then one batch again and again. For a framework's own ``fit``, ``fit`` is
+called with both. The script isn't modified, and ends after the examination.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN
 from adapters.errors import ScriptError
 
 _SKIPPED_OF_THE_SAME = 3
-# Of a file, to see whether it is a text: the first header of records has zeros.
+# Bytes read to see whether a file is text; the first header of a record file contains zeros.
 _BEGIN_BYTES = 4096
 
 
 @contextlib.contextmanager
 def code_of(name: str) -> Iterator[None]:
-    """Within, whatever is raised comes from somebody's own code.
+    """Turn any exception in the ``with`` block into a ``ScriptError``: it runs the user's code.
 
     Args:
-        name: Of the script, or of what was loaded from it.
+        name: Name of the script, or of the object loaded from it.
 
     Raises:
-        ScriptError: From any exception.
+        ScriptError: The block raises an exception.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def code_of(name: str) -> Iterator[None]:
 
 
 class _Examined(BaseException):
-    """Ends the script: what there was to be found has been found, or can't be."""
+    """Ends the script with the result of the examination, or with its error."""
 
     def __init__(self, found: Any) -> None:
         super().__init__()
@@ -66,24 +66,24 @@ def diagnose_script(
     seconds: float,
     progress: Progress = lambda done, total: None,
 ) -> Diagnosis | None:
-    """Run a script up to its first training loop, and examine that.
+    """Run a script up to its first training loop and examine it.
 
     Args:
-        path: Of the script.
-        arguments: Of the script.
-        skip: Loops, or calls of ``fit``, that are left alone first.
-        t: As in ``diagnose``.
-        seconds: As in ``diagnose``.
-        progress: Called with the number of rounds that are measured, and of all.
+        path: Path of the script.
+        arguments: Arguments of the script.
+        skip: Number of loops or calls of ``fit`` to skip.
+        t: See ``diagnose``.
+        seconds: See ``diagnose``.
+        progress: Called with the number of measured rounds and the total.
 
     Returns:
-        None where the script came to its end without one.
+        The diagnosis; None if the script ended without a training loop.
 
     Raises:
         OSError: There is no such script.
         TypeError: The script trains on something that can't be examined.
-        ScriptError: From what the script raises.
-        ValueError: It is no Python program.
+        ScriptError: The script raises an error.
+        ValueError: The file isn't a Python program.
     """
     found: Diagnosis | None = _run(path, arguments, _Observer(skip, t, seconds, progress))
     return found
@@ -92,29 +92,28 @@ def diagnose_script(
 def with_loader_of(
     path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
 ) -> Any:
-    """Run a script up to its first training loop, and do something with what that is over.
+    """Run a script up to its first training loop and call a function with the loop's loader.
 
     Args:
-        path: Of the script.
-        arguments: Of the script.
-        act: Is given the loader, while the script has it open; for a call of ``fit``, what that
-            was given.
-        skip: Loops, or calls of ``fit``, that are left alone first.
+        path: Path of the script.
+        arguments: Arguments of the script.
+        act: Called with the loader while the script has it open; for ``fit``, with its data.
+        skip: Number of loops or calls of ``fit`` to skip.
 
     Returns:
-        What ``act`` does; None where the script came to its end without a loop.
+        The result of ``act``; None if the script ended without a training loop.
 
     Raises:
         OSError: There is no such script.
-        ScriptError: From what the script raises.
-        ValueError: It is no Python program.
-        Exception: What ``act`` raises.
+        ScriptError: The script raises an error.
+        ValueError: The file isn't a Python program.
+        Exception: ``act`` raises an error.
     """
     return _run(path, arguments, _Actor(skip, act))
 
 
 def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
-    """What the observer has found when it ended the script; None if it didn't."""
+    """Run a script and return the observer's result; None if the observer didn't end it."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
     if not _is_program(path):
@@ -144,7 +143,7 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
 
 
 def _is_program(path: str) -> bool:
-    """Whether Python can run it: a text, a compiled one, a folder or a zip with a ``__main__``."""
+    """True if Python can run it: text, bytecode, or a folder or ZIP file with a ``__main__``."""
     if pkgutil.get_importer(path) is not None:
         return importlib.machinery.PathFinder.find_spec("__main__", [path]) is not None
     with open(path, "rb") as file:
@@ -153,10 +152,10 @@ def _is_program(path: str) -> bool:
 
 
 class _Observer:
-    """What is done with the loops of a script; a ``faces.Observer``.
+    """Examines the first loop of a script; a ``faces.Observer``.
 
     Args:
-        skip: As in ``diagnose_script``.
+        skip: See ``diagnose_script``.
         t: Likewise.
         seconds: Likewise.
         progress: Likewise.
@@ -175,7 +174,7 @@ class _Observer:
         self._seconds = seconds
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """A framework's own ``fit`` was called."""
+        """Examine a call of the framework's own ``fit``."""
         if self._skip:
             self._skip -= 1
             return
@@ -186,7 +185,7 @@ class _Observer:
         raise _Examined(examine(*examined, self._t, self._seconds, self._progress))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """A loop over a loader has begun: what it reads from."""
+        """Examine a loop over a loader, and yield the batches that it reads."""
         if self._skip:
             self._skip -= 1
             yield from plain()
@@ -204,7 +203,7 @@ class _Observer:
                 same = Clock(again, seconds, _SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
                 yield from same
                 trainer.found(found, same.stop())
-                self._skip, skipped = sys.maxsize, SKIPPED_AGAIN  # It has loops of its own.
+                self._skip, skipped = sys.maxsize, SKIPPED_AGAIN  # Ignore the examination's loops.
                 if examination is None:
                     examination = Examination(
                         loader, trainer, self._t, self._seconds, self._progress
@@ -218,11 +217,11 @@ class _Observer:
 
 
 class _Actor:
-    """Does something with the first loader; a ``faces.Observer``.
+    """Calls a function with the first loader; a ``faces.Observer``.
 
     Args:
-        skip: Loops that are left alone.
-        act: As in ``with_loader_of``.
+        skip: Number of loops to skip.
+        act: See ``with_loader_of``.
     """
 
     def __init__(self, skip: int, act: Callable[[Any], Any]) -> None:
@@ -230,21 +229,21 @@ class _Actor:
         self._act = act
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """A framework's own ``fit`` was called."""
+        """Handle a call of the framework's own ``fit``."""
         if self._skip:
             self._skip -= 1
         else:
             self._do(loader)
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """A loop over a loader has begun."""
+        """Handle a loop over a loader."""
         if not self._skip:
             self._do(lambda: loader)
         self._skip -= 1
         return plain()
 
     def _do(self, loader: Callable[[], Any]) -> None:
-        self._skip = sys.maxsize  # It may have loops of its own.
+        self._skip = sys.maxsize  # Ignore loops in the function.
         try:
             done = self._act(loader())
         except Exception as error:
@@ -253,7 +252,7 @@ class _Actor:
 
 
 class _Passes:
-    """Gives a pass each time that it is iterated over."""
+    """Starts a pass on each iteration."""
 
     def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
         self._plain = plain
@@ -263,32 +262,35 @@ class _Passes:
 
 
 class _Loop:
-    """A loop whose rounds are timed where it is, as a trainer."""
+    """A trainer that returns the times measured in the script's loop."""
 
     def __init__(self) -> None:
         self._latest: tuple[Timing, Timing] | None = None
 
     def found(self, whole: Timing, same: Timing) -> None:
-        """A round was timed: with the loader's batches, and with one batch."""
+        """Store a round's times, with the loader's batches and with one batch."""
         self._latest = whole, same
 
     def whole(self, loader: Any, seconds: float) -> Timing:
-        """What was found."""
+        """The time with the loader's batches."""
         assert self._latest is not None
         return self._latest[0]
 
     def same(self, batch: Any, seconds: float) -> Timing:
-        """What was found."""
+        """The time with one batch."""
         assert self._latest is not None
         return self._latest[1]
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """Part of the loop's body."""
+        """None, as the copy is part of the loop's body."""
         return None
 
 
 class _Notice(importlib.abc.MetaPathFinder):
-    """Within it, stands in front of the loops of every framework, once that is imported."""
+    """Intercepts the training loops of each framework as soon as it is imported.
+
+    Active in its ``with`` block and while it is in ``sys.meta_path``.
+    """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -304,7 +306,7 @@ class _Notice(importlib.abc.MetaPathFinder):
         self._stack.close()
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """The spec that the others find, with a call after the import."""
+        """The spec found by the other finders, extended with a call after the import."""
         if name not in self._wanted:
             return None
         self._wanted.remove(name)

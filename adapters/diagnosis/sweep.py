@@ -1,8 +1,8 @@
-"""The same source behind other workers, kinds and queues: which is the fastest here.
+"""A sweep over kinds and numbers of workers and queue sizes, for the same source.
 
-Every setting is measured once a round, one after the other, so that a slow moment of the machine
-doesn't fall on one of them alone. Medians count; of those within a twentieth of the best, the
-setting with the fewest workers is recommended.
+Each round measures every setting once, so that a slow moment of the machine doesn't affect only one
+of them. Medians are compared; among those within 5% of the best, the setting with the fewest
+workers is recommended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
 ROUNDS = 3
 _SKIPPED = 14
-# As good as the best.
+# Share of the best speed from which a setting counts as equally good.
 _TIE = 0.95
 _QUEUES = (2, 4, 10, 32)
 _MOST_THREADS = 64
@@ -32,12 +32,12 @@ _AUTO = "auto"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is swept over.
+    """A setting of the workers.
 
     Args:
         kind: ``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``.
-        workers: How many; 0 for the first two.
-        queue: Batches that may be ready ahead.
+        workers: Number of workers; 0 for the first two kinds.
+        queue: Maximum number of batches read ahead.
     """
 
     kind: str
@@ -47,11 +47,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Found:
-    """What a setting was worth.
+    """The measured speeds of a setting.
 
     Args:
-        setting: Which.
-        speeds: Samples/s, of each round.
+        setting: The setting.
+        speeds: Samples/s in each round.
     """
 
     setting: Setting
@@ -59,19 +59,19 @@ class Found:
 
     @property
     def median(self) -> float:
-        """Samples/s."""
+        """Median speed in samples/s."""
         return statistics.median(self.speeds)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the sweep found.
+    """The result of a sweep.
 
     Args:
-        found: Each setting, in the order of the table.
-        left_out: Why some kinds were not tried.
-        samples: In a batch.
-        own: What the loader asks for itself; None where that isn't swept over.
+        found: The speeds of each setting, in the order of the table.
+        left_out: Reasons why some kinds were not tried.
+        samples: Number of samples in a batch.
+        own: The loader's own setting; None if it can't be swept over.
     """
 
     found: tuple[Found, ...]
@@ -81,13 +81,13 @@ class Sweep:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the loader's own setting the recommended one is."""
+        """Speedup of the recommended setting over the loader's own; None if that is unknown."""
         own = next((found.median for found in self.found if found.setting == self.own), None)
         return None if own is None else self.recommended.median / own
 
     @property
     def recommended(self) -> Found:
-        """The one with the fewest workers among the best; ``"auto"`` where it is one of them."""
+        """The cheapest of the best settings: ``"auto"`` if it is one, else the fewest workers."""
         best = max(found.median for found in self.found)
         good = [found for found in self.found if found.median >= _TIE * best]
         return min(good, key=_cost)
@@ -100,16 +100,16 @@ def sweep(
     rounds: int = ROUNDS,
     progress: Callable[[int, int], Any] = lambda done, total: None,
 ) -> Sweep:
-    """Measure a loader's source and transforms behind other workers.
+    """Measure a loader's source and transforms with other workers.
 
     Args:
-        loader: Of this package.
-        seconds: For each measurement, once its workers are there.
-        rounds: How often each setting is measured.
-        progress: Called with the number of measurements that are done, and of all.
+        loader: A loader of this package.
+        seconds: Duration of each measurement, once its workers have started.
+        rounds: Number of measurements of each setting.
+        progress: Called with the number of finished measurements and the total.
 
     Raises:
-        TypeError: A loader of another package.
+        TypeError: The loader isn't of this package.
     """
     own = _own(loader)
     with undisturbed():
@@ -151,7 +151,7 @@ def _swept(
     with_workers = [setting for setting in settings if setting.workers]
     if with_workers:
         best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
-        # So many batches may be under way, where each of them is one worker's.
+        # With many workers, also a queue that has a batch for each.
         more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
         queues = [dataclasses.replace(best, queue=queue) for queue in (*_QUEUES, *more)]
         for _ in range(rounds):
@@ -164,7 +164,7 @@ def _swept(
 
 
 def _setting_of(settings: Settings) -> Setting | None:
-    """What a loader asks for; None for workers of another kind."""
+    """The loader's own setting; None for other kinds of workers."""
     if settings.kind is not None:
         return None
     workers, queue = settings.workers, settings.max_queue_size
@@ -175,9 +175,9 @@ def _setting_of(settings: Settings) -> Setting | None:
 
 
 def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str, ...]]:
-    """What is worth a try, and why the rest isn't."""
+    """The settings to try, and reasons why others aren't tried."""
     cpus, queue = usable_cpus(), base.max_queue_size
-    # Threads beyond the CPUs are for work that waits.
+    # More threads than CPUs pay if the work waits.
     counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS), _MOST_THREADS})
     settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
     if plan.serial:
@@ -196,7 +196,7 @@ def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str,
 
 
 def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> tuple[int, float]:
-    """Samples in a batch, and samples/s."""
+    """Measure a setting; returns the samples in a batch and samples/s."""
     settings = dataclasses.replace(
         base,
         workers="auto" if setting.kind == _AUTO else setting.workers,
@@ -218,7 +218,7 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
 
 
 def table_of(found: Sequence[Found]) -> Iterator[str]:
-    """The settings, with medians and ranges."""
+    """The settings with medians and ranges, as lines of a table."""
     yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
     for each in found:
         setting = each.setting
@@ -237,6 +237,6 @@ def line_of(loader: Any, setting: Setting) -> str:
 
 
 def _cost(found: Found) -> tuple[bool, int, bool, int]:
-    """What one would rather do without."""
+    """Sort key for the cost of a setting."""
     setting = found.setting
     return setting.kind != _AUTO, setting.workers, setting.kind == "processes", setting.queue

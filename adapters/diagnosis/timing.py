@@ -1,4 +1,4 @@
-"""A loop on a clock: how long a batch takes, and how long it had to be waited for."""
+"""Timing of a loop over batches: total time and the wait for each batch."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from adapters.diagnosis.registry import DEVICES
 from adapters.structure import flatten
 
 LEAST_BATCHES = 3
-# Where several rounds make one measurement.
+# Minimum if several rounds make one measurement.
 LEAST_OF_A_ROUND = 1
-# What new processes that import a framework take, several times over.
+# Maximum seconds to wait for workers: several times the start of processes that import a framework.
 _SETTLING_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a clock found.
+    """The result of a ``Clock``.
 
     Args:
-        batches: How many.
-        seconds: For all of them.
-        waits_seconds: Of each batch; empty where the reader can't tell.
+        batches: Number of batches.
+        seconds: Total time.
+        waits_seconds: Wait for each batch; empty if unknown.
     """
 
     batches: int
@@ -34,22 +34,22 @@ class Timing:
 
     @property
     def batch_seconds(self) -> float:
-        """Of one batch, in the mean."""
+        """Mean time per batch in seconds."""
         return self.seconds / self.batches
 
 
 class Clock:
-    """Hands on batches for a while, and notes how long each had to be waited for.
+    """Passes batches on for a while, and records the wait for each.
 
-    One thread iterates over it, once; ``timing`` is there when that has come to its end.
+    One thread iterates over it once, and then calls ``stop``.
 
     Args:
-        batches: Without an end.
-        seconds: For how long, once it counts.
-        skipped: Batches before it counts, in as many seconds at the most.
-        settled: Whether the loader has come to its usual speed; until then, or for so many
-            seconds, nothing counts.
-        least: Batches that count, however slow they are.
+        batches: An endless iterator.
+        seconds: Duration of the timed part.
+        skipped: Number of batches to skip first, for at most ``seconds``.
+        settled: True once the loader runs at its usual speed; batches before that, for at most
+            ``_SETTLING_SECONDS``, are skipped, too.
+        least: Minimum number of timed batches, however slow they are.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Clock:
         self._waits: list[float] = []
         self._began = 0.0
         self.latest: Any = None
-        """The batch that was handed on last."""
+        """The latest batch."""
 
     def __iter__(self) -> Iterator[Any]:
         self.latest = next(self._batches)
@@ -92,7 +92,7 @@ class Clock:
             asked = time.perf_counter()
 
     def stop(self) -> Timing:
-        """The end of the last batch's step; waits until the device is done with it."""
+        """Wait for the devices, end the timing, and return the result."""
         wait_for_devices()
         seconds = time.perf_counter() - self._began
         return Timing(len(self._waits), seconds, tuple(self._waits))
@@ -106,20 +106,20 @@ def timed(
     settled: Callable[[], bool] = lambda: True,
     least: int = LEAST_BATCHES,
 ) -> Timing:
-    """Run a step on batch after batch.
+    """Time a step on batch after batch.
 
     Args:
-        batches: Without an end.
-        step: None only reads.
-        seconds: For how long.
-        skipped: Batches before the clock starts.
+        batches: An endless iterator.
+        step: The step; None only reads the batches.
+        seconds: Duration.
+        skipped: Number of batches before the timing starts.
         settled: See ``Clock``.
         least: See ``Clock``.
     """
     clock, result = Clock(batches, seconds, skipped, settled, least), None
     for batch in clock:
         if step is not None:
-            # A device that is behind would let the loop run far ahead of it.
+            # Wait for the previous step, or the loop would run far ahead of a slow device.
             before, result = result, step(batch)
             _wait_for_arrays(before)
     _wait_for_arrays(result)
@@ -127,10 +127,10 @@ def timed(
 
 
 def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
-    """Pass after pass.
+    """Iterate over batches without end, pass after pass.
 
     Raises:
-        ValueError: A pass without a batch.
+        ValueError: A pass has no batches.
     """
     while True:
         empty = True
@@ -146,10 +146,10 @@ def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def wait_for_devices(result: Any = None) -> None:
-    """Wait until every device is done with what was begun.
+    """Wait until all devices have finished their work.
 
     Args:
-        result: What a step has returned, which may have arrays of any framework in it.
+        result: The result of a step, which may contain arrays of any framework.
     """
     _wait_for_arrays(result)
     for name, wait in DEVICES.items():

@@ -1,4 +1,4 @@
-"""What batches are trained on, a round at a time."""
+"""Trainers: they run training steps for one round of a measurement."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from adapters.diagnosis.timing import (
     wait_for_devices,
 )
 
-# "auto" takes up to a dozen batches to choose its workers.
+# workers="auto" takes up to a dozen batches to choose its workers.
 SKIPPED = 14
 SKIPPED_AGAIN = 6
 _SKIPPED_OF_THE_SAME = 3
 
 
 class FunctionTrainer:
-    """``step(batch)``, by the caller's own function."""
+    """Trains with the user's function ``step(batch)``."""
 
     def __init__(self, step: Callable[[Any], Any], to_device: Callable[[Any], Any] | None) -> None:
         self._step = step
@@ -35,7 +35,7 @@ class FunctionTrainer:
         return self._step(batch if self._to_device is None else self._to_device(batch))
 
     def whole(self, loader: Any, seconds: float) -> Timing:
-        """Train on the loader's batches; the first call skips more of them."""
+        """Train on the loader's batches; the first call skips more warm-up batches."""
         skipped, self._skipped = self._skipped, SKIPPED_AGAIN
         settled = settled_of(loader)
         batches = endless(loader)
@@ -55,7 +55,7 @@ class FunctionTrainer:
         )
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """The time of ``to_device``; None without one."""
+        """Time ``to_device`` in seconds per batch; None without one."""
         if self._to_device is None:
             return None
         copy = self._to_device
@@ -65,11 +65,11 @@ class FunctionTrainer:
 
 
 def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
-    """For a function or a model of a registered face's; None for nothing.
+    """The trainer for a function or a model of a registered front end; None without a step.
 
     Raises:
         TypeError: ``step`` is neither, or a model that can't be trained.
-        ValueError: ``to_device`` without a function as ``step``.
+        ValueError: ``to_device`` is given without a function as ``step``.
     """
     found = (face.trainer(step) for face in faces_near(step))
     trainer = next((each for each in found if each is not None), None)

@@ -1,4 +1,4 @@
-"""From the times of the parts to the bottleneck: arithmetic only, and no words."""
+"""The bottleneck, computed from the times of the parts."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass, field
 from adapters.diagnosis.contention import Contention
 from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Figures
 
-# The device is taken to be busy where it stands still for less than that share of the time.
+# The device counts as busy if it is idle for less than this share of the time.
 _BUSY_SHARE = 0.1
-# A loader that alone is that many times as fast as the step keeps up with it.
+# A loader keeps up if it alone is this many times as fast as the step.
 _KEEPS_UP = 3
-# The copy of a batch is nobody's bottleneck below that.
+# A faster copy is never the bottleneck.
 _COPY_SECONDS = 0.0005
-# Below, work is taken to wait, a fetch for its storage, and above to compute, on a machine that may
-# have other things to do.
+# Work counts as waiting if it uses the CPU for a smaller share of its time, otherwise as computing.
+# Low, as other programs may use the CPUs.
 _COMPUTES = 0.3
-# A batch that came that late, as a share of the step, still was there in time.
+# A batch counts as ready if it was late by no more than this share of the step, or these seconds.
 _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
-# Of the mini-batches, must be ready within the time of a step.
+# Share of the batches that must be ready within the time of a step.
 REQUIRED_SHARE = 0.99
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who computes batches.
+    """The workers that compute batches.
 
     Args:
-        kind: ``"inline"``, ``"threads"``, ``"processes"``, another kind that the engine has, or
+        kind: ``"inline"``, ``"threads"``, ``"processes"``, another kind of the engine, or
             ``"unknown"`` for a foreign loader.
-        count: How many.
-        cpus: How many CPUs this process may use.
-        keyword: What the loader calls their number.
-        finding: What they have found out about themselves, in words.
+        count: Number of workers.
+        cpus: Number of CPUs that this process may use.
+        keyword: Name of the loader's argument for the number of workers.
+        finding: The engine's own finding about its workers, as text.
     """
 
     kind: str
@@ -44,12 +44,12 @@ class Workers:
 
 @dataclass(frozen=True)
 class Hints:
-    """What to change, of what only some loaders have: in words, and "" where there is nothing.
+    """Advice that depends on the kind of loader, as text; "" for none.
 
     Args:
-        transforms: Where transforms take the time.
-        one_at_a_time: Where threads would have to ask the source one at a time.
-        processes: How the loader is told that its workers are processes.
+        transforms: Advice if transforms are the bottleneck.
+        one_at_a_time: Advice if the source serves one thread at a time.
+        processes: The argument that makes the loader's workers processes.
     """
 
     transforms: str = ""
@@ -59,36 +59,36 @@ class Hints:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where the time goes; all in seconds per batch, None where it wasn't measured.
+    """Breakdown of the training time; times are in seconds per batch, None if not measured.
 
     Args:
-        samples: In a batch.
+        samples: Number of samples in a batch.
         whole: Loader and step together.
-        loader: The loader alone, nobody uses what it gives.
-        same: The step with the same batch again and again, and its copy to the device.
+        loader: The loader alone; its batches aren't used.
+        same: The step with the same batch again and again, including its copy to the device.
         copy: That copy alone.
-        storage: Fetching alone, by the loader's workers.
+        storage: Fetching alone, with the loader's workers.
         memory: The loader without fetching: samples in memory.
-        collation: Making batches of finished samples alone.
-        alone: One batch made by one thread.
-        fetch_computes: Of a fetch's time, the share in which it computed, 0 to 1.
-        waits_seconds: Of the batches of the whole.
-        alone_computes: Of the time of ``alone``, the share in which it computed, 0 to 1.
-        workers: Who made them.
-        replaced: What the loader was examined as, where it isn't of this package; else "".
-        trained_on_replaced: Whether ``whole`` is of the loader that was replaced.
-        one_at_a_time: Whether the source gives whole batches to one thread at a time.
-        copied: The same, where worker processes have a copy of it each.
-        has_transform: Whether a function of the user's makes something of each sample.
-        kernel_missing: Whether images were decoded without the image kernel.
-        gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
-        decodes: Whether the transforms are decoding images, too.
-        store: ``"uncached"`` or ``"cached"`` where samples come from a store behind URLs, else "".
-        packed: As ``memory``, of pictures that were packed at 256 pixels.
-        t: The step time that was asked for.
-        rounds: What each round found; the figures above are the medians.
-        contention: Who had the CPUs meanwhile.
-        hints: What can be changed about this kind of loader.
+        collation: Collating finished samples alone.
+        alone: One batch computed by one thread.
+        fetch_computes: Share of a fetch's time in which it used the CPU, 0 to 1.
+        waits_seconds: Wait for each batch while measuring ``whole``.
+        alone_computes: Share of the time of ``alone`` in which any thread used the CPU, 0 to 1.
+        workers: The loader's workers.
+        replaced: The replacement that was examined if the loader is a framework's own; else "".
+        trained_on_replaced: True if ``whole`` was measured with the original loader.
+        one_at_a_time: True if only one thread at a time may compute batches.
+        copied: True if that holds, but each worker process has its own copy.
+        has_transform: True if a user function transforms each sample.
+        kernel_missing: True if images were decoded without the native kernel.
+        gathers: True if one gather from arrays both fetches and collates.
+        decodes: True if the transforms include decoding images.
+        store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
+        packed: ``memory`` with images packed at 256 pixels.
+        t: The requested step time.
+        rounds: The figures of each round; those above are the medians.
+        contention: Use of the CPUs by other programs during the measurement.
+        hints: Advice that depends on the kind of loader.
     """
 
     samples: int
@@ -121,19 +121,19 @@ class Verdict:
 
     @property
     def busy_share(self) -> float | None:
-        """Of the time, what the device has work; None without a step."""
+        """Share of the time in which the device is busy, 0 to 1; None without a step."""
         if self.whole is None or self.same is None:
             return None
         return min(1.0, self.same / self.whole)
 
     @property
     def step_seconds(self) -> float | None:
-        """The t of the requirement: given, or that of the step here."""
+        """The step time to keep up with: ``t`` if given, else the measured step."""
         return self.t if self.t is not None else self.same
 
     @property
     def ready_share(self) -> float | None:
-        """Of the batches, those that were there when the step asked for them."""
+        """Share of the batches that were ready when the step needed them; None if unknown."""
         if self.step_seconds is None or not self.waits_seconds:
             return None
         late = max(_LATE_SECONDS, _LATE_SHARE * self.step_seconds)
@@ -141,16 +141,16 @@ class Verdict:
 
     @property
     def parts(self) -> dict[str, float]:
-        """What each part of the loader takes, by what it takes without the others."""
+        """The time of each part of the loader, derived from the ablations."""
         if self.storage is None or self.memory is None:
             return {}
         collation = self.collation or 0.0
         computes = COLLATION if self.gathers else TRANSFORMS
-        # What was fetched ahead from a store is here at once, which says nothing of the waiting.
+        # Prefetched data of a store arrives at once, so its CPU share doesn't show the waiting.
         is_computed = self.fetch_computes > _COMPUTES and not self.store
         fetched = computes if is_computed else STORAGE
         parts = {STORAGE: 0.0, TRANSFORMS: max(0.0, self.memory - collation), COLLATION: collation}
-        # Rows that are gathered once are counted once.
+        # A gather also collates, and must be counted only once.
         parts[fetched] += max(0.0, self.storage - collation) if self.gathers else self.storage
         return parts
 
@@ -158,7 +158,7 @@ class Verdict:
     def bottleneck(self) -> str:
         """``"storage"``, ``"transforms"`` (decoding too), ``"collation"``, ``"copy"``, ``"step"``.
 
-        ``"loader"`` for a foreign one, whose parts can't be told apart.
+        ``"loader"`` for a foreign loader, whose parts can't be separated.
         """
         if self.same is not None and self.busy_share is not None:
             busy = self.busy_share > 1 - _BUSY_SHARE or _KEEPS_UP * self.loader < self.same
@@ -172,13 +172,13 @@ class Verdict:
 
     @property
     def waits(self) -> bool:
-        """Whether the bottleneck waits rather than computes, so that workers need no CPU each."""
+        """True if the bottleneck waits rather than computes: workers don't need a CPU each."""
         transforms_wait = self.bottleneck == TRANSFORMS and self.alone_computes <= _COMPUTES
         return self.bottleneck == STORAGE or transforms_wait
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast training would be at the most, without the bottleneck."""
+        """The largest possible speedup of training without the bottleneck; None without a step."""
         if self.whole is None or self.same is None:
             return None
         if self.bottleneck == COPY:

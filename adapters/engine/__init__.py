@@ -1,4 +1,4 @@
-"""Many batches at once, in order, bounded, restartable; knows no framework and no file format."""
+"""Engine: many batches at once, in order, bounded, restartable; knows no framework or format."""
 
 from adapters.cpus import usable_cpus
 from adapters.engine.engine import Engine

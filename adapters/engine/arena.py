@@ -1,12 +1,12 @@
-"""The memory of large batches, used again for others when no array refers to it any more.
+"""Memory of large batches, reused when no array refers to it any more.
 
-New memory comes from the system in pages that it zeroes first: JPEGs that two threads decode into
-float32 ``(64, 3, 224, 224)`` came a seventh slower.
+The system zeroes the pages of new memory first: two threads that decode JPEGs into float32
+``(64, 3, 224, 224)`` were a seventh slower with new memory.
 
-A block is lent as an array, and every view of that array keeps the loan alive; it is free again
-when the last of them is gone, never sooner, as frameworks read from it without a copy. The garbage
-collector ends no loan early: it doesn't look into NumPy's arrays. ``Arena`` may be called from any
-thread and never blocks.
+A block is lent as an array, and every view of that array keeps the loan alive. The block is free
+again when the last of them is gone, never sooner, because frameworks read from it without a copy.
+The garbage collector ends no loan early: it doesn't traverse NumPy arrays. ``Arena`` may be called
+from any thread and never blocks.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 
-# What is smaller, glibc's allocator keeps by itself, and 3% faster (uint8 images, 10 MB).
+# Smaller blocks are cached by glibc's allocator, which is 3% faster (uint8 images, 10 MB).
 _LEAST_BYTES = 32 << 20
-# Free blocks: batches are let go one by one, and a worker begins with the next at once.
+# Maximum number of free blocks: batches are freed one by one, and a worker starts on the next.
 _MOST_FREE = 4
 
 
 class Arena:
-    """Blocks of memory; of many that are let go at once, the system gets most back."""
+    """Blocks of memory; if many are freed at once, most go back to the system."""
 
     def __init__(self) -> None:
         self._free: collections.deque[NDArray[np.uint8]] = collections.deque(maxlen=_MOST_FREE)
         self._closed = False
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An uninitialised array, as ``aligned_empty`` gives it."""
+        """Allocate an uninitialised array, as ``aligned_empty`` does."""
         dtype = np.dtype(dtype)
         count = math.prod(shape)
         size = count * dtype.itemsize
@@ -49,12 +49,12 @@ class Arena:
         return array
 
     def close(self) -> None:
-        """Give free blocks back to the system, and the others as their arrays go."""
+        """Return free blocks to the system, and the others when their arrays are gone."""
         self._closed = True
         self._free.clear()
 
     def _take(self, size: int) -> NDArray[np.uint8]:
-        """A free block that isn't much larger, or a new one."""
+        """Take a free block of up to twice the size, or make a new one."""
         for _ in range(len(self._free)):
             try:
                 block = self._free.pop()

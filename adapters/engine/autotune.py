@@ -1,14 +1,14 @@
-"""How many workers at once feed the training loop fastest, by what is delivered to it.
+"""Choice of the number of active workers that feeds the training loop fastest.
 
-Measurements go in, a moment for each delivered batch, and a decision comes out. Python's lock and
-the trainer's own step are in the measurement, not in a formula. There is no thread: ``delivered``
-is called by the thread that takes the batches, and ``current`` may be read from any.
+The times of delivered batches go in, and a decision comes out. So the GIL and the trainer's own
+step are part of the measurement, not of a formula. There is no thread: ``delivered`` is called by
+the thread that takes the batches, and ``current`` may be read from any thread.
 
     settling --> measuring --> settling --> ... --> decided
        ^      (the settings take turns, some windows each)  |
        +------------------- the pace changes ---------------+
 
-While it settles, batches that the setting before has left ready are used up.
+While settling, batches made with the previous setting are used up.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-# A window lasts that long and has as many batches; it ends earlier when batches take long.
+# Least duration and number of batches of a window; with slow batches, the second pair applies.
 # Measured with Keras on JAX, steps of 0.8 ms: windows of 32 batches differ by 2 to 5%.
 _WINDOW_SECONDS, _WINDOW_BATCHES = 0.05, 32
 _LONG_WINDOW_SECONDS, _LONG_WINDOW_BATCHES = 0.3, 6
 _WINDOWS = 3
-# A setting that is so much slower in its first window gets no second one.
+# A setting slower than the first by this factor in its first window gets no second one.
 _HOPELESS = 1.3
-# Trying one thread with such batches would cost more than a few batches of the others.
+# With batches slower than this, trying one thread would cost more than a few batches.
 _SLOW_SECONDS = 0.02
-# How much faster than the first setting another one must be.
+# Another setting must be faster than the first by this factor.
 _GAIN = 1.02
-# By how much the pace must change, in as many windows, before the settings are compared again.
+# The pace must change by this factor, in as many windows, before settings are compared again.
 _CHANGE, _CHANGED_WINDOWS = 1.5, 3
-# A gap that is so much longer than usual is an epoch's end or a checkpoint, and isn't counted.
+# A gap longer than usual by this factor is an epoch's end or a checkpoint, and isn't counted.
 _GAP = 8.0
 
 
 class Comparison:
     """Compares numbers of workers by the batches per second, in interleaved windows.
 
-    0 workers compute a batch when it is asked for, between two steps of the trainer. They and a
-    single worker can't be faster than a batch takes by itself: when several workers are and batches
-    are slow, fewer aren't tried.
+    With 0 workers, a batch is computed when it is requested, between two steps of the trainer. 0 or
+    1 workers can't be faster than the time of a single batch. So if several workers are, and
+    batches are slow, fewer aren't tried.
 
     Args:
         settings: Numbers of workers. The first one is used unless another one is faster.
@@ -53,22 +53,22 @@ class Comparison:
 
     def _start(self) -> None:
         self.decided = False
-        """Whether one of them has been found the fastest."""
+        """True if the fastest setting has been found."""
         self._paces: dict[int, list[float]] = {setting: [] for setting in self._settings}
         self._use(self._settings[0])
 
     def _use(self, setting: int) -> None:
         self.current = setting
-        """The number of workers to use now."""
+        """Number of workers to use now."""
         self._left_to_settle = self._settle
         self._moments: list[float] = []
 
     def delivered(self, moment: float, alone_seconds: float) -> None:
-        """Take note of a batch that the training loop got.
+        """Record the delivery of a batch to the training loop.
 
         Args:
-            moment: When, in seconds.
-            alone_seconds: The least time that a batch took to compute.
+            moment: Time of the delivery, in seconds.
+            alone_seconds: The shortest time in which a batch was computed.
         """
         if self._left_to_settle:
             self._left_to_settle -= 1
@@ -116,7 +116,7 @@ class Comparison:
 
 
 def _seconds_per_batch(moments: list[float]) -> float:
-    """The mean of what batches took, without gaps."""
+    """Mean time between batches, without gaps."""
     seconds = [after - before for before, after in itertools.pairwise(moments)]
     most = _GAP * statistics.median(seconds)
     return statistics.fmean(each for each in seconds if each <= most)

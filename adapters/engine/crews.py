@@ -1,6 +1,6 @@
-"""The kinds of workers: a new one is a ``Crew`` in a file of its own, and a line here.
+"""Kinds of workers: each is an executor (``Crew``) in its own module, with an entry here.
 
-CREWS[kind](plan, count, settings, lock, changed) -> Crew
+CREWS[kind](plan, count, settings, lock, changed) -> executor
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _threads(
 def _processes(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Crew:
-    from adapters.engine.processes import Processes  # Programs without them do without it.
+    from adapters.engine.processes import Processes  # Here, because not all programs need it.
 
     room = room_for(settings.window(count), count)
     grows = settings.workers == "auto"
@@ -42,6 +42,6 @@ def _cluster(
 
 
 CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}
-"""What opens workers of each kind. It is given the dispatcher's lock, which is held whenever the
-state of the crew changes, and what to call, from any thread, when workers have become ready or have
-died."""
+"""Makes the executor of each kind. It gets the dispatcher's lock, which is held whenever the
+executor's state changes, and a callback for any thread, to call when workers have become ready or
+have died."""

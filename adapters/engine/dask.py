@@ -1,14 +1,14 @@
-"""Workers of a Dask cluster, for a host that lacks CPUs: each batch is a task of Dask's.
+"""Executor on a Dask cluster, for a host that lacks CPUs: each batch is a Dask task.
 
     dispatcher --submit--> the client's event loop --task--> scheduler --> a worker: make_batch
                <--done---- our thread <--- Made, or a Failure, from the worker that has it
 
-Dask computes the batch of a dead worker again, and gives a task up that workers died over again and
-again. The plan is sent once for each version of its source, and each worker opens it once.
+Dask recomputes the batches of a dead worker, and gives a task up after several workers died in it.
+The plan is sent once for each version of its source, and each worker opens it once.
 
-The client is the user's and stays open. Whatever asks Dask runs on its event loop; batches are
-opened in a thread of ours, as that loop has the network to serve. Nothing here blocks but
-``close``. Dask is imported when a cluster is used.
+The client belongs to the user and stays open. All calls to Dask run on its event loop. Batches are
+unpickled in a thread of ours, because that loop serves the network. Only ``close`` blocks. Dask is
+imported when a cluster is used.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from adapters.structure import flatten, unflatten
 
 log = logging.getLogger("adapters")
 
-# How long nothing may come before the scheduler is asked whether it has workers at all.
+# Time without an answer after which the scheduler is asked whether it has workers.
 _LONELY_SECONDS = 10.0
-# How often it is looked whether a worker that doesn't answer has been given up.
+# Interval of checks whether a worker that doesn't answer has been given up.
 _LOOK_SECONDS = 2.0
-# A plan up to there travels as a task, which Dask does again if its worker dies; Dask warns of ones
-# of 10 MB. A larger one is scattered.
+# A plan up to this size is sent as a task, which Dask runs again if its worker dies; Dask warns of
+# tasks of 10 MB. A larger one is scattered.
 _TASK_BYTES = 4 << 20
-# How often a lost plan, or a cancelled task, is sent again.
+# How often a lost plan, or a cancelled task, is sent.
 _TRIES = 5
-# Batches before it is said what limits them.
+# Batches before the limiting factor is reported.
 _ENOUGH = 8
 _CLOSED_STATUS = "closed", "closing"
 
@@ -78,7 +78,7 @@ _FORKED = (
     "client's: make a Client in this process, and give the sequence that one"
 )
 
-# Of plans that no two threads may compute at once; one for all, as they share Python's generators.
+# Held by plans that only one thread may compute; shared, as they share Python's global generators.
 _one_at_a_time = threading.RLock()
 
 T = TypeVar("T")
@@ -88,11 +88,11 @@ T = TypeVar("T")
 
 
 class Pickled:
-    """A pickle with its arrays apart, which Dask sends as they lie in memory.
+    """A pickle with separate arrays, which Dask sends without a copy.
 
     Args:
         content: The pickle.
-        buffers: The arrays of that, as bytes or views of memory.
+        buffers: Its arrays, as bytes or memory views.
     """
 
     def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
@@ -101,20 +101,20 @@ class Pickled:
 
     @property
     def size_bytes(self) -> int:
-        """What is sent."""
+        """Size of the data to send."""
         return len(self.content) + sum(each.nbytes for each in self.buffers)
 
     def __sizeof__(self) -> int:
-        return self.size_bytes  # Dask weighs what its workers keep.
+        return self.size_bytes  # Dask measures the data its workers store.
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Dask may have agreed on an older protocol, which can't hold arrays apart.
+        # Dask may have agreed on an older protocol, without separate buffers.
         kind = pickle.PickleBuffer if protocol >= 5 else bytes
         return type(self), (self.content, [kind(each) for each in self.buffers])
 
 
 class SerializedPlan(Pickled):
-    """A plan, as it was when this was made; each process opens it once."""
+    """A snapshot of a plan; each process opens it once."""
 
     def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
         super().__init__(content, buffers)
@@ -126,7 +126,7 @@ class SerializedPlan(Pickled):
         """Serialize a plan; its arrays are not copied.
 
         Raises:
-            Exception: It can't be pickled, not even by cloudpickle.
+            Exception: The plan can't be pickled, not even by cloudpickle.
         """
         try:
             pickled, buffers, imports = pickled_apart(plan)
@@ -136,10 +136,10 @@ class SerializedPlan(Pickled):
         return cls(pickle.dumps((imports, pickled)), [each.raw() for each in buffers])
 
     def open(self) -> Plan:
-        """The plan; any thread may ask.
+        """Return the plan; may be called from any thread.
 
         Raises:
-            Exception: It can't be opened here.
+            Exception: The plan can't be opened here.
         """
         with self._lock:
             if self._plan is None:
@@ -154,17 +154,17 @@ class SerializedPlan(Pickled):
 
 
 class Made(Pickled):
-    """A batch on its way, with what its computation took."""
+    """A serialized batch, with the time of its computation."""
 
     @classmethod
     def of(cls, assembled: Assembled, spent: Spent) -> Made:
-        """Take a batch apart; its arrays are not copied.
+        """Serialize a batch; its arrays are not copied.
 
         Raises:
-            Exception: It holds something that can't be pickled.
+            Exception: The batch contains something that can't be pickled.
         """
         leaves, skeleton = flatten(assembled.batch)
-        # Pickle puts what isn't contiguous into the stream, byte by byte.
+        # Pickle would copy non-contiguous arrays into the stream.
         leaves = [
             np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
             for leaf in leaves
@@ -179,7 +179,7 @@ class Made(Pickled):
         return cls(pickled, [each.raw() for each in buffers])
 
     def open(self, allocate: Allocate) -> tuple[Assembled, Spent]:
-        """The batch, in memory of its own, which frameworks take without a copy."""
+        """Unpickle the batch into new memory that frameworks use without a copy."""
         buffers = []
         for view in self.buffers:
             buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
@@ -189,11 +189,11 @@ class Made(Pickled):
 
 
 def make_batch(serialized: SerializedPlan, key: bytes) -> Made | Failure:
-    """Compute a batch on a worker of the cluster: the task, which may run twice, and anywhere.
+    """Compute a batch on a worker of the cluster: the task, which may run twice, anywhere.
 
     Args:
         serialized: The plan.
-        key: The pickled ``BatchKey``, as Dask looks into tuples.
+        key: The pickled ``BatchKey``; pickled because Dask traverses tuples.
     """
     try:
         plan = serialized.open()
@@ -205,33 +205,33 @@ def make_batch(serialized: SerializedPlan, key: bytes) -> Made | Failure:
                 assembled = plan.batch(pickle.loads(key), aligned_empty)
         plan.wait_for(assembled)
         return Made.of(assembled, started.until_now())
-    except BaseException as error:  # Belongs to whoever asks for the batch.
+    except BaseException as error:  # Raised where the batch is read.
         return Failure.of(error)
 
 
 def itself(value: T) -> T:
-    """Return the argument: the task by which the cluster gets a plan."""
+    """Return the argument: the task that sends the cluster a plan."""
     return value
 
 
-# --- here ---
+# --- in this process ---
 
 
 class Cluster:
-    """Workers of a Dask cluster.
+    """Executor on a Dask cluster.
 
     Args:
-        plan: What is computed.
-        settings: With the client, and how many batches may be under way.
-        lock: The dispatcher's; it is held whenever the state of the workers changes.
+        plan: The plan to compute.
+        settings: Settings, with the client and the maximum number of batches under way.
+        lock: The dispatcher's lock; held whenever the state of the workers changes.
 
     Raises:
-        RuntimeError: The client is of the process that this one was forked from.
+        RuntimeError: The client belongs to the process that this one was forked from.
         Exception: The plan can't be pickled.
     """
 
     name = CLUSTER
-    group_seconds = 0.0  # A task is one batch, so that Dask knows which one workers die over.
+    group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
     window = None
     short = starting = False
 
@@ -248,23 +248,23 @@ class Cluster:
         self._closed = False
         self._arena = Arena()
         threads = self._client.nthreads()
-        self.count: int = max(1, sum(threads.values()))  # No worker may have come yet.
+        self.count: int = max(1, sum(threads.values()))  # There may be no worker yet.
         self._traffic = _Traffic(self.count)
         log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
         self._opener_ident = 0
-        # Of the event loop:
+        # Used on the event loop only:
         self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
         self._tasks = 0
 
-    # --- the protocol: called with the dispatcher's lock held, but for ``close`` ---
+    # --- the ``Crew`` protocol: called with the dispatcher's lock held, except ``close`` ---
 
     @property
     def ready(self) -> int:
-        """Threads over there; also looks whether anything is still to be hoped for."""
+        """Number of the cluster's threads; also fails the jobs if the client is closed."""
         if self._jobs and self._client.status in _CLOSED_STATUS:
             for job, done in list(self._jobs.items()):
                 del self._jobs[job]
@@ -277,7 +277,7 @@ class Cluster:
         return self.count
 
     def most_jobs(self, active: int) -> int:
-        """All that may be under way: the scheduler has a queue of its own."""
+        """Return the window: the scheduler has a queue of its own."""
         return self._most
 
     def submit(self, job: Job, done: Done) -> bool:
@@ -295,32 +295,32 @@ class Cluster:
         return True
 
     def collect(self, pending: Pending) -> Assembled:
-        """The batch, where it was opened."""
+        """Return the batch that was unpickled."""
         assert pending.outcome is not None
         return pending.outcome
 
     def discard(self, pending: Pending) -> None:
-        """Nothing outlives the batch's arrays."""
+        """Do nothing: only the batch's arrays hold memory."""
 
     def packed(self) -> SerializedPlan:
-        """The plan as it is now."""
+        """Serialize the plan as it is now."""
         return SerializedPlan.of(self._plan)
 
     def refresh(self, plan: SerializedPlan) -> None:
-        """Send the plan again; jobs under way have it as it was."""
+        """Send the plan again; jobs under way use the earlier one."""
         self._client.loop.add_callback(self._replace, plan)
 
     def restart(self) -> None:
-        """Dask replaces workers."""
+        """Do nothing: Dask replaces workers."""
 
     def rest(self) -> None:
-        """Others may use the cluster at any time."""
+        """Do nothing: other clients may use the cluster at any time."""
 
     def wake(self) -> None:
-        """Nothing was given back."""
+        """Do nothing: no worker was released."""
 
     def close(self, wait: bool) -> None:
-        """Cancel what is under way; the client stays open."""
+        """Cancel jobs under way; the client stays open."""
         with self._lock:
             self._closed = True
             self._jobs.clear()
@@ -331,7 +331,7 @@ class Cluster:
 
     @property
     def finding(self) -> str:
-        """What limits these workers, as far as that is known."""
+        """Limiting factor of these workers, as far as it is known."""
         return self._traffic.finding
 
     # --- on the client's event loop ---
@@ -347,18 +347,18 @@ class Cluster:
         try:
             answer: Any = await self._answer(pending.key)
         except BaseException as error:
-            # Its frames, and those of what led to it, would keep the plan on the cluster.
+            # The frames of the error and its context would keep the plan on the cluster.
             error.__context__ = None
             answer = error.with_traceback(None)
-        with suppress(RuntimeError):  # It was closed meanwhile.
+        with suppress(RuntimeError):  # The executor was closed meanwhile.
             self._opener.submit(self._deliver, job, pending, answer)
 
     async def _answer(self, key: BatchKey) -> Made | Failure:
-        """Ask for a batch until there is an answer.
+        """Request a batch until there is an answer.
 
         Raises:
-            WorkerError: It kills workers; or the cluster, or the client, is gone.
-            Exception: What Dask has to say.
+            WorkerError: The batch kills workers; or the cluster, or the client, is gone.
+            Exception: Another error from Dask.
         """
         pickled = cloudpickle.dumps(key)
         for _ in range(_TRIES):
@@ -366,7 +366,7 @@ class Cluster:
             try:
                 return await self._made(await asyncio.shield(sending), pickled)
             except (concurrent.futures.CancelledError, asyncio.CancelledError):
-                # The last worker that had the plan is gone, or somebody restarted the cluster.
+                # The last worker with the plan is gone, or the cluster was restarted.
                 if self._closed or self._client.status in _CLOSED_STATUS:
                     break
                 if self._sending is sending:
@@ -380,13 +380,13 @@ class Cluster:
                     "limit"
                 ) from None
             except Exception as error:
-                if self._client.status in _CLOSED_STATUS:  # It has nothing to ask any more.
+                if self._client.status in _CLOSED_STATUS:  # No more requests are possible.
                     break
                 if self._sending is sending and sending.done():
                     self._sending = None
                 if _NOT_RUN not in getattr(
                     error, "__notes__", ()
-                ):  # Several may wait for the plan.
+                ):  # Several batches may wait for the same plan.
                     note(error, _NOT_RUN)
                 raise
         raise WorkerError(_FORGOTTEN)
@@ -396,7 +396,7 @@ class Cluster:
         future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
         self._futures.add(future)
         try:
-            # Nobody who waits is cancelled: Dask has those who gather at the same time share that.
+            # The waiting isn't cancelled: Dask shares it between those who gather together.
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
             with self._traffic.bringing():
@@ -407,9 +407,10 @@ class Cluster:
             future.release()
 
     async def _result(self, future: Any) -> Any:
-        """The result of a task, from the worker that has it if that can be reached.
+        """Result of a task, from the worker that has it if that can be reached.
 
-        ``Client.gather`` would draw from Python's generator which worker it asks; it is the user's.
+        ``Client.gather`` isn't used: it picks the worker with Python's global generator, whose
+        draws belong to the user.
         """
         if future.status == "finished":
             known = await self._client.scheduler.who_has(keys=[future.key])
@@ -424,15 +425,15 @@ class Cluster:
                 else:
                     if future.key in found:
                         return found[future.key]
-        # By way of the scheduler; what has died with its worker is computed again.
+        # Through the scheduler; Dask recomputes what was lost with a worker.
         return await self._client.gather(future, direct=False, asynchronous=True)
 
     async def _fetched(self, key: Any, address: str) -> dict[Any, Any]:
-        """What a worker has under this key; nothing if it is busy, or is given up meanwhile."""
+        """Fetch a key's data from a worker; nothing if it is busy, or is given up meanwhile."""
         fetching = asyncio.ensure_future(
             self._dask.worker.get_data_from_worker(self._client.rpc, [key], address)
         )
-        # A frozen worker never answers, and its connection never ends.
+        # A frozen worker never answers, and its connection stays open.
         while not (await asyncio.wait({fetching}, timeout=_LOOK_SECONDS))[0]:
             known = await self._client.scheduler.who_has(keys=[key])
             if address not in known.get(key, ()):
@@ -442,7 +443,7 @@ class Cluster:
         return dict(answer.get("data", {}))
 
     async def _send(self) -> Any:
-        """Bring the plan to the cluster: a future."""
+        """Send the plan to the cluster; returns its future."""
         serialized = self._serialized
         if serialized.size_bytes <= _TASK_BYTES:
             return self._client.submit(itself, serialized, pure=False)
@@ -456,7 +457,7 @@ class Cluster:
         self._serialized, self._sending = serialized, None
 
     def _forget(self) -> None:
-        """Have the cluster forget everything, now and not when the garbage collector comes by."""
+        """Release all data on the cluster now, not when the garbage collector runs."""
         for future in self._futures:
             future.release()
         if self._sending is not None:
@@ -467,7 +468,7 @@ class Cluster:
         if not await self._client.nthreads():
             log.warning("the Dask cluster has no workers: waiting for one to come")
 
-    # --- in our thread ---
+    # --- in our own thread ---
 
     def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
         self._opener_ident = threading.get_ident()
@@ -488,23 +489,23 @@ class Cluster:
 
 
 class _Traffic:
-    """What crossed the wire, and whether that or the work is the limit.
+    """Transfer statistics, to tell if the network or the work is the limit.
 
     Args:
-        workers: Threads that compute.
+        workers: Number of computing threads.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.batches = self.bytes = self._under_way = 0
         self.made_seconds = 0.0
-        """On the workers, added up over all of them."""
+        """Computation time, summed over all workers."""
         self.brought_seconds = self._since = 0.0
-        """In which something was on the wire."""
+        """Seconds during which at least one response was in flight."""
 
     @contextmanager
     def bringing(self) -> Iterator[None]:
-        """While an answer is on the wire; several at a time share it. Of the event loop."""
+        """Measure a transfer; several at a time share it. For the event loop only."""
         if not self._under_way:
             self._since = time.perf_counter()
         self._under_way += 1
@@ -516,14 +517,14 @@ class _Traffic:
                 self.brought_seconds += time.perf_counter() - self._since
 
     def count(self, size_bytes: int, spent: Spent) -> None:
-        """A batch has come. Of our thread."""
+        """Count a batch. For our own thread only."""
         self.batches += 1
         self.bytes += size_bytes
         self.made_seconds += spent.own_seconds
 
     @property
     def finding(self) -> str:
-        """For people; nothing before enough has come."""
+        """Report for people; empty until enough batches have come."""
         if self.batches < _ENOUGH or not self.brought_seconds:
             return ""
         made, brought = self.made_seconds / self.batches, self.brought_seconds / self.batches
@@ -535,7 +536,7 @@ class _Traffic:
 
 
 def _runs_here(client: Any) -> bool:
-    """Whether a client's event loop has its thread in this process, as far as that can be told."""
+    """True if the client's event loop runs in this process, or if that is unknown."""
     ident = getattr(getattr(client.loop, "asyncio_loop", None), "_thread_id", None)
     return ident is None or ident in {thread.ident for thread in threading.enumerate()}
 

@@ -1,11 +1,11 @@
-"""Jobs and workers: which job runs when, and what happens when one doesn't come back.
+"""Dispatcher: decides which job runs when, and handles jobs that don't come back.
 
-    ask --> ready jobs --start--> Crew (threads or processes) --done--> wait
+    ask --> ready jobs --start--> executor (threads, processes, Dask) --done--> wait
 
-The lock guards the queue of ready jobs and the state of every ``Pending``; it is held for
-bookkeeping only, never while a batch is computed. Jobs are started from the consumer's thread and
-from wherever a job is reported done, or a worker ready. Dead workers are replaced by whoever waits
-for a batch.
+The lock guards the queue of ready jobs and the state of every ``Pending``. It is held for
+bookkeeping only, never while a batch is computed. Jobs are started from the consumer's thread, and
+from any thread that reports a job done or a worker ready. Dead workers are replaced by the thread
+that waits for a batch.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")
 
-# A batch is given up when that many worker processes have died over it.
+# A batch is given up when this many worker processes have died in it.
 _TRIES = 3
-# All batches are, when workers have been replaced that often and no job got done in between.
+# All batches are, when workers have been replaced this often without a finished job in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
-# What new processes may take to import what the plan needs, before a batch can be late.
+# Time for new processes to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
 
-# What needs no job: given up, read before a thread reported it, or not asked for in the end.
+# States without a job: given up, read before a thread reported it, or not requested after all.
 _WITHOUT_JOBS = (GIVEN_UP, HERE, EXPECTED)
 
 _of_other_processes: list[Crew | None] = []
 
 
 class Dispatcher:
-    """The queue before a crew of workers; only ``wait`` and ``stop`` block.
+    """Queue in front of an executor; only ``wait`` and ``stop`` block.
 
     Args:
-        plan: What is computed.
-        open_crew: Makes the workers, when the first batch is asked for and after a ``stop``; it is
-            given the lock, and what to call when workers have become ready or have died.
-        active: How many of them may be busy.
-        window: Batches that are asked for ahead of the consumer.
+        plan: The plan to compute.
+        open_crew: Makes the executor, for the first batch and after a ``stop``; it gets the lock,
+            and a callback for when workers have become ready or have died.
+        active: Number of its workers that may be busy.
+        window: Batches requested ahead of the consumer.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Dispatcher:
         self.closed = False
 
     def open(self) -> Crew:
-        """Start the workers, if they haven't."""
+        """Start the workers if there are none."""
         with self._changed:
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
@@ -87,7 +87,7 @@ class Dispatcher:
             return self._crew
 
     def rest(self) -> None:
-        """Let others have worker processes, once there is nothing for them to do here."""
+        """Let other loaders use the worker processes, once no job is left here."""
         with self._changed:
             self._rests = True
             self._rest_if_idle()
@@ -100,32 +100,32 @@ class Dispatcher:
 
     @property
     def is_open(self) -> bool:
-        """Whether there are workers, ready or not."""
+        """True if there are workers, ready or not."""
         return self._crew is not None
 
     @property
     def finding(self) -> str:
-        """What the crew has found out about itself, for people."""
+        """Findings of the executor about its work, for people."""
         return getattr(self._crew, "finding", "")
 
     @property
     def starting(self) -> bool:
-        """Whether there are workers, none of which has been ready yet."""
+        """True if there are workers, and none has been ready yet."""
         crew = self._crew
         return crew is not None and crew.starting
 
     @property
     def complete(self) -> bool:
-        """Whether all workers are ready that are to be."""
+        """True if all workers are ready, or there are none."""
         crew = self._crew
         return crew is None or crew.ready >= crew.count
 
     def ask(self, pending: Pending, seconds: float) -> None:
-        """Queue a batch, in a job with the ones before it if they are short.
+        """Queue a batch, in the same job as the ones before it if they are short.
 
         Args:
             pending: The batch.
-            seconds: What a batch takes; 0 if it isn't known.
+            seconds: Usual time of a batch; 0 if unknown.
         """
         with self._changed, self._or_anew():
             crew = pending.crew = self.open()
@@ -134,11 +134,11 @@ class Dispatcher:
                 last.batches.append(pending)
             else:
                 self._ready.append(Job([pending]))
-            # Last, so that its reader computes a batch that couldn't be asked for.
+            # Last, so that the reader computes a batch that couldn't be queued.
             pending.become(QUEUED)
 
     def start_jobs(self) -> None:
-        """Give ready jobs to workers that are free."""
+        """Submit ready jobs to free workers."""
         with self._changed, self._or_anew():
             while self._ready and self._crew and not self.closed:
                 if len(self._running) >= self._crew.most_jobs(self._active(self._crew)):
@@ -161,14 +161,14 @@ class Dispatcher:
             self.closed = True
             self._changed.notify_all()
         except Exception as error:
-            # This may be another thread than the one that waits for the batch.
+            # The thread that waits for the batch may be another one.
             for pending in job.batches:
                 pending.fail(error.with_traceback(None))
             self._done(crew, job)
 
     @contextlib.contextmanager
     def _or_anew(self) -> Iterator[None]:
-        """Have new workers if Ctrl-C comes: nobody knows then what these were told."""
+        """Replace the workers on Ctrl-C: their state is unknown then."""
         try:
             yield
         except Exception:
@@ -178,13 +178,13 @@ class Dispatcher:
             raise
 
     def wait(self, pending: Pending, timeout_seconds: float = math.inf) -> Assembled:
-        """Wait for a batch that was asked for.
+        """Wait for a queued batch.
 
         Raises:
-            Exception: What its computation raised.
-            WorkerError: Worker processes died over it again and again.
-            OSError: No process could be started in the place of one that died.
-            ClosedError: Somebody closed or dropped it meanwhile.
+            Exception: The error from its computation.
+            WorkerError: Several worker processes died in it.
+            OSError: No process could be started to replace a dead one.
+            ClosedError: It was closed or dropped meanwhile.
             multiprocessing.TimeoutError: It took longer than ``timeout_seconds``.
         """
         since = time.monotonic()
@@ -199,7 +199,7 @@ class Dispatcher:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
                 if not crew.ready and now < crew.started + _START_SECONDS:
-                    since = now  # A batch can't be late before there is anybody to make it.
+                    since = now  # A batch can't be late before a worker is ready.
                 if pending.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
                         f"timeout: the workers have not made batch {pending.key.index} in "
@@ -216,39 +216,39 @@ class Dispatcher:
             return pending.outcome
 
     def drop(self, pendings: list[Pending]) -> None:
-        """Nobody wants these batches any more."""
+        """Abandon these batches."""
         with self._changed:
             crew = self._crew
             for pending in pendings:
                 pending.dropped = True
-                # Of a crew that is gone, the memory is gone, too.
+                # The memory of an earlier executor was freed with it.
                 if pending.state is MADE and crew is not None and crew is pending.crew:
                     crew.discard(pending)
                     pending.become(DROPPED)
             self._changed.notify_all()
 
     def refresh(self) -> None:
-        """The plan's source is not what it was when the workers got it."""
+        """Send workers the plan again, after its source has changed."""
         crew = self._crew
         if crew is None:
             return
-        plan = crew.packed()  # Without the lock: answers needn't wait while arrays are copied.
+        plan = crew.packed()  # Without the lock: answers don't wait while arrays are copied.
         with self._changed:
             if self._crew is crew:
                 crew.refresh(plan)
 
     def stop(self, for_good: bool, wait: bool = True) -> None:
-        """End the workers; if not for good, they start again when a batch is asked for.
+        """End the workers; if not for good, they start again when a batch is requested.
 
         Args:
-            for_good: Whether the sequence is closed.
-            wait: For what they are at.
+            for_good: The sequence is closed.
+            wait: Wait for running jobs.
         """
-        # The garbage collector may have called from within a frame that holds the lock, which a
-        # worker needs in order to end.
+        # The garbage collector may call this within a frame that holds the lock, which a worker
+        # needs in order to end.
         may_wait = wait and not self._lock._is_owned()  # type: ignore[attr-defined]
         if self._plan.not_thread_safe and user_code.is_within():
-            may_wait = False  # Code of the user's, which a worker may only enter when it is left.
+            may_wait = False  # This thread is in user code, which a worker can't enter meanwhile.
         with self._changed:
             self.closed = self.closed or for_good
             crew, self._crew = self._crew, None
@@ -260,8 +260,8 @@ class Dispatcher:
             crew.close(wait=may_wait)
 
     def forget_workers(self) -> None:
-        """Start over in a forked process, where the workers and whoever held the lock are not."""
-        # They belong to the other process; ending them here would end them there.
+        """Start over in a forked process, which has neither the workers nor the lock's holder."""
+        # The workers belong to the parent; ending them here would end them there.
         _of_other_processes.append(self._crew)
         self._crew = None
         self._lock = threading.RLock()
@@ -273,13 +273,13 @@ class Dispatcher:
     # --- with the lock held ---
 
     def _workers_changed(self) -> None:
-        """Called by the crew, from any thread."""
+        """Start jobs; called by the executor, from any thread."""
         with self._changed:
             self.start_jobs()
             self._changed.notify_all()
 
     def _done(self, crew: Crew, job: Job) -> None:
-        """Called by the crew, from any thread."""
+        """Record that a job is done; called by the executor, from any thread."""
         with self._changed:
             if self._crew is not crew or job not in self._running:
                 return
@@ -297,7 +297,7 @@ class Dispatcher:
     def _job_done(self, crew: Crew, job: Job, pending: Pending) -> None:
         pending.seconds += job.seconds / len(job.batches)
         if pending.state in _WITHOUT_JOBS:
-            crew.discard(pending)  # Now no worker writes there any more.
+            crew.discard(pending)  # No worker writes there any more.
         elif pending.dropped:
             crew.discard(pending)
             pending.become(DROPPED)
@@ -308,11 +308,11 @@ class Dispatcher:
             pending.become(MADE if pending.outcome is None else HERE)
 
     def _recover(self, crew: Crew, awaited: Pending) -> None:
-        """Replace workers that have died, and do again what they had."""
+        """Replace dead workers, and repeat their jobs."""
         try:
             crew.restart()
         except InterpreterEndsError:
-            # It doesn't wait for daemons, which had better be quiet.
+            # The interpreter doesn't wait for daemon threads, which must stay quiet.
             self.closed = not threading.current_thread().daemon
             self._changed.wait(_WAIT_SECONDS)
             return
@@ -321,7 +321,7 @@ class Dispatcher:
         who = crew.deaths[-1] if crew.deaths else "a worker process died"
         log.warning("%s; starting another worker and computing %d lost jobs again", who, len(lost))
         if self._restarts > _RESTARTS and not lost:
-            self._give_up(crew, awaited, [])  # They die before they can be given anything.
+            self._give_up(crew, awaited, [])  # Workers die before they get a job.
         for job in reversed(lost):
             for pending in reversed(job.batches):
                 blamed = pending.killers
@@ -331,7 +331,7 @@ class Dispatcher:
                 if not pending.wanted:
                     self._job_done(crew, job, pending)
                 else:
-                    # One batch a job from here on, so that the next death has one to blame.
+                    # From now on one batch per job, so that the next death has one to blame.
                     self._ready.appendleft(Job([pending]))
         self.start_jobs()
 
@@ -347,12 +347,12 @@ class Dispatcher:
 
 
 def _group_size(crew: Crew, seconds: float, window: int) -> int:
-    """Batches that a worker gets as one job.
+    """Compute the number of batches in one job for the executor ``crew``.
 
     Args:
-        crew: The workers.
-        seconds: What a batch takes; 0 if it isn't known.
-        window: Batches that are asked for ahead of the consumer.
+        crew: Decides by its number of workers and its ``group_seconds``.
+        seconds: Usual time of a batch; 0 if unknown.
+        window: Batches requested ahead of the consumer.
     """
     if not seconds:
         return 1

@@ -1,7 +1,7 @@
-"""The engine of one sequence: its streams of batches, and how long its workers live.
+"""Engine of one sequence: its streams of batches, and the lifetime of its workers.
 
 stream --> next ... --> park at an epoch's end, for the next one, or close
-retain ... release: workers are there for as long as somebody reads; close: for good
+retain ... release: workers stay alive in between; close: for good
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from adapters.errors import ClosedError
 
 
 class Engine(Supply):
-    """The workers of one sequence, and the streams that read from them.
+    """Workers of one sequence, and the streams that read from them.
 
     Args:
-        plan: What is computed.
-        settings: By whom.
+        plan: The plan to compute.
+        settings: The user's settings.
     """
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
@@ -47,9 +47,9 @@ class Engine(Supply):
         continuation: Continuation = WHOLE,
         aside: bool = False,
     ) -> Stream:
-        """A stream from this batch on; the parked one where it stands just there.
+        """Return a stream from this batch on: the parked one if it is there, else a new one.
 
-        One that is read aside turns no source to the epochs after its first.
+        One that is read aside calls the source's epoch hooks only for its first epoch.
         """
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
@@ -71,7 +71,7 @@ class Engine(Supply):
         step: int = 0,
         entropy: int | None = None,
     ) -> DrawnStream:
-        """A stream of batches whose samples are drawn elsewhere, see there."""
+        """Make a stream of batches whose samples are drawn by a sampler."""
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         stream = DrawnStream(self, epoch, batches, count, step, entropy)
@@ -79,25 +79,25 @@ class Engine(Supply):
         return stream
 
     def park(self, stream: Stream) -> None:
-        """Keep a stream that has come to the end of an epoch for the next one."""
+        """Keep a stream at the end of an epoch for the next pass."""
         if self._parked is not None and self._parked is not stream:
             self._parked.close()
         self._parked = stream
 
     def rest(self) -> None:
-        """A pass is over, and there may be none for a while."""
+        """Record that a pass is over, and that there may be none for a while."""
         if not any(not s.closed and s is not self._parked for s in list(self._streams)):
             self._dispatcher.rest()
 
     # --- the end ---
 
     def retain(self) -> None:
-        """Somebody will read stream after stream and say when that is over."""
+        """Keep the workers alive until the matching ``release`` (reference-counted)."""
         with self._lock:
             self._users += 1
 
     def release(self) -> None:
-        """End the workers, unless somebody reads; they start again when they are needed."""
+        """End the workers if no reader is left; they start again when they are needed."""
         with self._lock:
             self._users -= 1
             if self._users or any(
@@ -110,16 +110,16 @@ class Engine(Supply):
         self._dispatcher.stop(for_good=False)
 
     def close(self, wait: bool = True) -> None:
-        """End the workers for good; whoever waits for a batch gets a ``ClosedError``.
+        """End the workers for good; threads waiting for a batch get a ``ClosedError``.
 
         Args:
-            wait: For what the workers are at; the garbage collector doesn't.
+            wait: Wait for running jobs; the garbage collector doesn't.
         """
         self._parked = None
         self._dispatcher.stop(for_good=True, wait=wait)
 
     def end_with_main_thread(self) -> None:
-        """End the workers; threads that the interpreter waits for get batches without them."""
+        """End the workers; threads that the interpreter waits for get batches inline."""
         program_ends()
         others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
         if all(thread.daemon for thread in others):

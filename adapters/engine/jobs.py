@@ -1,8 +1,8 @@
-"""What workers are given: jobs, of a batch or of several short ones.
+"""Jobs: units of work of one batch, or of several short ones.
 
-A ``Pending`` is one batch on its way through the window; a ``Job`` is what one worker does at a
-time. Whoever runs a job writes what comes of it into the job's pendings and then reports the job
-done, once; what the batch has become, the ``Dispatcher`` says after its last job.
+A ``Pending`` is one batch on its way through the window (a future); a ``Job`` is what one worker
+does at a time. The worker writes results into the job's pendings and then reports the job done,
+once; the ``Dispatcher`` then sets the states of the batches.
 """
 
 from __future__ import annotations
@@ -19,160 +19,159 @@ from adapters.errors import WorkerError
 
 
 class InterpreterEndsError(RuntimeError):
-    """No worker starts any more, as the interpreter is going down."""
+    """The interpreter is shutting down, so no more workers can be started."""
 
 
 class Exhausted(Exception):
-    """There is no further batch in the stream."""
+    """The stream has no further batch."""
 
 
 @dataclass(eq=False, repr=False)
 class Pending(Changing):
-    """A batch between being asked for and being delivered.
+    """Future of a batch, from the request to the delivery.
 
-    Its state changes with the dispatcher's lock held, or by whoever computes it here, which is one
-    thread at a time.
+    Its state changes with the dispatcher's lock held, or in the thread that computes it inline;
+    there is one such thread at a time.
 
     Args:
-        key: Of the batch.
-        state: What has become of it.
+        key: Key of the batch.
+        state: State of the batch.
     """
 
     key: BatchKey
     state: State = EXPECTED
     outcome: Assembled | None = None
-    """Its arrays and what is known of them. A thread writes them before it reports its job, which
-    may be about other batches, too: who waits for this one may take them."""
+    """The arrays, and facts about them. A thread writes them before it reports its job, which may
+    include other batches, so this one's reader may take them earlier."""
     error: BaseException | None = None
-    """What went wrong; raised when the batch is read."""
+    """Error of the batch; raised when it is read."""
     dropped: bool = False
-    """Nobody waits for it any more. Beside the state, as the garbage collector may come to a stream
-    at any moment, in any thread, and must not wait for the lock; while workers have the batch, it
-    is still QUEUED."""
+    """Abandoned. A separate flag, because ``Stream.__del__`` may run in any thread at any moment
+    and must not take the lock; while workers have the batch, it is still QUEUED."""
     memory: Any = None
-    """What its worker says about it, when it lies in the crew's memory."""
+    """Description of the batch by its worker, when the batch is in the executor's memory."""
     killers: list[str] = field(default_factory=list)
-    """Worker processes that died over this very batch, and how."""
+    """Worker processes that died in this very batch, and how."""
     seconds: float = 0.0
-    """What its computation took."""
+    """Time of its computation."""
     spent: Spent = field(default_factory=Spent)
-    """The same in detail, where it was computed in the consumer's process for a trial."""
+    """Detailed time, if it was computed in the consumer's process for a trial."""
     crew: Any = None
-    """Who was asked for it."""
+    """Executor that the batch was submitted to."""
 
     @property
     def wanted(self) -> bool:
-        """Whether its jobs shall be done: somebody waits for it, or will."""
+        """True if the batch is queued and not abandoned."""
         return self.state is QUEUED and not self.dropped
 
     def fail(self, error: BaseException) -> None:
-        """Take note that one of its jobs has failed, unless something else has become of it."""
+        """Record an error in one of its jobs, if the batch is still queued."""
         if self.state is QUEUED:
             self.error = error
 
     def tell(self) -> None:
-        """Tell the reader what went wrong, if anything did.
+        """Raise the batch's error, if there is one.
 
         Raises:
-            Exception: What its computation raised.
-            WorkerError: It was given up.
+            Exception: The error from its computation.
+            WorkerError: The batch was given up.
         """
         error = self.error
         if error is not None and self.state is GIVEN_UP:
             raise WorkerError(*error.args)
         if error is not None and self.state is FAILED:
-            # Whoever asks again computes it again, and is told by its own exception.
+            # A later read computes it again, and raises its own exception.
             self.error = None
             self.become(EXPECTED)
             try:
                 raise error
             finally:
-                del error  # The traceback would refer to it through this frame, in a circle.
+                del error  # Breaks the cycle of the traceback, this frame and the error.
 
 
 @dataclass(eq=False, repr=False)
 class Job:
-    """One piece of work.
+    """Unit of work for one worker.
 
     Args:
-        batches: One, or several short ones.
+        batches: One batch, or several short ones.
     """
 
     batches: list[Pending]
     seconds: float = 0.0
     lost: bool = False
-    """Its worker died; do it again."""
+    """True if its worker died; it must be done again."""
 
 
 Done = Callable[[Job], None]
 
 
 class Crew(Protocol):
-    """Workers of one kind. ``submit`` never blocks; ``done`` may be called from any thread."""
+    """Executor of one kind. ``submit`` never blocks; ``done`` may be called from any thread."""
 
     name: str
     count: int
     group_seconds: float
-    """Batches that take less together go to a worker as one job."""
+    """Batches that take less than this together are submitted as one job."""
     deaths: list[str]
-    """Who died so far, and how."""
+    """Descriptions of workers that have died, oldest first."""
     started: float
-    """When the latest of them were started, by ``time.monotonic``."""
+    """Start of the latest workers, by ``time.monotonic``."""
 
     @property
     def window(self) -> int | None:
-        """Batches that it has room for at once; None where memory alone is the limit."""
+        """Maximum number of batches at once; None if only memory limits it."""
         ...
 
     @property
     def starting(self) -> bool:
-        """Whether none has been ready yet, and none has died."""
+        """True if no worker has been ready yet, and none has died."""
         ...
 
     @property
     def ready(self) -> int:
-        """How many can be given jobs."""
+        """Number of workers that accept jobs."""
         ...
 
     @property
     def short(self) -> bool:
-        """Whether some have died and not been replaced."""
+        """True if workers have died and not been replaced."""
         ...
 
     def most_jobs(self, active: int) -> int:
-        """Jobs that may be with the crew, if so many workers shall be busy."""
+        """Maximum number of submitted jobs that keeps ``active`` workers busy."""
         ...
 
     def submit(self, job: Job, done: Done) -> bool:
-        """Have a worker do the job, if there is one."""
+        """Submit the job to a worker; False if there is none."""
         ...
 
     def collect(self, pending: Pending) -> Assembled:
-        """The batch, after its job is done."""
+        """Return the batch, after its job is done."""
         ...
 
     def discard(self, pending: Pending) -> None:
-        """Free the memory of a batch that nobody wants."""
+        """Free the memory of an abandoned batch."""
         ...
 
     def packed(self) -> Any:
-        """The plan as it is now, as ``refresh`` takes it; the lock isn't held."""
+        """Serialize the plan as it is now, for ``refresh``; called without the lock."""
         ...
 
     def refresh(self, plan: Any) -> None:
-        """Make the workers see that the plan's source has changed."""
+        """Send workers the plan again, after its source has changed."""
         ...
 
     def restart(self) -> None:
-        """Replace workers after some died."""
+        """Replace dead workers."""
         ...
 
     def rest(self) -> None:
-        """Let others have the workers while nothing is asked for."""
+        """Let other executors use the workers while there are no jobs."""
         ...
 
     def wake(self) -> None:
-        """Have them again."""
+        """Get workers again after ``rest``."""
         ...
 
     def close(self, wait: bool) -> None:

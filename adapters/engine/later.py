@@ -1,7 +1,7 @@
-"""An object within a plan that is made in a worker process only if somebody uses it there.
+"""Proxy for an object in a plan; a worker process creates the object only when it is used.
 
-A ``transform`` that is a method brings the object that it belongs to, with all that this holds,
-such as the very sequence that the plan is of, whose class takes a framework's import.
+A method as ``transform`` brings its instance along, with everything in it, such as the very
+sequence that the plan belongs to. Its class requires the import of a framework.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _making = threading.RLock()
 
 
 class Later:
-    """Stands for an instance of a class, and is that for whoever uses it.
+    """Proxy for an instance of a class.
 
     Args:
-        module: Where the class is.
-        name: Its name.
+        module: Module of the class.
+        name: Name of the class.
     """
 
     def __init__(self, module: str, name: str) -> None:
         self._of = module, name
 
     def __setstate__(self, state: Any) -> None:
-        """Take the instance's state, which may not be complete yet."""
+        """Store the instance's state, which may not be complete yet."""
         self.__dict__["_state"] = state
 
     def _itself(self) -> Any:
@@ -40,7 +40,7 @@ class Later:
         return self.__dict__["_made"]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_of", "_state"):  # It is being made itself.
+        if name in ("_of", "_state"):  # The proxy itself is being created.
             raise AttributeError(name)
         return getattr(self._itself(), name)
 

@@ -1,4 +1,4 @@
-"""How many batches fit into what the system gives to this process."""
+"""Limits from the system: the number of batches that this process has descriptors for."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import NamedTuple
 
 log = logging.getLogger("adapters")
 
-# Of a slot in the trainer's process: its own, and its mapping's.
+# Per slot in the trainer's process: its own descriptor, and its mapping's.
 _DESCRIPTORS_OF_A_SLOT = 2
-# Of a worker: its socket and its process; and while it starts, their other ends.
+# Per worker: its socket and its process, and during its start their other ends.
 _DESCRIPTORS_OF_A_WORKER = 4
-# What the rest of the program may open meanwhile: an eighth of all, and that many at the least.
+# Reserved for the rest of the program: an eighth of all descriptors, but at least this many.
 _SPARE_DESCRIPTORS = 24
 
 
 class Room(NamedTuple):
-    """Slots that worker processes may use."""
+    """Slots available to worker processes."""
 
     window: int
     """Batches under way ahead of the consumer."""
     held: int
-    """Delivered batches that lie in their slots; further ones are copied out."""
+    """Delivered batches that stay in their slots; further ones are copied out."""
 
 
 def room_for(window: int, workers: int) -> Room:
-    """How much of a window of batches fits; said in the log where that is not all of it.
+    """Reduce a window to the slots that fit, and warn if it had to be reduced.
 
     Args:
-        window: Batches that shall be under way.
-        workers: Processes that compute them.
+        window: Requested number of batches under way.
+        workers: Number of worker processes.
     """
     held = 2 * window + 8
     free = descriptors_left() - _DESCRIPTORS_OF_A_WORKER * workers
@@ -53,7 +53,7 @@ def room_for(window: int, workers: int) -> Room:
 
 
 def descriptors_left() -> int:
-    """Descriptors that this process may still open, less what the rest of the program may need."""
+    """Descriptors that this process may still open, minus a reserve for the program."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return 1 << 30

@@ -1,8 +1,8 @@
-"""The trainer's end of the socket to a worker: nothing here ever waits.
+"""Channel: the trainer's end of the socket to a worker. It never waits.
 
-What the system doesn't take at once is kept, and goes when the worker reads on: a worker that is at
-a long job, or that waits for its own answer to be read, holds nobody up. A message is what
-``multiprocessing``'s connection at the other end reads and writes: its length, then its bytes.
+Data that the system doesn't accept at once is kept and sent when the worker reads on. So a worker
+with a long job, or one that waits for its answer to be read, blocks no thread. Messages have the
+format of ``multiprocessing``'s connection at the other end: the length, then the bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _CHUNK_BYTES = 2**18
 
 
 class _Unsent:
-    """A message that isn't all sent yet.
+    """A message that isn't completely sent yet.
 
-    Ctrl-C may come between any two steps of Python's. So what was sent is counted in one of C's,
-    and counted up anew when it is asked for.
+    Ctrl-C may interrupt between any two Python steps. So ``send`` records what was sent within one
+    C call, and the total is summed up when it is needed.
     """
 
     def __init__(self, message: bytes) -> None:
@@ -29,17 +29,17 @@ class _Unsent:
         self._counts: list[int] = []
 
     def send(self, descriptor: int) -> None:
-        """Send what the system takes at once."""
+        """Send as much as the system accepts at once."""
         self._counts.extend(map(os.write, (descriptor,), (self._message[sum(self._counts) :],)))
 
     @property
     def over(self) -> bool:
-        """Whether all of it was sent."""
+        """True if all of it was sent."""
         return sum(self._counts) == len(self._message)
 
 
 class Line:
-    """Messages out, messages in.
+    """Channel of messages to and from a worker.
 
     Args:
         connection: A socket; the other end may block.
@@ -53,19 +53,19 @@ class Line:
         self._heard = bytearray()
 
     def fileno(self) -> int:
-        """For a selector."""
+        """Descriptor, for a selector."""
         return self._descriptor
 
     @property
     def is_full(self) -> bool:
-        """Whether something waits to be sent."""
+        """True if there is unsent data."""
         return bool(self._unsent)
 
     def put(self, message: bytes) -> None:
-        """Send a message, now or by ``flush``.
+        """Send a message, now or in ``flush``.
 
         Raises:
-            OSError: Nobody is at the other end.
+            OSError: The other end is gone.
         """
         size = len(message)
         head = _SHORT.pack(size) if size <= _MOST_SHORT else _LONG.pack(-1, size)
@@ -73,10 +73,10 @@ class Line:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the system takes now.
+        """Send as much as the system accepts now.
 
         Raises:
-            OSError: Nobody is at the other end; all that wasn't sent is dropped.
+            OSError: The other end is gone; unsent data is dropped.
         """
         try:
             while self._unsent:
@@ -91,11 +91,11 @@ class Line:
             raise
 
     def take(self) -> list[bytes]:
-        """The messages that are here whole; empty where there is none.
+        """Return the complete messages received so far; empty if there is none.
 
         Raises:
-            EOFError: There is none, and there will be none.
-            OSError: The other end broke.
+            EOFError: There is none, and the other end has closed.
+            OSError: The connection broke.
         """
         ended = False
         try:
@@ -126,5 +126,5 @@ class Line:
         return message
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()

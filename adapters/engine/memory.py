@@ -1,12 +1,12 @@
-"""Memory that several processes map: a nameless file, or a temporary one where those don't exist.
+"""Memory shared between processes: an anonymous memory file, or a temporary file.
 
-A Linux memory file (``memfd_create``) has no name in ``/dev/shm``: it isn't bound by that mount's
-size (64 MB in a container, by default), nothing has to be unlinked, and nothing is left when the
-process that made it is killed. Other processes of the same user open it through ``/proc``.
-Elsewhere a file in the temporary directory takes its place.
+A Linux memory file (``memfd_create``) has no name in ``/dev/shm``. So it isn't bound by that
+mount's size (64 MB in a container, by default), needs no unlinking, and leaves nothing behind when
+its process is killed. Other processes of the same user open it through ``/proc``. On systems
+without it, a file in the temporary directory is used.
 
-Ownership: the process that makes a ``SharedFile`` keeps it open for as long as others may map it. A
-mapping lives on its own, for as long as an array refers to it.
+Ownership: the process that makes a ``SharedFile`` keeps it open as long as others may map it. A
+mapping stays valid as long as an array refers to it, independently of the file.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _serials = itertools.count()
 
 
 class FileName(NamedTuple):
-    """How another process finds a shared file."""
+    """Name under which another process opens a shared file."""
 
     path: str
     serial: int
-    """Tells apart files that had the same path one after the other."""
+    """Distinguishes files that had the same path one after the other."""
     inode: int
-    """What stands at that path must be this file, and not the next one of that path."""
+    """Inode of the file, to detect that a later file has the same path."""
 
 
 class SharedFile:
-    """A file in memory, of the process that makes it; empty at first.
+    """A memory file, owned by the process that makes it; empty at first.
 
-    Any process that has its name may map it and make it longer.
+    Any process with its name may map it and make it longer.
     """
 
     _descriptor = -1
@@ -50,7 +50,7 @@ class SharedFile:
 
     @property
     def size(self) -> int:
-        """Bytes, as any process has made it."""
+        """Size in bytes; any process may have changed it."""
         return os.fstat(self._descriptor).st_size
 
     def grow(self, size: int) -> None:
@@ -58,11 +58,11 @@ class SharedFile:
         grow(self._descriptor, size)
 
     def map(self) -> mmap.mmap:
-        """The whole file; writing changes it for everybody."""
+        """Map the whole file; writes are visible to all processes."""
         return mmap.mmap(self._descriptor, self.size)
 
     def close(self) -> None:
-        """Forget the file; what has been mapped stays."""
+        """Close the file; mappings stay valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -74,10 +74,10 @@ class SharedFile:
 
 
 def grow(descriptor: int, size: int) -> None:
-    """Make a file at least ``size`` bytes long, and have the room for it now.
+    """Make a file at least ``size`` bytes long, and allocate its memory now.
 
     Raises:
-        MemoryError: There is no room; a write to the mapping would have killed the process.
+        MemoryError: There is too little memory; writing to a mapping would kill the process.
     """
     if os.fstat(descriptor).st_size >= size:
         return
@@ -94,7 +94,7 @@ def grow(descriptor: int, size: int) -> None:
 
 
 def open_shared(name: FileName, flags: int = os.O_RDWR) -> int:
-    """A descriptor of another process's file.
+    """Open another process's file, and return the descriptor.
 
     Raises:
         FileNotFoundError: That process has closed it.
@@ -107,7 +107,7 @@ def open_shared(name: FileName, flags: int = os.O_RDWR) -> int:
 
 
 def map_private(name: FileName) -> mmap.mmap:
-    """Map another process's file; what is written stays in this process."""
+    """Map another process's file; writes stay in this process."""
     descriptor = open_shared(name, os.O_RDONLY)
     try:
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)

@@ -1,11 +1,11 @@
-"""A plan on its way to worker processes: pickled once, its arrays shared and not copied to each.
+"""Serialized plan for worker processes: pickled once, with its arrays in shared memory.
 
     | array | pad to 64 | array | pad to 64 | ... | pickle | pad to 64 | places (int64) |
 
-Pickle's protocol 5 hands out contiguous arrays as buffers; they go into one shared file, which each
+Pickle protocol 5 hands out contiguous arrays as buffers. They go into one shared file, which each
 worker maps privately: reading shares the pages, and a transform that writes into its data set
-changes its own copy only. Memory-mapped arrays travel as the name of their file, locks as new ones
-that nobody holds.
+changes its own copy only. Memory-mapped arrays are sent as the name of their file, locks as new,
+unlocked ones.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from adapters.user_code import attributes_before_use, users_objects
 
 log = logging.getLogger("adapters")
 
-# What pickling a plan may take of an epoch without processes; each process takes twice as long to
-# open it, and as much memory as its objects. 400,000 dicts of annotations take 1.2 s and 32 MB,
-# and 250 MB in each process (two cores).
+# Share of an epoch without processes that pickling a plan may take, its bounds, and the maximum
+# size. Each process takes twice as long to open it, and as much memory as its objects: 400,000
+# dicts of annotations take 1.2 s and 32 MB, and 250 MB in each process (two cores).
 _MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.005, 0.1, 5.0, 256 << 20
 
-# How many times as large as a view its base may be, to be sent for it.
+# A view's base is sent with it if it is at most this many times as large.
 _MOST_OF_BASE = 2
 
-# Modules that can't always be imported by themselves, and what knows how to.
+# Modules that can't always be imported directly, and the modules that import them.
 _IMPORTERS = {b"mxnet": "adapters.gluon"}
 
 
-# They guard what one process has, or belong to its threads: another one has new ones. Events,
-# semaphores, barriers and queues consist of conditions and keep their state.
+# Objects bound to a process or its threads: another process gets new ones. Events, semaphores,
+# barriers and queues consist of conditions and keep their state.
 _OF_A_PROCESS: dict[type, Callable[[Any], Any]] = {
     type(threading.Lock()): lambda _: (threading.Lock, ()),
     type(threading.RLock()): lambda _: (threading.RLock, ()),
-    # Whoever waits does so here.
+    # Waiting threads stay in this process.
     threading.Condition: lambda condition: (threading.Condition, (condition._lock,)),
     threading.local: lambda _: (threading.local, ()),
 }
@@ -67,25 +67,25 @@ _PYTHON_GENERATOR = random._inst
 
 
 class Address(NamedTuple):
-    """Where a parcel lies; small, as it travels with every job."""
+    """Location of a serialized plan; small, because it is sent with every job."""
 
     name: FileName
     places: int
-    """Offset of the table that ends the file: start and length of every array, and the pickle."""
+    """Offset of the table at the end of the file: start and length of each array and the pickle."""
     imports: tuple[str, ...] = ()
-    """What must be imported before it is opened."""
+    """Modules to import before the plan is opened."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables that must be set before."""
+    """Environment variables to set before the plan is opened."""
 
 
 class Obstacle(NamedTuple):
-    """Why a plan isn't sent to processes; false if it can be."""
+    """Reason not to send a plan to processes; false if there is none."""
 
     reason: str
     possible: bool = True
-    """Whether it could be, at a loss."""
+    """True if it could be sent, at a loss."""
     opened: bool = False
-    """Whether the user's code holds what belongs to this process, and perhaps to one thread."""
+    """True if user code holds something bound to this process, and perhaps to one thread."""
 
     def __bool__(self) -> bool:
         return bool(self.reason)
@@ -95,11 +95,11 @@ class Obstacle(NamedTuple):
 
 
 class Parcel:
-    """An object in shared memory, for as long as this is open.
+    """A serialized object in shared memory, as long as this is open.
 
     Args:
         content: The object.
-        environment: Variables that must be set in the process that opens it.
+        environment: Environment variables to set in the process that opens it.
 
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
@@ -123,16 +123,16 @@ class Parcel:
 
     @property
     def serial(self) -> int:
-        """Which parcel of this process it is."""
+        """Serial number, unique in this process."""
         return self.address.name.serial
 
     def close(self) -> None:
-        """Give the memory back, once no worker maps it."""
+        """Free the memory, once no worker maps it."""
         self._file.close()
 
 
 def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple[str, ...]]:
-    """The pickle of an object, its arrays, and what must be imported before it is opened.
+    """Pickle an object; returns the pickle, its arrays, and the modules to import before opening.
 
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
@@ -141,7 +141,7 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     stream = io.BytesIO()
     pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
     pickler.dump(content)
-    generators, pickler.generators = pickler.generators, []  # Which would be found to hold them.
+    generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
     for generator in generators:
         log.warning(
             "%s is copied with its state to each worker process, and all draw the same; %s",
@@ -153,15 +153,15 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
 
 
 def import_before(modules: Iterable[str]) -> None:
-    """Import what must be there before a pickle is opened."""
+    """Import modules that a pickle needs before it is opened."""
     for module in modules:
-        # It may have been but a word in the data; if it wasn't, the pickle says so better.
+        # The name may be just a word in the data; otherwise unpickling raises a better error.
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
 
 
 def open_parcel(address: Address) -> Any:
-    """The object, in another process; its arrays lie in the shared memory."""
+    """Open a serialized object in another process; its arrays stay in the shared memory."""
     os.environ.update(address.environment)
     import_before(address.imports)
     memory = memoryview(map_private(address.name))
@@ -171,11 +171,11 @@ def open_parcel(address: Address) -> Any:
 
 
 def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
-    """Why a plan can't, or had better not, be sent to processes; no reason if it can.
+    """Find a reason not to send a plan to processes; the result is false if there is none.
 
     Args:
-        plan: The object.
-        epoch_seconds: What an epoch takes without processes.
+        plan: The plan.
+        epoch_seconds: Time of an epoch without processes.
     """
     most = min(max(epoch_seconds * _MOST_PART, _LEAST_SECONDS), _MOST_SECONDS)
     stream = _Measured(most)
@@ -197,7 +197,7 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
 
 
 def not_picklable(error: Exception) -> str:
-    """What can't be pickled, and the remedy."""
+    """Describe a pickling error, with a remedy."""
     if isinstance(error, _Changed):
         return str(error)
     reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -205,22 +205,22 @@ def not_picklable(error: Exception) -> str:
 
 
 class _Changed(pickle.PicklingError):
-    """An object can be sent neither as it is nor as it was."""
+    """An object can be sent neither as it is nor as it was before its use."""
 
 
 class _TooMuch(Exception):
-    """The pickle is larger, or takes longer, than processes are worth."""
+    """The pickle is too large or too slow for processes to pay off."""
 
 
 class _Measured(io.RawIOBase):
-    """Takes a pickle that is only measured, and stops one that takes too much."""
+    """Stream that only measures a pickle, and stops one that exceeds the limits."""
 
     def __init__(self, most_seconds: float) -> None:
         self._ends = time.perf_counter() + most_seconds
         self._bytes = 0
 
     def write(self, data: Any) -> int:
-        """Count a frame of 64 KiB, or one object that is larger."""
+        """Count a frame of 64 KiB, or one larger object."""
         size = len(data)
         self._bytes += size
         if self._bytes > _MOST_BYTES or time.perf_counter() > self._ends:
@@ -232,22 +232,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.generators: list[Any] = []
-        """Random generators of the user's own, which travel with their state."""
+        """The user's own random generators, which are sent with their state."""
         self._sent: dict[int, np.ndarray[Any, Any]] = {}
-        """Arrays that views are sent by."""
+        """Arrays whose views are sent as parts of them."""
         self.opened = False
-        """Whether something was left out that the user's code has opened since."""
+        """True if something that user code has opened since was left out."""
 
     def dump(self, content: Any) -> None:
-        # In a process that multiprocessing has spawned, the script is a module that cloudpickle
-        # would send by name, and no worker can import it.
+        # In a process spawned by multiprocessing, the main script is a module that cloudpickle
+        # would send by name, and workers can't import it.
         if (script := sys.modules.get("__mp_main__")) is not None:
             cloudpickle.register_pickle_by_value(script)
         super().dump(content)
 
     def reducer_override(self, value: Any) -> Any:
-        # Functions such as random.choice belong to these. A copy would have every worker draw the
-        # same, and be beyond the reach of who seeds the worker's own.
+        # Functions such as random.choice are bound to these. With a copy, all workers would draw
+        # the same, and seeding the worker's own generator would have no effect.
         if value is _NUMPY_GENERATOR:
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
@@ -279,9 +279,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.generators.append(generator)
 
     def _reduce_view(self, view: np.ndarray[Any, Any]) -> Any:
-        """A view as a place in its base; None of what pickle itself takes as it lies in memory.
+        """Reduce a view to a place in its base; None if pickle itself sends its memory unchanged.
 
-        The base is sent once, for all its views. It isn't sent for a small part of it.
+        The base is sent once, for all its views, but not for a small part of it.
         """
         root = _root_of(view)
         whole = root.flags.c_contiguous or root.flags.f_contiguous
@@ -291,22 +291,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._sent[id(root)] = root
                 ahead = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
                 return _open_view, (root, ahead, view.shape, view.strides, view.dtype)
-        # Pickle would put it into the stream, from which every worker makes a copy.
+        # Pickle would copy it into the stream, and every worker would copy it from there.
         return np.ascontiguousarray(view).__reduce_ex__(5) if _has_gaps(view) else None
 
 
-# Of a class whose objects pickle themselves, or change between epochs.
+# Methods of a class whose objects pickle themselves, or change between epochs.
 _OWN_STATE = ("__reduce_ex__", "__reduce__", "__getstate__", "on_epoch_begin", "on_epoch_end")
 
 
 def _reduce_unused(value: Any) -> Any:
-    """An object of the user's as it was before its first use, if it has opened something since.
+    """Reduce a user's object to its state before its first use, if it has opened something since.
 
-    None if it hasn't. All of it is as it was, since what belongs to an open file may be anywhere.
+    None if it hasn't. The whole state is reset, because any of it may belong to an open file.
 
     Raises:
-        _Changed: Something else was changed since, such as the place in that file, or a
-            setting of the user's: the one must be as it was, and the other as it is.
+        _Changed: Another attribute has changed since. If it is a place in that file, it must be
+            reset; if it is a setting of the user's, it must be kept.
     """
     before, kind = attributes_before_use(value), type(value)
     if not before or isinstance(value, (type, types.FunctionType)):
@@ -340,19 +340,19 @@ def _can_be_pickled(value: Any) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two plain values are the same."""
+    """True if two plain values are the same."""
     plain = (bool, int, float, str, bytes, type(None))
     return isinstance(one, plain) and type(one) is type(other) and one == other
 
 
 def _draws_from(generator: Any, bits: Any) -> bool:
-    """Whether these are the bits of one of NumPy's generators."""
+    """True if ``bits`` is the bit generator of a NumPy generator."""
     own = getattr(generator, "_bit_generator", None)
     return bits is (own if own is not None else getattr(generator, "bit_generator", None))
 
 
 def _factors(array: Any) -> tuple[type, int] | None:
-    """What made a type of C's arrays, which has no name to be found by; None of a class."""
+    """Item type and length of a ctypes array type, which has no importable name; else None."""
     kind, length = getattr(array, "_type_", None), getattr(array, "_length_", None)
     return (kind, length) if kind and length is not None and kind * length is array else None
 
@@ -362,11 +362,11 @@ def _has_gaps(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _root_of(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array that a view was made of, itself if it is none."""
+    """Return the array at the end of a view's bases; itself if it is not a view."""
     root = view
     while True:
         base: Any = root.base
-        if type(base).__module__.endswith("stride_tricks"):  # What as_strided puts between.
+        if type(base).__module__.endswith("stride_tricks"):  # as_strided's intermediate object.
             base = base.base
         if type(base) not in (np.ndarray, np.memmap):
             return root
@@ -385,7 +385,7 @@ def _open_view(
 
 
 def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:
-    """Name, offset and shape of a mapped file; None where the array isn't one plain stretch."""
+    """Reduce to the name, offset and shape of a mapped file; None if it isn't contiguous there."""
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base  # type: ignore[assignment]
@@ -394,7 +394,7 @@ def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         return None
     order = "C" if array.flags.c_contiguous else "F"
-    # A slice keeps the offset attribute of the array that it was cut from; its address tells.
+    # A slice keeps the offset attribute of its parent, so it is computed from the address.
     ahead = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     place = str(base.filename), array.dtype, base.offset + ahead, array.shape
     return _open_memmap, (*place, order)

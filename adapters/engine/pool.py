@@ -1,17 +1,17 @@
-"""Worker processes, kept for the interpreter and shared by all sequences and loaders.
+"""Pool of worker processes, shared by all sequences and loaders of the interpreter.
 
-    idle --lease--> leased --open--> ready for its crew --send--> ... --answer--> ...
-      ^                |                                                            |
-      +-- give_back ---+------------------------------------------------------------+
+    idle --lease--> leased --open--> ready for its executor --send--> ... --answer--> ...
+      ^                |                                                               |
+      +-- give_back ---+---------------------------------------------------------------+
 
-A crew leases workers and gives them back; a worker that still computes for it then is ``drained``
-first, and idle when the last answer is there. Idle workers stay for a while, so that the next
-``fit``, ``evaluate`` or loader starts none. They are fresh interpreters, see ``process``.
+An executor leases workers and gives them back. A worker that is still computing then is drained
+first, and idle after its last answer. Idle workers are kept for a while, so that the next ``fit``,
+``evaluate`` or loader starts none. They are fresh interpreters, see ``process``.
 
-Who may call: ``lease``, ``give_back`` and ``Worker.send`` come from any thread and don't block, but
-for the system's own call that starts a process. One thread of the pool reads what the workers say
-and tells their crews, without holding a lock; it ends with the last worker. A death is noticed by
-the process itself, not by its pipes, which a child of its own may hold open.
+``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
+for the system call that starts a process. One thread of the pool reads the workers' messages and
+calls their executors, without holding a lock; it ends with the last worker. The end of a process
+shows its death, not the end of its pipes, which a child of the worker may hold open.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from adapters.engine.service import FORGET, OPENED, UP
 
 log = logging.getLogger("adapters")
 
-# An idle worker ends after that: soon if no sequence or loader with worker processes is open,
-# later if one is, such as a loader between two passes.
+# Lifetime of an idle worker: short if no sequence or loader with worker processes is open, long if
+# one is, such as a loader between two passes.
 _LINGER_SECONDS = 2.0
 _KEPT_SECONDS = 60.0
-# What a worker that was given back may take over what it still computes.
+# Time for a worker that was given back to finish its job.
 _DRAIN_SECONDS = 0.8
-# What the next crew waits for workers that are at that.
+# Time that the next executor waits for such workers.
 _AWAITED_SECONDS = 0.1
-# How long ``close`` waits for killed processes.
+# Time that ``close`` waits for killed processes.
 _END_SECONDS = 10.0
 
 
 class Pool:
-    """The workers of this interpreter."""
+    """Worker processes of this interpreter."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -60,44 +60,44 @@ class Pool:
         self._selector: selectors.BaseSelector | None = None
         self._wake = -1, -1
         self.start_seconds = 0.0
-        """What the latest new process took until it could be given work; 0 if there was none."""
+        """Time from the latest process's start until it could be given work; 0 if none started."""
 
     @property
     def idle(self) -> int:
-        """Workers that could be leased without starting one."""
+        """Number of workers that can be leased without starting one."""
         return len(self._idle)
 
     @property
     def idle_pids(self) -> set[int]:
-        """Processes that nobody has; some of them may still be at their last job."""
+        """Processes that are not leased; some of them may still be finishing their last job."""
         with self._lock:
             return {worker.pid for worker in self._workers if worker.lessee is None}
 
     def enter(self, lessee: Any) -> None:
-        """A crew is open; idle workers wait longer for it."""
+        """Register an open executor; idle workers are kept longer for it."""
         with self._lock:
             self._lessees.add(id(lessee))
 
     def leave(self, lessee: Any) -> None:
-        """The crew has been closed."""
+        """Unregister an executor that was closed."""
         with self._lock:
             self._lessees.discard(id(lessee))
             self._put_off(self._idle)
             self._notify()
 
     def lease(self, lessee: Lessee, count: int, serial: int) -> list[Worker]:
-        """Workers for a crew, those first that have opened ``serial`` before.
+        """Lease workers to an executor, preferably ones that have opened ``serial`` before.
 
         Raises:
             OSError: No process could be started; those that were are idle.
-            InterpreterEndsError: The interpreter is going down.
+            InterpreterEndsError: The interpreter is shutting down.
         """
         with self._lock:
             if self._ended:
                 raise InterpreterEndsError("cannot start worker processes")
             self._await_draining(count)
             self._end_the_outdated()
-            # Sorted apart: the garbage collector may give back others in the midst of it.
+            # A sorted copy: the garbage collector may return other workers during the sort.
             ordered = sorted(self._idle, key=lambda worker: (serial in worker.serials, worker.up))
             leased = ordered[max(0, len(ordered) - count) :][::-1]
             for worker in leased:
@@ -112,7 +112,7 @@ class Pool:
             return leased
 
     def give_back(self, lessee: Lessee, workers: list[Worker]) -> None:
-        """A crew needs these workers no longer; ``drained`` is called when the last is at rest."""
+        """Take workers back; ``drained`` is called when the last one is idle."""
         with self._lock:
             busy = []
             for worker in workers:
@@ -131,17 +131,17 @@ class Pool:
             lessee.drained()
 
     def forget(self, serial: int) -> None:
-        """What was sent under this number is needed no longer; jobs sent before still have it.
+        """Forget what was sent under this serial number, except for jobs sent before.
 
-        The pool's thread tells the workers: the garbage collector may have called, from within a
-        frame that is at sending.
+        The pool's thread tells the workers, because the garbage collector may call this within a
+        frame that is sending.
         """
         with self._lock:
             self._forgotten.append(serial)
             self._notify()
 
     def end_idle(self) -> None:
-        """End the workers that no crew has; soon, not now."""
+        """End the workers that are not leased, soon."""
         with self._lock:
             for worker in self._workers:
                 if worker.lessee is None:
@@ -179,14 +179,14 @@ class Pool:
         return worker
 
     def _await_draining(self, count: int) -> None:
-        """Most jobs are over in milliseconds, and a start takes longer."""
+        """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
         while len(self._idle) < count and any(w.draining for w in self._workers):
             if not self._rested.wait(max(0.0, deadline - time.monotonic())):
                 return
 
     def _end_the_outdated(self) -> None:
-        """Workers whose environment is not what a new process would have."""
+        """End idle workers whose environment differs from that of a new process."""
         now = environment()
         for worker in [worker for worker in self._idle if worker.environment != now]:
             self._idle.remove(worker)
@@ -199,7 +199,7 @@ class Pool:
 
     def _notify(self) -> None:
         if self._thread is not None and self._thread.ident != threading.get_ident():
-            with contextlib.suppress(OSError):  # It has been told often enough, or has ended.
+            with contextlib.suppress(OSError):  # The pipe is full, or the thread has ended.
                 os.write(self._wake[1], b".")
 
     # --- in the pool's thread ---
@@ -242,7 +242,7 @@ class Pool:
         return self._selector.select(timeout)
 
     def _listen(self, worker: Worker) -> None:
-        """Be told when there is something to hear, and when more can be sent, if there is more."""
+        """Select a worker's messages, and its readiness for more data if there is unsent data."""
         assert self._selector is not None
         key = self._selector.get_map().get(worker.line)
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.line.is_full else 0)
@@ -261,7 +261,7 @@ class Pool:
                     break
         except (EOFError, OSError):
             if not dead:
-                # The sentinel will say so, unless the worker has only closed its end.
+                # The sentinel follows, unless the worker has only closed its end.
                 worker.kill()
                 with self._lock:
                     assert self._selector is not None
@@ -295,10 +295,10 @@ class Pool:
             lessee.answered(worker, call, content[0])
 
     def _rest(self, worker: Worker) -> None:
-        """A worker has done the last that its crew had wanted of it."""
+        """Make a worker idle that has done its last job for an earlier executor."""
         drained, worker.draining = worker.draining, []
         self._idle.append(worker)
-        if worker.deadline:  # Else somebody has asked for its end.
+        if worker.deadline:  # Otherwise its end was requested.
             self._put_off([worker])
         self._rested.notify_all()
         self._tell_drained(drained)
@@ -334,7 +334,7 @@ class Pool:
                 worker.deadline = now + _END_SECONDS
 
     def _end(self) -> None:
-        """The last worker is gone, and so is what watched it."""
+        """Clean up after the last worker."""
         assert self._selector is not None
         self._selector.close()
         self._selector = None
@@ -350,7 +350,7 @@ _pool = Pool()
 
 
 def kept() -> Pool:
-    """The pool of this interpreter."""
+    """Return the pool of this interpreter."""
     return _pool
 
 
@@ -359,12 +359,12 @@ def _close() -> None:
 
 
 def _forget() -> None:
-    """In a forked process: the workers belong to the other one."""
+    """Start over in a forked process: the workers belong to the parent."""
     global _pool
     _of_other_processes.append(_pool)
     _pool = Pool()
 
 
-# Before the executors of concurrent.futures are taken down, which atexit is too late for.
+# Before concurrent.futures shuts its executors down; atexit would be too late.
 getattr(threading, "_register_atexit", atexit.register)(_close)
 os.register_at_fork(after_in_child=_forget)

@@ -1,8 +1,9 @@
-"""One worker process, as the pool and its crew see it.
+"""One worker process, as seen by the pool and the executor that leases it.
 
-A fresh interpreter, which does not import ``__main__`` and inherits no locks and no devices. Of the
-trainer's descriptors it gets standard output, standard error, and one end of a socket, by which it
-is told all else. ``Worker.send`` may come from any thread, and never waits; the rest is the pool's.
+It is a fresh interpreter, which doesn't import ``__main__`` and inherits no locks and no devices.
+Of the trainer's descriptors it gets standard output, standard error, and one end of a socket, which
+carries everything else. ``Worker.send`` may be called from any thread, and never waits; everything
+else belongs to the pool.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from adapters.engine.service import Origin
 from adapters.failure import exit_cause
 
 NAME = "adapters-worker"
-"""The last argument of a worker's command line."""
-# Where this package lies, which the trainer may have found by a path that has changed since.
+"""Last argument of a worker's command line."""
+# Folder of this package; the trainer may have found it by a path that has changed since.
 _FOLDER = str(Path(__file__).parents[2])
 _PROGRAM = """\
 import pickle, sys
@@ -38,43 +39,43 @@ sys.path[:] = pickle.loads(connection.recv_bytes())
 from adapters.engine.service import serve
 serve(connection)
 """
-# Pytest changes it with each test, and phase of one.
+# Pytest changes it for each phase of a test.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
 
 
 class Call(NamedTuple):
-    """What a worker was sent and will answer."""
+    """A message to a worker that it will answer."""
 
     job: Any
-    """None where it computes nothing."""
+    """None if nothing is to be computed."""
     done: Any
-    """Whom its crew tells when it is done."""
+    """Callback to report the job done."""
     serial: int
-    """Of the plan that it is about."""
+    """Serial number of the plan."""
 
 
 class Lessee(Protocol):
-    """The crew that has a worker; called from the pool's thread."""
+    """Executor that leases a worker; called from the pool's thread."""
 
     def opened(self, worker: Worker, serial: int) -> None:
-        """The worker has what was sent under this serial number."""
+        """Handle that the worker has opened what was sent under this serial number."""
         ...
 
     def answered(self, worker: Worker, call: Any, answer: bytes) -> None:
-        """The worker has done its oldest call."""
+        """Handle the answer to the worker's oldest call."""
         ...
 
     def died(self, worker: Worker, calls: list[Any]) -> None:
-        """The worker is gone, and has left these calls undone."""
+        """Handle the death of the worker, with its unfinished calls."""
         ...
 
     def drained(self) -> None:
-        """No worker computes anything for the crew any more, which has given them back."""
+        """Handle that no returned worker computes anything for the executor any more."""
         ...
 
 
 class Worker:
-    """One process, as it was started: with the environment of that moment.
+    """One process, with the environment at the time of its start.
 
     Args:
         unsent: Called when a message could not be sent whole; the pool's thread sends the rest.
@@ -83,8 +84,8 @@ class Worker:
     def __init__(self, unsent: Callable[[], None]) -> None:
         here, there = multiprocessing.Pipe()
         self.line = Line(here)
-        # Read where the system has no descriptors of processes (before Linux 5.3): it ends when
-        # the worker does, and all that the worker has forked.
+        # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
+        # worker and everything it forked have ended.
         self.sentinel, held = os.pipe()
         try:
             tracker = _tracker()
@@ -108,34 +109,34 @@ class Worker:
             os.close(self.sentinel)
             self.sentinel = certain
         self.deaf = False
-        """Whether it takes no more messages: dead, though that may not have been noticed yet."""
+        """True if it accepts no more messages: dead, though that may not have been noticed yet."""
         self.up = False
-        """Whether the process has come up, with what every worker imports."""
+        """True if the process has started, and has imported what every worker needs."""
         self.serials: set[int] = set()
-        """What it has opened."""
+        """Serial numbers of the plans that it has opened."""
         self.calls: collections.deque[Call] = collections.deque()
-        """What it has been sent and not answered, oldest first."""
+        """Calls sent and not answered, oldest first."""
         self.lessee: Lessee | None = None
         self.draining: list[Lessee] = []
         self.deadline = 0.0
-        """When a worker that is idle or draining is ended."""
+        """Time at which a worker that is idle or draining is ended."""
         self.cause = ""
         self._lock = threading.Lock()
 
     def _introduce(self, tracker: int | None) -> None:
-        """Tell the process where it comes from."""
+        """Send the process the facts about its parent."""
         key = bytes(multiprocessing.current_process().authkey)
         origin = Origin(os.getpid(), sys.argv, key, tracker)
-        with contextlib.suppress(OSError):  # It has died, as its sentinel will say.
+        with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
             self.line.put(pickle.dumps([*sys.path, _FOLDER]))
             self.line.put(pickle.dumps(origin))
 
     def send(self, call: Any, *message: Any) -> bool:
-        """Have the worker do something; ``call`` comes back with the answer.
+        """Send the worker a message; ``call`` comes back with the answer.
 
         Returns:
-            Whether it could be sent; to a dead worker it can't, and ``call`` comes back by ``died``
-            only if it could.
+            True if it was sent. If the worker is dead, it isn't, and ``call`` isn't passed to
+            ``died`` then.
         """
         data = pickle.dumps(message, 5)
         with self._lock:
@@ -155,24 +156,24 @@ class Worker:
         return True
 
     def send_rest(self) -> None:
-        """Send on, once the socket takes more; a dead worker is noticed elsewhere."""
+        """Send unsent data, once the socket accepts more; a dead worker is noticed elsewhere."""
         with self._lock, contextlib.suppress(OSError):
             if not self.cause:
                 self.line.flush()
 
     @property
     def awaited_serials(self) -> set[int]:
-        """Of the plans that it is at, or will be."""
+        """Serial numbers of the plans that its calls refer to."""
         return {call.serial for call in tuple(self.calls)}
 
     def kill(self) -> None:
-        """End the process now; that it is gone, the pool's thread will notice."""
+        """End the process now; the pool's thread notices its end."""
         with contextlib.suppress(ProcessLookupError):
             if not self.cause:
                 os.kill(self.pid, signal.SIGKILL)
 
     def bury(self) -> list[Call]:
-        """Take note of the process's end; what it leaves undone."""
+        """Record the process's end; returns its unfinished calls."""
         exitcode = self._process.wait()  # It has ended already.
         with self._lock:
             self.cause, self.deaf = exit_cause(exitcode), True
@@ -183,7 +184,7 @@ class Worker:
 
 
 def _started(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
-    """A worker process with these descriptors."""
+    """Start a worker process with these descriptors."""
     command = [sys.executable, "-c", _PROGRAM, str(socket), NAME]
     passed = [socket, *others]
     with _ctrl_c_later():
@@ -191,10 +192,10 @@ def _started(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
 
 
 def _tracker() -> int | None:
-    """Descriptor of Python's process that looks after shared memory; None if there is none.
+    """Return the descriptor of Python's resource tracker; None if it doesn't run.
 
-    A worker has one of its own otherwise, which takes shared memory of the trainer's away when the
-    worker ends. The descriptor has no public name that doesn't start that process.
+    Otherwise, a worker would start its own, which removes the trainer's shared memory when the
+    worker ends. The only public way to the descriptor starts the tracker.
     """
     found = getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None)
     return found if isinstance(found, int) else None
@@ -202,7 +203,7 @@ def _tracker() -> int | None:
 
 @contextlib.contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Have what starts here hear of Ctrl-C only when it ignores it, which is in ``serve``."""
+    """Block Ctrl-C in a process started here, until ``serve`` ignores it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -211,5 +212,5 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """What a new process would start with, as far as it matters to one."""
+    """Environment that a new process would start with, without volatile variables."""
     return {name: value for name, value in os.environ.items() if name not in _VOLATILE}

@@ -1,12 +1,12 @@
-"""Worker processes: for work that holds the GIL.
+"""Executor on worker processes: for work that holds the GIL.
 
-The processes are the pool's, and are leased: see ``pool``. The plan reaches them as a ``Parcel``,
-which each opens before it is given a job; batches come back in ``Slots``. A worker that dies takes
-its own jobs with it and no others; a batch is to blame only if the process that had signed its slot
-is the dead one.
+The processes are leased from the pool, see ``pool``. The plan is sent to them as a ``Parcel``, a
+serialized plan that each opens before it gets a job; batches come back in ``Slots``. A worker that
+dies loses its own jobs and no others. A batch is blamed for a death only if the dead process has
+signed its slot.
 
-Its methods are called with the dispatcher's lock held, but for ``close`` and those that the pool
-calls, which take it.
+Methods are called with the dispatcher's lock held, except ``close`` and those that the pool calls,
+which take it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from adapters.structure import unflatten
 
 log = logging.getLogger("adapters")
 
-# After that many answers of each process, and below that share of a CPU, work is taken to wait. The
-# first answer of each may have taken the import of a framework, and is left out.
+# Work counts as waiting if it uses less than this share of a CPU, judged after this many answers of
+# each process. The first answer of each is left out, as it may include a framework's import.
 _LOOKS, _WAITS = 3, 0.5
-# Jobs with a worker: it has the next one before it is done, if they take no longer than that. To
-# hand over a job takes 0.2 ms (two cores).
+# Jobs per worker if they are short, up to this time: it gets the next one before it is done.
+# Handing over a job takes 0.2 ms (two cores).
 _JOBS_AHEAD = 2
 _SHORT_SECONDS = 0.02
 NO_CHILDREN = (
@@ -50,19 +50,19 @@ NO_CHILDREN = (
 
 
 class Processes:
-    """A crew of processes.
+    """Executor on worker processes.
 
-    Processes beyond the CPUs only help with work that waits; they are started when the first
-    batches show that this is such.
+    More processes than CPUs only help with work that waits. They are started when the first batches
+    show that it does.
 
     Args:
-        plan: What is computed; sent once.
-        count: Processes, at most.
-        room: How many slots fit.
-        lock: The dispatcher's; it is held whenever the state of the crew changes.
+        plan: The plan to compute; sent once.
+        count: Maximum number of processes.
+        room: Number of slots that fit.
+        lock: The dispatcher's lock; held whenever the executor's state changes.
         changed: Called, from the pool's thread, when a worker has become ready or has died.
-        environment: Variables that are set in the processes before the plan is opened.
-        grows: More are started when more shall be active, and not by what a crew finds out.
+        environment: Environment variables to set in the processes before the plan is opened.
+        grows: Start more processes when more shall be active, not by this executor's findings.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -94,13 +94,13 @@ class Processes:
         self._environment = dict(environment or {})
         self._parcel = self.packed()
         self._older: dict[int, Parcel] = {}
-        """Parcels that jobs are still computed from, though newer ones have been sent."""
+        """Earlier serialized plans that jobs still use."""
         self._slots = Slots(room.held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
-        """The leased ones."""
+        """Leased workers."""
         self._job_seconds = 0.0
-        """What the latest job has taken."""
+        """Time of the latest job."""
         self._closed = self._resting = self._started = False
         self.deaths: list[str] = []
         self.started = time.monotonic()
@@ -112,7 +112,7 @@ class Processes:
 
     @property
     def ready(self) -> int:
-        """Workers that have the plan, and may be given jobs."""
+        """Number of workers that have the plan and accept jobs."""
         return len(self._able)
 
     @property
@@ -121,23 +121,23 @@ class Processes:
 
     @property
     def starting(self) -> bool:
-        """Whether none has been ready yet, and none has died."""
+        """True if no worker has been ready yet, and none has died."""
         return not (self._started or self.deaths)
 
     @property
     def short(self) -> bool:
-        """Whether workers are missing, as some have died."""
+        """True if workers have died and not been replaced."""
         return not (self._closed or self._resting) and len(self._workers) < self.count
 
     def rest(self) -> None:
-        """Nothing is asked for by now: others may have the workers, which keep the plan."""
+        """Let others use the workers while there are no jobs; the workers keep the plan."""
         if not self._closed:
             self._resting = True
             workers, self._workers = self._workers, []
             self._pool.give_back(self, workers)
 
     def wake(self) -> None:
-        """Something is asked for again."""
+        """Lease workers again after ``rest``."""
         if self._resting:
             self._resting = False
             self.restart()
@@ -159,17 +159,17 @@ class Processes:
             worker.send(opening, OPEN, address, list(sys.path), folder)
 
     def refresh(self, plan: Parcel) -> None:
-        """Send the plan again, after its source has changed; jobs under way have it as it was."""
+        """Send the plan again, after its source has changed; jobs under way use the earlier one."""
         self._older[self._parcel.serial], self._parcel = self._parcel, plan
         self._close_older()
         for worker in self._workers:
             self._send_plan(worker)
 
     def packed(self) -> Parcel:
-        """The plan in shared memory.
+        """Serialize the plan into shared memory.
 
         Raises:
-            NotPicklableError: It can't be pickled.
+            NotPicklableError: The plan can't be pickled.
         """
         try:
             return Parcel(self._plan, self._environment)
@@ -185,10 +185,10 @@ class Processes:
     # --- jobs ---
 
     def submit(self, job: Job, done: Done) -> bool:
-        """Send the job to the worker that has the least to do.
+        """Send the job to the worker with the fewest jobs.
 
         Returns:
-            Whether there was one; those that no longer listen are about to be found dead.
+            False if no worker accepts it; those are about to be found dead.
 
         Raises:
             OSError: There are no more descriptors for slots.
@@ -202,10 +202,10 @@ class Processes:
         return any(worker.send(call, WORK, self._parcel.address, task) for worker in workers)
 
     def most_jobs(self, active: int) -> int:
-        """Jobs that may be with the crew.
+        """Maximum number of submitted jobs.
 
-        A process gets its next one before it is done, if all are ready and jobs are short: behind
-        a long one, it would wait though another process is free.
+        A process gets its next job before it is done if all processes are ready and jobs are short:
+        behind a long job, it would wait while another process is free.
         """
         if self._grows and self.count < min(active, self._most):
             self._lease_up_to(min(active, self._most))
@@ -214,28 +214,28 @@ class Processes:
         return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
 
     def collect(self, pending: Pending) -> Assembled:
-        """Make arrays of what lies in the batch's slot."""
+        """Make arrays of the data in the batch's slot."""
         written: remote.Written = pending.memory
         places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
-        # Where there is no descriptor or memory for that, the batch can be collected later.
+        # If there is no descriptor or memory for that, the batch can be collected later.
         arrays = iter(self._slots.deliver(self._in_slots[pending], places))
         del self._in_slots[pending]
         leaves = [next(arrays) if isinstance(leaf, Place) else leaf for leaf in written.leaves]
         return Assembled(unflatten(written.skeleton, leaves), written.skipped)
 
     def discard(self, pending: Pending) -> None:
-        """Take back the slots of a batch that nobody wants, once no worker writes there."""
+        """Take back the slot of an abandoned batch, once no worker writes to it."""
         slot = self._in_slots.pop(pending, None)
         if slot is not None:
             self._slots.give_back(slot)
 
     def restart(self) -> None:
-        """Replace the workers that have died."""
+        """Replace dead workers."""
         self.started = time.monotonic()
         self._lease()
 
     def close(self, wait: bool) -> None:
-        """Give the workers back, and free what they shared once none writes there any more."""
+        """Give the workers back; shared memory is freed once none of them writes to it."""
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
@@ -247,15 +247,15 @@ class Processes:
     # --- called by the pool, from its thread ---
 
     def opened(self, worker: Worker, serial: int) -> None:
-        """A worker has come up, or has the plan."""
+        """Note that a worker has started, or has opened the plan."""
         with self._lock:
             self._started = self._started or self.ready > 0
         self._changed()
 
     def answered(self, worker: Worker, call: Call, answer: bytes) -> None:
-        """A worker has done a job."""
+        """Note that a worker has done a job."""
         if self._closed:
-            return  # Without the lock: its holder may wait for the worker to be at rest.
+            return  # Without the lock: its holder may be waiting for the worker to become idle.
         try:
             answers, problem = remote.opened_answers(answer), None
         except BaseException as error:  # An answer that does not unpickle.
@@ -273,7 +273,7 @@ class Processes:
             call.done(call.job)
 
     def died(self, worker: Worker, calls: list[Call]) -> None:
-        """A worker is gone; its jobs must be done again."""
+        """Note that a worker has died; its jobs must be done again."""
         with self._lock:
             if worker in self._workers:
                 self._workers.remove(worker)
@@ -288,7 +288,7 @@ class Processes:
         self._changed()
 
     def drained(self) -> None:
-        """No worker writes into our memory any more."""
+        """Free the shared memory, which no worker writes to any more."""
         if self._closed:
             while self._in_slots:
                 self._in_slots.popitem()[1].close()
@@ -312,7 +312,7 @@ class Processes:
             pending.memory = answer
 
     def _look_at(self, spent: Spent) -> None:
-        """Lease the other processes, if they are any use."""
+        """Lease the other processes, if they would help."""
         looked = len(self._taken) >= _LOOKS * self.count
         if self._grows or self.count == self._most or looked or spent.noisy:
             return

@@ -1,15 +1,15 @@
-"""The one iterator: how a loop, or a framework, reads a stream's batches.
+"""Iterator over a stream's batches, for loops and frameworks.
 
     first next --> _begin: a stream
-    next       --> the stream's batch --> _made, and a face that counts them takes note
+    next       --> the stream's batch --> _made, and a front end that counts them is notified
     no more    --> _finish --> close
     an error   --> close --> raised as itself
-    close      --> the stream is parked for whoever goes on there, or closed
+    close      --> the stream is parked for a reader that resumes there, or closed
 
-Threads that ask for a batch take turns, so that each batch goes to one of them. Code that makes a
-batch must not wait for its turn, as whoever has it may wait for that code. ``close`` may come from
-any thread, also while another waits, which then gets a ``ClosedError``. Nothing happens before the
-first batch is asked for.
+A lock lets one thread at a time take a batch, so each batch goes to one thread. Code that makes a
+batch must not wait for that lock, because its holder may be waiting for that code. ``close`` may be
+called from any thread, also while another waits, which then gets a ``ClosedError``. Nothing happens
+before the first batch is requested.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _all: weakref.WeakSet[Reading] = weakref.WeakSet()
 
 
 class Reading(abc.ABC):
-    """One walk through batches; once it has ended, it stays so.
+    """One pass through batches; once it has ended, it stays so.
 
     Args:
-        engine: Whose batches they are.
+        engine: Engine that makes the batches.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -44,7 +44,7 @@ class Reading(abc.ABC):
         self._stream: Stream | None = None
         self._begun = self._over = False
         self._left = math.inf
-        """Batches of the pass to fetch yet; ``_begin`` sets it, where that is known."""
+        """Remaining batches of the pass; set by ``_begin`` if their number is known."""
         self._turn = threading.RLock()
         _all.add(self)
 
@@ -66,11 +66,11 @@ class Reading(abc.ABC):
             turn.release()
 
     def _fetch(self) -> Any:
-        """The next batch.
+        """Fetch the next batch.
 
         Raises:
             StopIteration: There is none.
-            Exception: What its computation raised.
+            Exception: The error from its computation.
         """
         if self._over:
             raise StopIteration
@@ -95,7 +95,7 @@ class Reading(abc.ABC):
         return batch
 
     def close(self) -> None:
-        """Let go of what is under way."""
+        """Drop the batches under way."""
         if self._over:
             return
         self._over = True
@@ -115,38 +115,38 @@ class Reading(abc.ABC):
 
     @abc.abstractmethod
     def _begin(self) -> Stream | None:
-        """Start the pass: what it reads; None where there are no batches."""
+        """Start the pass: return its stream; None if there are no batches."""
 
     def _next(self) -> Any:
-        """The next batch, of which note is taken; see ``_fetch``."""
+        """Return the next batch; front ends override it to count batches. See ``_fetch``."""
         return self._fetch()
 
     @property
     def _parks(self) -> bool:
-        """Whether somebody may go on where the stream stands."""
+        """True if a later reader may resume where the stream stands."""
         return not self._left
 
     def _made(self, batch: Any) -> Any:
-        """What the reader is given."""
+        """Convert a batch for the reader."""
         return batch
 
     def _finish(self) -> None:
-        """The reader was given all batches, and has asked for one more."""
+        """End the pass, after the reader has requested one batch more than there are."""
         self.close()
 
     def _fail(self, error: BaseException) -> NoReturn:
-        """Raise what has gone wrong."""
+        """Raise the error of a batch."""
         try:
             raise_as_itself(error)
         finally:
-            del error  # As there: this frame has the iterator, and so the workers.
+            del error  # As in raise_as_itself: this frame refers to the iterator and its workers.
 
 
 _PLANS = "adapters.batch.", "adapters.gluon.plan"
 
 
 def _makes_a_batch() -> bool:
-    """Whether this thread computes one: a plan has called what asks."""
+    """True if this thread is computing a batch: a plan is among its callers."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(_PLANS):
@@ -156,7 +156,7 @@ def _makes_a_batch() -> bool:
 
 
 def raise_as_itself(error: BaseException) -> NoReturn:
-    """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
+    """Raise an exception out of an iterator; ``StopIteration`` would silently end the iteration."""
     try:
         if isinstance(error, StopIteration):
             stopped = RuntimeError(
@@ -167,11 +167,11 @@ def raise_as_itself(error: BaseException) -> NoReturn:
             raise stopped from error
         raise error
     finally:
-        del error  # The traceback would refer to it through this frame, in a circle.
+        del error  # Breaks the cycle of the traceback, this frame and the error.
 
 
 def wait_for_readers(most_seconds: float) -> None:
-    """Wait until no thread is being given a batch, where none will ask for another one."""
+    """Wait until no thread is taking a batch; no thread may request another one."""
     deadline = time.monotonic() + most_seconds
     for reading in list(_all):
         turn = reading._turn
@@ -181,7 +181,7 @@ def wait_for_readers(most_seconds: float) -> None:
 
 def _renew_turns() -> None:
     for reading in list(_all):
-        reading._turn = threading.RLock()  # The thread that had it wasn't forked.
+        reading._turn = threading.RLock()  # The thread that held the lock wasn't forked.
 
 
 os.register_at_fork(after_in_child=_renew_turns)

@@ -1,4 +1,4 @@
-"""How objects of frameworks are pickled on their way to processes, by those who know."""
+"""Reducers for pickling frameworks' objects, registered by the modules that know them."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from collections.abc import Callable
 from typing import Any
 
 reducers: list[Callable[[Any], Any]] = []
-"""Each returns what ``__reduce__`` would, or ``NotImplemented``. NumPy arrays in there are shared
-like any others."""
+"""Each returns what ``__reduce__`` would, or ``NotImplemented``. NumPy arrays in the result are
+shared like any others."""

@@ -1,16 +1,16 @@
-"""The main loop of a worker process: messages in, answers out, one at a time and in order.
+"""Main loop of a worker process: messages in, answers out, one at a time and in order.
 
     trainer                                      worker
     Origin -------------------------->           (after the module path, see ``process``)
-            <------------------------- (UP,)             has come up
+            <------------------------- (UP,)             has started
     (OPEN, Address, path, folder) --->
             <-------------- (OPENED, serial)             has imported what the plan needs
     (WORK, Address, Task) ----------->
             <------------- (ANSWER, answers)
     (FORGET, serial) ---------------->
 
-Each message is a pickle on a socket of the worker's own. A worker ends when its socket does, or its
-parent.
+Each message is a pickle on the worker's own socket. A worker ends when its socket is closed, or
+when its parent ends.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from adapters.engine.parcel import Address
 from adapters.engine.worker import forget, open_plan, work
 
 UP, OPEN, OPENED, WORK, ANSWER, FORGET = range(6)
-# A parent that was killed can't say goodbye; this is how often a worker that computes looks.
+# Interval at which a computing worker checks that its parent is alive; it may have been killed.
 _PARENT_POLL_SECONDS = 1.0
 
 
 class Origin(NamedTuple):
-    """What a worker takes over from the process that it works for."""
+    """Settings that a worker takes over from its parent."""
 
     pid: int
     arguments: list[str]
     key: bytes
-    """By which ``multiprocessing`` lets processes of a family talk to each other."""
+    """Key by which ``multiprocessing`` authenticates processes of a family."""
     tracker: int | None
-    """Descriptor of the process that looks after shared memory, if there is one."""
+    """Descriptor of the resource tracker, if it runs."""
 
     def take_over(self) -> None:
-        """Be a child of that process."""
+        """Apply the settings, and watch the parent."""
         process = multiprocessing.current_process()
         process.name, process.authkey = "adapters-worker", self.key
         sys.argv[:] = self.arguments
@@ -62,8 +62,8 @@ class Origin(NamedTuple):
 
 
 def serve(connection: Connection) -> None:
-    """Work for the process at the other end until it hangs up."""
-    # Ctrl-C reaches the whole process group; it is the trainer's to handle.
+    """Answer the process at the other end until it closes the connection."""
+    # Ctrl-C reaches the whole process group; the trainer handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
@@ -79,7 +79,7 @@ def serve(connection: Connection) -> None:
             connection.send_bytes(pickle.dumps(answer, 5))
     except (EOFError, OSError):
         pass
-    # Nothing that the user's code, or a framework, has left running holds the process up.
+    # Threads left by user code or a framework must not delay the exit.
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -88,14 +88,14 @@ def serve(connection: Connection) -> None:
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """Where the trainer looked for modules and files when it sent a plan."""
+    """Places where the trainer looked for modules and files when it sent a plan."""
 
     path: list[str]
     folder: str
     environment: tuple[tuple[str, str], ...]
 
     def enter(self) -> None:
-        """Look there, too."""
+        """Look for modules and files in the same places."""
         sys.path[:] = self.path
         os.environ.update(self.environment)
         with contextlib.suppress(OSError):
@@ -103,9 +103,9 @@ class _Surroundings:
 
 
 _surroundings: dict[int, _Surroundings] = {}
-"""Of each plan."""
+"""Places of each plan, by serial number."""
 _latest = -1
-"""The plan whose surroundings were entered last."""
+"""Plan whose places were entered last."""
 
 
 def _enter(serial: int) -> None:
@@ -121,9 +121,9 @@ def _work(address: Address, task: Any) -> Any:
 
 
 def _open(address: Address, path: list[str], folder: str) -> int:
-    """Open a plan, in the trainer's surroundings.
+    """Open a plan, with the trainer's places of modules and files.
 
-    What goes wrong is told to whoever asks for a batch: the task tries again.
+    Errors are suppressed: the next task tries again, and reports them to the reader.
     """
     serial = address.name.serial
     _surroundings[serial] = _Surroundings(path, folder, address.environment)
@@ -136,7 +136,7 @@ def _open(address: Address, path: list[str], folder: str) -> int:
 
 
 _seen: dict[str, Any] = {}
-"""Source files of modules, outside of what is installed, and when they were changed."""
+"""Source files of modules, without installed ones, and their modification times."""
 
 
 def _remember_modules() -> None:
@@ -147,7 +147,7 @@ def _remember_modules() -> None:
 
 
 def _forget_changed_modules() -> None:
-    """Import anew what somebody has edited since, as a fresh process would; all of it, or none."""
+    """Drop the user's modules if any was edited since, so that they are imported again."""
     if all(_changed(file) == then for file, then in _seen.items()):
         return
     for name, module in list(sys.modules.items()):

@@ -1,4 +1,4 @@
-"""What the user asked for, as the engine takes it."""
+"""Engine settings, from the user's arguments."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ CLUSTER = "workers of a Dask cluster"
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What the user asked for.
+    """Engine settings, from the user's arguments.
 
     Args:
-        workers: How many; 0 computes in the consumer's thread.
+        workers: Number of workers; 0 computes in the consumer's thread.
         use_multiprocessing: Processes, not threads. With ``"auto"``, False leaves the choice open.
         max_queue_size: Batches that may be ready ahead of the consumer; see ``window``.
-        environment: Variables that are set in worker processes.
-        timeout_seconds: How long the consumer waits for a batch that workers have.
-        at_once: Start processes that were asked for with the first batch, and not only when there
-            is work enough to pay for their start.
-        isolated: What is computed belongs into worker processes, also while they start.
-        kind: Workers that are neither threads nor processes: a name in ``crews.CREWS``.
-        cluster: The client of the cluster whose workers they are.
+        environment: Environment variables to set in worker processes.
+        timeout_seconds: Maximum time that the consumer waits for a batch from workers.
+        at_once: Start requested processes with the first batch, instead of when there is enough
+            work to pay for their start.
+        isolated: The plan must be computed in worker processes, also while they start.
+        kind: Kind of workers other than threads and processes: a key of ``crews.CREWS``.
+        cluster: Client of the cluster with these workers.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -40,18 +40,18 @@ class Settings:
     def window(self, workers: int) -> int:
         """Batches that may be ready or in progress ahead of the consumer.
 
-        As many as may be ready keep a few workers busy. When workers are more than half as many,
-        each has one in progress besides.
+        ``max_queue_size`` of them keep a few workers busy. If there are more workers than half of
+        that, each may have one more batch in progress.
         """
         enough = 2 * workers <= self.max_queue_size
         return self.max_queue_size if enough else self.max_queue_size + workers
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
-        """Nothing in it changes, and a client is no more than a reference to its cluster."""
+        """Return itself: settings are immutable, and a client only refers to its cluster."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """A client can't be pickled: who unpickles this has workers of its own."""
+        """Drop the client, which can't be pickled: a copy has workers of its own."""
         if self.cluster is None:
             return self.__dict__
         return {**self.__dict__, "workers": "auto", "kind": None, "cluster": None}

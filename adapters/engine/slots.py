@@ -1,12 +1,12 @@
-"""Shared-memory slots: where worker processes put batches, and where the trainer reads them.
+"""Shared-memory slots: worker processes write batches to them, and the trainer reads them.
 
     | pid of the worker that computes the batch (int64) | array | pad to 64 | array | ... |
     0                                                   HEADER_BYTES
 
-A slot is free, or lent to the job of a batch, or held: delivered, with an array somewhere that
-refers to it. It is free again when the last such array is gone, never sooner, as TensorFlow and JAX
-read from it without a copy. The trainer's process owns all slots; a worker maps the slot that its
-job names and makes it longer when the batch needs it, so that no batch is too large for its slot.
+A slot is free, lent to the job of a batch, or held: delivered, and referred to by an array. It is
+free again when the last such array is gone, never sooner, because TensorFlow and JAX read from it
+without a copy. The trainer's process owns all slots. A worker maps the slot named in its job and
+makes it longer when the batch needs it, so that no batch is too large for its slot.
 
 ``Slots`` may be called from any thread and never blocks.
 """
@@ -57,16 +57,16 @@ class Slot:
 
     @property
     def name(self) -> FileName:
-        """For the worker."""
+        """File name, for the worker."""
         return self._file.name
 
     @property
     def worker(self) -> int:
-        """Id of the process that has signed the slot as computing its batch; 0 for none."""
+        """Id of the process that signed the slot to compute its batch; 0 for none."""
         return int.from_bytes(self._memory[:_PID_BYTES], "little")
 
     def forget_worker(self) -> None:
-        """Make the slot look untouched."""
+        """Remove the worker's signature."""
         self._memory[:_PID_BYTES] = bytes(_PID_BYTES)
 
     def view(self) -> Any:
@@ -76,16 +76,16 @@ class Slot:
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
 
     def close(self) -> None:
-        """Forget the file; arrays that refer to it stay valid."""
+        """Close the file; arrays that refer to it stay valid."""
         self._file.close()
 
 
 class Slots:
-    """The slots of one pool of workers.
+    """Slots of one executor.
 
     Args:
-        held: Slots that may be held at a time. A batch delivered beyond that is copied out of its
-            slot: who keeps every batch of an epoch must not run out of file descriptors.
+        held: Maximum number of held slots. A batch delivered beyond that is copied out of its slot,
+            so that a user who keeps all batches of an epoch doesn't run out of file descriptors.
     """
 
     def __init__(self, held: int) -> None:
@@ -97,7 +97,7 @@ class Slots:
         _all.add(self)
 
     def take(self) -> Slot:
-        """A free slot, a new one if need be."""
+        """Take a free slot, or make a new one."""
         try:
             slot = self._free.pop()
         except IndexError:
@@ -113,7 +113,7 @@ class Slots:
             self._free.append(slot)
 
     def deliver(self, slot: Slot, places: list[Place]) -> list[NDArray[Any]]:
-        """Arrays in the slot; it comes back by itself when the last of them is gone."""
+        """Make arrays in the slot; it comes back by itself when the last of them is gone."""
         lease = slot.view()
         arrays = [_array(lease, place) for place in places]
         if len(self._held) >= self._most_held:
@@ -128,7 +128,7 @@ class Slots:
         return arrays
 
     def leave_to_a_fork(self) -> None:
-        """A process is about to be forked: what is held now is held there, too, for ever."""
+        """Prepare for a fork: slots held now are held in the forked process for ever."""
         self._forked |= self._held
 
     def _release(self, slot: Slot) -> None:
@@ -141,7 +141,7 @@ class Slots:
             self.give_back(slot)
 
     def close(self) -> None:
-        """Free what is free; held slots go as their arrays go."""
+        """Free unused slots; held ones are freed with their arrays."""
         self._closed = True
         while self._free:
             self._free.pop().close()
@@ -159,16 +159,16 @@ os.register_at_fork(before=_leave_to_a_fork)
 
 
 class SlotWriter:
-    """A slot in a worker process. It keeps no descriptor but that of its mapping.
+    """A slot in a worker process. It keeps no descriptor except that of its mapping.
 
     Args:
-        name: The slot.
+        name: Name of the slot.
     """
 
     def __init__(self, name: FileName) -> None:
         self._name = name
         self._end = HEADER_BYTES
-        # The newest mapping is the longest; arrays may still lie in an older one.
+        # The newest mapping is the longest; arrays may still be in an older one.
         self._maps: list[tuple[int, mmap.mmap]] = []
         self._map(HEADER_BYTES)
 
@@ -179,11 +179,11 @@ class SlotWriter:
         self._sign(os.getpid())
 
     def end(self) -> None:
-        """Take the signature back: the batch is done."""
+        """Remove the signature: the batch is done."""
         self._sign(0)
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Memory in the slot; of its own for Python objects, which can't be shared."""
+        """Allocate an array in the slot; outside of it for Python objects, which aren't shared."""
         dtype = np.dtype(dtype)
         if dtype.hasobject:
             return np.empty(shape, dtype)
@@ -192,13 +192,13 @@ class SlotWriter:
         return self.array(place)
 
     def array(self, place: Place) -> NDArray[Any]:
-        """The array at ``place``."""
+        """Return the array at ``place``."""
         if place.offset + place.nbytes > len(self._maps[-1][1]):
             self._map(place.offset + place.nbytes)
         return _array(self._maps[-1][1], place)
 
     def place(self, array: NDArray[Any]) -> Place:
-        """Where ``array`` lies in the slot; it is copied there unless it does already."""
+        """Return the place of ``array`` in the slot; it is copied there if necessary."""
         if not array.nbytes:
             return Place(HEADER_BYTES, array.shape, array.dtype)
         if array.flags.c_contiguous:
@@ -211,7 +211,7 @@ class SlotWriter:
         return self.place(copy)
 
     def _map(self, size: int) -> None:
-        """Map the whole file, which is then of this size at the least."""
+        """Map the whole file, which is made at least this long."""
         descriptor = open_shared(self._name)
         try:
             grow(descriptor, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)

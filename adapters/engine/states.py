@@ -1,11 +1,11 @@
-"""What may become of a batch on its way to its reader: states, and which may follow which.
+"""States of a batch on its way to the reader, and their transitions.
 
     EXPECTED --ask--> QUEUED --last job--> MADE --read--> HERE
        |                 |                   '----drop--> DROPPED
        '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
 
-What FAILED is EXPECTED again once its reader has been told; in a forked process, which has no
-workers, so is whatever isn't here. ``Changing.become`` is all that changes a state.
+A FAILED batch is EXPECTED again once its reader has got the error. In a forked process, which has
+no workers, so is any batch that isn't HERE. Only ``Changing.become`` changes a state.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import enum
 
 
 class State(enum.IntEnum):
-    """Of a batch. Integers, as a plain ``Enum`` is hashed by a function in Python."""
+    """State of a batch. An ``IntEnum``, as a plain ``Enum`` is hashed by a Python function."""
 
     EXPECTED = 0
-    """Nobody has been asked for it: who reads it computes it."""
+    """Not submitted. The reader computes it inline."""
     QUEUED = 1
-    """Workers have it, or will: who reads it waits."""
+    """Submitted to workers, or about to be. The reader waits."""
     MADE = 2
-    """It lies in the crew's memory, until it is collected or discarded."""
+    """Done, and in the executor's memory until it is collected or discarded."""
     HERE = 3
-    """Its arrays are here."""
+    """Its arrays are available in this process."""
     FAILED = 4
-    """Its error waits for its reader; who reads it again computes it."""
+    """Failed. The next read raises the error; a later read recomputes the batch."""
     GIVEN_UP = 5
-    """Processes have died over it again and again; whoever reads it is told."""
+    """Several processes have died in it. Each read raises an error."""
     DROPPED = 6
-    """Nobody wants it, and the crew has nothing of it any more."""
+    """Abandoned, and discarded by the executor."""
 
 
-# By themselves, as `State.MADE` takes 65 ns each time, and a batch a dozen (Python 3.11).
+# As module constants, because `State.MADE` takes 65 ns, a dozen times per batch (Python 3.11).
 EXPECTED, QUEUED, MADE, HERE, FAILED, GIVEN_UP, DROPPED = State
 
 FOLLOWING: dict[State, frozenset[State]] = {
@@ -44,15 +44,15 @@ FOLLOWING: dict[State, frozenset[State]] = {
     GIVEN_UP: frozenset({EXPECTED}),
     DROPPED: frozenset(),
 }
-"""What may come after a state."""
+"""Allowed transitions."""
 
 
 class IllegalTransition(RuntimeError):
-    """A batch was to change as none may: an error of ours.
+    """An invalid state transition: an internal error.
 
     Args:
-        state: Of the batch.
-        following: What it was to become.
+        state: State of the batch.
+        following: The requested state.
     """
 
     def __init__(self, state: State, following: State) -> None:
@@ -68,15 +68,15 @@ class IllegalTransition(RuntimeError):
 
 
 class Changing:
-    """Something with a state."""
+    """Base of objects with a state."""
 
     state: State
 
     def become(self, following: State) -> None:
-        """Change the state, which nothing else does.
+        """Change the state; the only way to do so.
 
         Raises:
-            IllegalTransition: ``following`` may not come now; the state stays.
+            IllegalTransition: The transition isn't allowed; the state stays.
         """
         if following not in FOLLOWING[self.state]:
             raise IllegalTransition(self.state, following)

@@ -1,9 +1,9 @@
-"""Batches in order: what a consumer reads from, whatever computes them.
+"""Batches in order, for one consumer, whether workers or its own thread compute them.
 
 A ``Stream`` walks through (epoch, step) without an end, with up to ``max_queue_size`` batches under
-way ahead of its reader, beyond the end of an epoch too. One consumer at a time may call ``next`` or
-``peek``, from any thread; both block until the batch is there. ``close`` may come from any thread,
-also while another waits, which then gets a ``ClosedError``.
+way ahead of its reader, also beyond the end of an epoch. One consumer at a time may call ``next``
+or ``peek``, from any thread; both block until the batch is there. ``close`` may be called from any
+thread, also while another waits, which then gets a ``ClosedError``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Stream:
     """An endless sequence of batches.
 
     Args:
-        supply: Who computes them.
-        epoch: Of the first batch.
-        step: Of the first batch in its epoch.
-        shuffled: Permute the batches of an epoch as wholes.
-        num_batches: In an epoch; None if it has no end, or nobody knows.
-        continuation: The rest of an epoch, whose batches aren't permuted.
-        aside: It turns no source to the epochs after its first.
+        supply: Manager of the workers.
+        epoch: Epoch of the first batch.
+        step: Step of the first batch in its epoch.
+        shuffled: Permute whole batches within an epoch.
+        num_batches: Batches in an epoch; None if it has no end, or the number is unknown.
+        continuation: A resumed epoch, whose batches aren't permuted.
+        aside: Call the source's epoch hooks only for the first epoch.
     """
 
     def __init__(
@@ -50,26 +50,26 @@ class Stream:
     ) -> None:
         self._supply = supply
         self.way = shuffled, continuation, aside
-        """What, beside the position, says which batches come."""
+        """Identity of the stream's order, without the position."""
         self._batches = self._expected = math.inf if num_batches is None else num_batches
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
-        """(epoch, step) of the batch that comes next."""
+        """(epoch, step) of the next batch."""
         self._entered: int | None = None
         self._aside = aside
         self._returned = time.perf_counter()
         self._skipped = 0
         self._memory = Arena()
-        """Of batches that are made in the reader's thread."""
+        """Memory of batches that are made in the reader's thread."""
         self.closed = False
 
     def next(self) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
-            Exception: What its computation raised.
-            WorkerError: Worker processes died over it again and again.
+            Exception: The error from its computation.
+            WorkerError: Several worker processes died in it.
             ClosedError: The stream or its engine is closed.
             Exhausted: There is none; only a ``DrawnStream`` ends.
         """
@@ -100,7 +100,7 @@ class Stream:
         return assembled.batch
 
     def peek(self, count: int) -> list[Any]:
-        """The next batches, which stay the next ones."""
+        """Return the next batches without consuming them."""
         self._enter(self.position[0])
         while self._supply.undecided and len(self._window) < count and not self.failed:
             self._supply.choose_workers(self)
@@ -119,7 +119,7 @@ class Stream:
         self._window.popleft()
 
     def read_ahead(self) -> None:
-        """Have workers begin with the batches that may be under way, before one is asked for."""
+        """Have workers start on the batches that may be under way, before one is requested."""
         self._enter(self.position[0])
         self._ask(0)
 
@@ -132,13 +132,13 @@ class Stream:
             self._entered = epoch
 
     def compute(self) -> Pending:
-        """Compute the first batch that hasn't been asked for, in the calling thread."""
+        """Compute the next unrequested batch in the calling thread."""
         pending = self.expect()
         self.fulfil(pending)
         return pending
 
     def expect(self) -> Pending:
-        """The first batch that hasn't been asked for, which the caller will ``fulfil``."""
+        """Add the next unrequested batch, which the caller will ``fulfil``, to the window."""
         epoch, step = self._asked
         pending = Pending(self._key(epoch, step))
         self._asked = self._after(epoch, step)
@@ -146,22 +146,22 @@ class Stream:
         return pending
 
     def expect_another(self) -> Pending:
-        """The one behind it, which the reader may never ask for.
+        """Add the batch after that, which the reader may never request.
 
         Raises:
-            Exhausted: There is none, or it can't be known before the reader has come there.
+            Exhausted: There is none, or it is unknown until the reader gets there.
         """
         if not self._may_read_ahead():
             raise Exhausted
         return self.expect()
 
     def fulfil(self, pending: Pending) -> None:
-        """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
+        """Compute a batch in the calling thread; an error is raised when the batch is read."""
         self._supply.fulfil(pending, self._memory.empty)
 
     @property
     def ready(self) -> bool:
-        """Whether ``next`` would not have to wait for a worker."""
+        """True if ``next`` would not wait for a worker."""
         first = next(iter(tuple(self._window)), None)
         if first is None:
             return not self._supply.depth
@@ -169,32 +169,32 @@ class Stream:
 
     @property
     def failed(self) -> bool:
-        """Whether a batch in the window has an error that waits to be read."""
+        """True if a batch in the window has failed."""
         return any(pending.state is FAILED for pending in self._window)
 
     def close(self) -> None:
-        """Let go of what is under way."""
+        """Drop the batches under way."""
         if not self.closed:
             self.closed = True
             self._supply.drop(list(self._window))
-            # An error among them would keep every frame that it has passed through.
+            # An error among them would keep all frames of its traceback alive.
             self._window.clear()
             self._memory.close()
 
     def forget_workers(self) -> None:
-        """In a forked process: compute here what workers have not delivered."""
+        """Reset undelivered batches in a forked process, so that they are computed here."""
         for pending in self._window:
             if pending.state not in (EXPECTED, HERE, DROPPED):
                 pending.become(EXPECTED)
                 pending.error = None
 
     def __del__(self) -> None:
-        # Another thread may hold the engine's lock, and this one may hold it in a frame below.
+        # No lock: another thread may hold it, or this one in an outer frame.
         for pending in self._window:
             pending.dropped = True
 
     def _ask(self, least: int) -> None:
-        """Fill the window, with ``least`` batches at the least."""
+        """Fill the window, with at least ``least`` batches."""
         supply = self._supply
         wanted = max(least, supply.depth)
         if len(self._window) >= wanted:
@@ -233,15 +233,15 @@ class Stream:
 
 
 class DrawnStream(Stream):
-    """One epoch of batches whose samples somebody else draws, as a sampler does.
+    """One epoch of batches whose samples are drawn elsewhere, for example by a sampler.
 
     Args:
-        supply: Who computes them.
-        epoch: Its number.
-        batches: The sample numbers of a batch each; drawn as far ahead as batches are asked for.
-        count: How many there are in the epoch; None if nobody knows.
-        step: Of the first of them in it.
-        entropy: What random numbers depend on, in the place of the epoch's number.
+        supply: Manager of the workers.
+        epoch: Number of the epoch.
+        batches: Sample numbers of each batch; drawn as far ahead as batches are requested.
+        count: Number of batches in the epoch; None if unknown.
+        step: Step of the first batch in the epoch.
+        entropy: Seeds random numbers in place of the epoch's number.
     """
 
     def __init__(
@@ -258,14 +258,14 @@ class DrawnStream(Stream):
             self._expected = count
         self._drawn = batches
         self._entropy = entropy
-        # Why ``batches`` gives no more: its ``StopIteration``, or an error.
+        # The reason for the end of ``batches``: its ``StopIteration``, or an error.
         self._problem: BaseException | None = None
 
     def next(self) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
-            Exception: What its computation raised, or drawing it.
+            Exception: The error from its computation, or from drawing it.
             Exhausted: There is none.
         """
         try:
@@ -280,6 +280,6 @@ class DrawnStream(Stream):
         if self._problem is None:
             try:
                 return BatchKey(epoch, step, next(self._drawn), self._entropy)
-            except BaseException as problem:  # Belongs to whoever has read the batches before.
+            except BaseException as problem:  # Raised after the earlier batches have been read.
                 self._problem = problem
         raise Exhausted

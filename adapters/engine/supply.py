@@ -1,21 +1,21 @@
-"""Who computes the batches that a stream asks for, and whether anybody does ahead of time.
+"""Manager of a sequence's workers: computes batches inline, or has workers read ahead.
 
-    Stream --key--> Supply --ask--> Dispatcher --> Crew
-                      |                              |
-                      +--- compute (inline)          +--> Stream.next
+    Stream --key--> Supply --ask--> Dispatcher --> executor
+                      |                               |
+                      +--- compute (inline)           +--> Stream.next
 
-With no workers, and when workers wouldn't pay, batches are computed when they are asked for, in the
-consumer's thread. ``WorkerState`` says which of these it is:
+Without workers, and when workers wouldn't pay off, batches are computed in the consumer's thread,
+when they are requested. ``WorkerState`` tells the current mode:
 
     UNDECIDED --the first batches are measured--> INLINE, DEFERRED or WORKING
     DEFERRED  --processes pay-------------------> STARTING
     STARTING  --the first one is ready----------> WORKING
-    WORKING   --the workers are let go----------> DEFERRED, or WORKING again with the next batch
+    WORKING   --the workers are released--------> DEFERRED, or WORKING again with the next batch
     any       --processes can't be used---------> INLINE
 
-Threads, and processes that the user asked for, are WORKING from the first batch: it waits for them.
-While processes that ``"auto"`` chose, or that may come later, are DEFERRED or STARTING, batches are
-computed inline.
+Threads, and processes that the user requested, are WORKING from the first batch, which waits for
+them. While processes that ``"auto"`` chose, or that may start later, are DEFERRED or STARTING,
+batches are computed inline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LONG_BATCH_SECONDS = 0.001
 
 
 class WorkerState(enum.Enum):
-    """What the workers of a sequence are at."""
+    """State of a sequence's workers."""
 
     UNDECIDED = "the first batches decide"
     INLINE = "there are none"
@@ -62,11 +62,11 @@ class WorkerState(enum.Enum):
 
 
 class Supply:
-    """The workers of one sequence, and how they are chosen.
+    """Workers of one sequence, and their choice.
 
     Args:
-        plan: What is computed.
-        settings: By whom.
+        plan: The plan to compute.
+        settings: The user's settings.
     """
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
@@ -77,39 +77,39 @@ class Supply:
             kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
         self.ahead_elsewhere = 0
-        """Batches that the framework reads ahead of the trainer, in a thread of its own."""
+        """Batches that the framework reads ahead of the trainer, in its own thread."""
         self.staged = 0
-        """Batches that lie ahead of the trainer, on its device or on the way there."""
+        """Batches ahead of the trainer that are on its device, or being copied there."""
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
         self.window = settings.max_queue_size
-        """Batches that may be under way; fewer where the workers, once open, have less room."""
+        """Batches that may be under way; fewer if the executor has less capacity."""
         self.waits = Waits()
         self.batches_left: float = 0
-        """Batches that the stream which is read has until the end of its epoch."""
+        """Number of batches until the end of the epoch in the stream that is being read."""
         self.batches_after: float = 0
-        """Batches that are known to be asked for after that."""
+        """Number of batches known to be requested after that."""
         self._batch_seconds = 0.0
-        # Of a batch while the consumer is at nothing else: beside it, one takes as long as the
-        # interpreter lock is the consumer's, too.
+        # Time of a batch while the consumer is idle: otherwise the consumer competes for the GIL,
+        # and a batch takes longer.
         self._alone_seconds = math.inf
         self._consumer = Consumer()
         self._comparison: Comparison | None = None
-        """How many of the chosen threads at once feed the consumer fastest."""
+        """Comparison of numbers of active threads, to find the fastest for the consumer."""
         self._said = self._left_processes = False
         self._outdated = False
-        """Whether processes have the plan of an earlier epoch."""
+        """True if processes have the plan of an earlier epoch."""
         self._lock = threading.RLock()
 
     @property
     def undecided(self) -> bool:
-        """Whether ``workers="auto"`` has not been decided yet."""
+        """True if ``workers="auto"`` has not been decided yet."""
         return self._choice is None
 
     @property
     def state(self) -> WorkerState:
-        """What the workers are at."""
+        """State of the workers."""
         choice, dispatcher = self._choice, self._dispatcher
         if choice is None:
             return WorkerState.UNDECIDED
@@ -123,7 +123,7 @@ class Supply:
 
     @property
     def settled(self) -> bool:
-        """Whether the workers are chosen, and all there: what comes now is what they are worth."""
+        """True if the workers are chosen and all ready, so that measurements show their speed."""
         choice = self._choice
         if choice is None or self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
@@ -131,7 +131,7 @@ class Supply:
         return opened and self._dispatcher.complete
 
     def choose_workers(self, stream: Untried) -> None:
-        """Compute the stream's next batches, measure that, and decide when enough is known."""
+        """Compute and measure the stream's next batches, and choose when enough is known."""
         if self._trial is None:
             self._trial = Trial(self.plan, self._settings.use_multiprocessing)
         self._choice = self._trial.step(stream)
@@ -140,7 +140,7 @@ class Supply:
 
     @property
     def chosen(self) -> Settings:
-        """The settings that ask for the workers that there are by now."""
+        """Settings that would request the present workers."""
         choice = self._choice
         if choice is None:
             return self._settings
@@ -150,7 +150,7 @@ class Supply:
 
     @property
     def description(self) -> str:
-        """Which workers there are, for people."""
+        """Description of the workers, for people."""
         choice, state = self._choice, self.state
         if choice is None:
             return '"auto", which the first batches will decide'
@@ -168,7 +168,7 @@ class Supply:
 
     @property
     def _fewer(self) -> str:
-        """How many of the threads work at once, for people; empty if all of them do."""
+        """Number of threads that work at once, for people; empty if all of them do."""
         choice, compared = self._choice, self._comparison
         if choice is None or choice.kind != "threads" or compared is None or not compared.decided:
             return ""
@@ -180,12 +180,12 @@ class Supply:
 
     @property
     def finding(self) -> str:
-        """What the workers have found out about themselves, for people."""
+        """Findings of the workers about their work, for people."""
         return self._dispatcher.finding
 
     @property
     def depth(self) -> int:
-        """Batches under way ahead of the consumer."""
+        """Number of batches to have under way ahead of the consumer."""
         choice = self._choice
         if choice is None or self.state is not WorkerState.WORKING:
             return 0
@@ -197,16 +197,16 @@ class Supply:
 
     @property
     def _compared(self) -> Comparison:
-        """The comparison of the chosen threads with fewer of them, and with none."""
+        """Comparison of all chosen threads with fewer of them, and with none."""
         if self._comparison is None:
             choice = self._choice
             assert choice is not None
             if choice.only_if_busy:
-                # Long batches had better be read ahead meanwhile.
+                # Long batches are better read ahead meanwhile.
                 counts = [1, 0] if self._alone_seconds > _LONG_BATCH_SECONDS else [0, 1]
             else:
                 counts = [1] if self.plan.serial or choice.count == 1 else [choice.count, 1]
-                # Whoever limits how long a batch may take relies on another thread for it.
+                # A time limit for a batch works only in another thread.
                 if math.isinf(self._settings.timeout_seconds):
                     counts.append(0)
             self._comparison = Comparison(counts, self._settings.max_queue_size + 2)
@@ -214,14 +214,14 @@ class Supply:
 
     @property
     def _inline_meanwhile(self) -> bool:
-        """Whether batches are computed here until processes are ready."""
+        """True if batches are computed inline until processes are ready."""
         settings = self._settings
         return not (settings.isolated or (settings.use_multiprocessing and settings.at_once))
 
     def change_workers(self) -> None:
         """Start processes that ``"auto"`` has chosen, once they pay for their start.
 
-        Called when nothing is under way for the stream that is read.
+        Called when the stream that is being read has no batch under way.
         """
         state = self.state
         if state is WorkerState.DEFERRED:
@@ -229,11 +229,11 @@ class Supply:
             if self._consumer.is_worth_processes(left):
                 self.start_workers()
         elif state is WorkerState.STARTING:
-            self.start_workers()  # Which are to be woken if they rest.
+            self.start_workers()  # Wakes them if they rest.
 
     @property
     def room(self) -> int:
-        """Batches that may be taken at once, without more being ahead of the trainer than may."""
+        """Batches that may be taken at once without exceeding the limit ahead of the trainer."""
         if self.undecided or self.depth:
             return 1
         return max(1, self.window - self.ahead_elsewhere)
@@ -241,7 +241,7 @@ class Supply:
     # --- batches ---
 
     def ask(self, pending: Pending) -> None:
-        """Have workers compute a batch, where there are any."""
+        """Have workers compute a batch, if there are any."""
         if self.depth and self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             with self._lock:
@@ -254,10 +254,10 @@ class Supply:
             self._dispatcher.ask(pending, self._batch_seconds)
 
     def start_workers(self) -> bool:
-        """Start the workers from the calling thread, where there shall be any.
+        """Start the workers, if any are chosen.
 
         Returns:
-            Whether there are.
+            True if there are workers.
         """
         if self._choice is None or not self._choice.count:
             return False
@@ -266,23 +266,23 @@ class Supply:
         except NotPicklableError as error:
             self._give_up_processes(error)
         except InterpreterEndsError:
-            # The main thread has come to its end, and another one still trains.
+            # The main thread has ended, and another thread still trains.
             self._choice = Choice("inline", 0)
         return self._choice.count > 0
 
     def start_jobs(self) -> None:
-        """Let workers begin with what was asked for."""
+        """Let workers start on queued batches."""
         self._dispatcher.start_jobs()
 
     def compute(self, key: BatchKey, allocate: Allocate = aligned_empty) -> Assembled:
-        """Compute a batch in the calling thread, in memory that ``allocate`` gives."""
+        """Compute a batch in the calling thread, in memory from ``allocate``."""
         started = time.perf_counter()
         assembled = self.plan.batch(key, allocate)
         self._batch_seconds = self._alone_seconds = time.perf_counter() - started
         return assembled
 
     def fulfil(self, pending: Pending, allocate: Allocate) -> None:
-        """Compute a batch likewise; an error waits for whoever reads the batch."""
+        """Compute a batch in the calling thread; an error is raised when the batch is read."""
         started, state = Spent.now(), HERE
         try:
             outcome = self.plan.batch(pending.key, allocate)
@@ -295,11 +295,11 @@ class Supply:
         pending.become(state)
 
     def result(self, pending: Pending) -> Assembled:
-        """The batch; blocks until it is there.
+        """Return the batch; blocks until it is there.
 
         Raises:
-            Exception: What its computation raised.
-            WorkerError: Worker processes died over it again and again.
+            Exception: The error from its computation.
+            WorkerError: Several worker processes died in it.
             ClosedError: The engine was closed meanwhile.
             multiprocessing.TimeoutError: The workers took too long.
         """
@@ -323,15 +323,15 @@ class Supply:
         pending.become(HERE)
 
     def _works_inline(self, pending: Pending, error: Exception) -> bool:
-        """Compute inline a batch that failed in a process nobody asked for; whether that works.
+        """Retry a batch inline if it failed in a process that ``"auto"`` chose; True on success.
 
-        A descriptor's number, say, can be sent to another process and means nothing there.
+        A file descriptor, for example, can be sent to another process but has no meaning there.
         """
         settings, choice = self._settings, self._choice
         by_auto = settings.workers == "auto" and not settings.use_multiprocessing
-        # Other batches had failed there by the time that the first one was found to work here.
+        # Other batches may have failed there before the first one was found to work here.
         processes = choice is not None and (choice.kind == "processes" or self._left_processes)
-        # Its own error has come, so that whoever asks again computes it again.
+        # EXPECTED: its error has been raised, so that the next read computes it again.
         failed = pending.state is EXPECTED and not isinstance(error, (ClosedError, WorkerError))
         if not (by_auto and processes and failed):
             return False
@@ -355,13 +355,13 @@ class Supply:
         except ClosedError:
             if pending.dropped or self.closed:
                 raise
-            # Its workers have given way to others, or ended with the main thread.
+            # Its workers were released to others, or ended with the main thread.
             self._compute_here(pending)
 
     def delivered(
         self, position: tuple[int, int], moment: float, waited_seconds: float, busy_seconds: float
     ) -> None:
-        """Take note of how long the consumer was busy with one batch and waited for the next."""
+        """Record how long the consumer was busy with one batch and waited for the next."""
         self.waits.note(position, moment, waited_seconds, busy_seconds)
         choice = self._choice
         if choice is not None and self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
@@ -369,16 +369,16 @@ class Supply:
         self._consumer.was_busy(busy_seconds)
         if choice is not None and choice.kind == "threads":
             self._compared.delivered(moment, self._alone_seconds)
-        # While workers start, waiting says nothing of how many there should be.
+        # While workers start, waiting says nothing about their number.
         if self._tuner is not None and self._dispatcher.complete:
             self._tuner.observe(waited_seconds)
 
     def drop(self, pendings: list[Pending]) -> None:
-        """Nobody wants these batches any more."""
+        """Abandon these batches."""
         self._dispatcher.drop(pendings)
 
     def enter_epoch(self, epoch: int) -> None:
-        """Let a source with epochs of its own know that this one begins.
+        """Tell a source that changes between epochs that this epoch begins.
 
         Its hooks are called once per epoch, however often an epoch is replayed.
         """
@@ -388,9 +388,9 @@ class Supply:
                     self.refresh()
 
     def refresh(self) -> None:
-        """Have processes look at the source as it is now; the others do so anyhow."""
+        """Send processes the source as it is now; threads always see it."""
         with self._lock:
-            # Those that are asked for nothing yet are told when they are, not at each epoch.
+            # Processes without jobs get it with their first job, not in each epoch.
             self._outdated = self.state is WorkerState.STARTING
             if not self._outdated:
                 self._send_again()
@@ -408,7 +408,7 @@ class Supply:
 
     @property
     def closed(self) -> bool:
-        """Whether the workers have ended for good."""
+        """True if the workers have ended for good."""
         return self._dispatcher.closed
 
     # --- for the dispatcher ---
@@ -438,7 +438,7 @@ class Supply:
         if crew.name == "threads":
             self._say_what_waits(crew.count)
             at_once = 1 if self.plan.serial else self._compared.current
-            # One, in order, too: some data sets count their calls.
+            # A single thread keeps the order: some data sets count their calls.
             if at_once <= 1:
                 return 1
         return self._tuner.active if self._tuner is not None else crew.count

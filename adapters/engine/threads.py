@@ -1,7 +1,7 @@
-"""Worker threads: for work that waits or that releases the GIL.
+"""Executor on threads: for work that waits or that releases the GIL.
 
-Nobody can end a thread from outside. So the threads are daemons: one that hangs in the user's own
-code is waited for a while when the crew closes, and doesn't keep the program from ending.
+A thread can't be ended from outside. So the threads are daemons: one that hangs in user code is
+waited for during a limited time on close, and doesn't keep the program from ending.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from adapters.engine.jobs import Done, InterpreterEndsError, Job, Pending
 
 log = logging.getLogger("adapters")
 
-# How long ``close`` waits for what is running, and after Ctrl-C.
+# Time that ``close`` waits for running jobs, usually and after Ctrl-C.
 _PATIENCE_SECONDS = 10.0
 _INTERRUPTED_PATIENCE_SECONDS = 1.0
 
@@ -29,16 +29,16 @@ _program_ends = threading.Event()
 
 
 def program_ends() -> None:
-    """The main thread has come to its end, by Ctrl-C or otherwise."""
+    """Record that the main thread has ended, by Ctrl-C or otherwise."""
     _program_ends.set()
 
 
 class Threads:
-    """A crew of threads.
+    """Executor on threads.
 
     Args:
-        plan: What is computed.
-        count: Threads.
+        plan: The plan to compute.
+        count: Number of threads.
     """
 
     name = "threads"
@@ -54,8 +54,8 @@ class Threads:
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._closed = False
         self._arena = Arena()
-        # All of them start here and now. TensorFlow asks for batches from a thread of its own, and
-        # if that started any, Python would keep a dummy thread for it.
+        # All threads start here. TensorFlow requests batches from a thread of its own; a thread
+        # started there would leave a dummy thread object in Python for TensorFlow's.
         self._threads = [
             threading.Thread(
                 target=_work, args=(self._tasks,), name=f"adapters-worker_{number}", daemon=True
@@ -71,41 +71,41 @@ class Threads:
             raise InterpreterEndsError("cannot start worker threads") from error
 
     def most_jobs(self, active: int) -> int:
-        """One for each that shall be busy."""
+        """Return one job for each active thread."""
         return active
 
     def submit(self, job: Job, done: Done) -> bool:
-        """Have a thread do the job."""
+        """Queue the job for a thread."""
         if self._closed:
             return False
         self._tasks.put(lambda: self._run(job, done))
         return True
 
     def collect(self, pending: Pending) -> Assembled:
-        """The batch, where its thread has put it."""
+        """Return the batch that its thread has stored."""
         assert pending.outcome is not None
         return pending.outcome
 
     def discard(self, pending: Pending) -> None:
-        """Nothing outlives the batch's arrays."""
+        """Do nothing: only the batch's arrays hold memory."""
 
     def packed(self) -> None:
-        """Threads look at the source itself."""
+        """Do nothing: threads use the source itself."""
 
     def refresh(self, plan: None) -> None:
-        """Nothing is sent."""
+        """Do nothing: no plan is sent."""
 
     def restart(self) -> None:
-        """Threads don't die."""
+        """Do nothing: threads don't die."""
 
     def rest(self) -> None:
-        """Nobody else could use them."""
+        """Do nothing: other loaders can't use the threads."""
 
     def wake(self) -> None:
-        """They have not been away."""
+        """Do nothing: the threads are still there."""
 
     def close(self, wait: bool) -> None:
-        """Let running jobs end, and drop the others; with ``wait``, wait for them for a while."""
+        """Drop queued jobs; with ``wait``, wait a limited time for running ones."""
         self._closed = True
         self._arena.close()
         with contextlib.suppress(queue.Empty):
@@ -113,11 +113,11 @@ class Threads:
                 self._tasks.get_nowait()
         for _ in self._threads:
             self._tasks.put(None)
-        # Not current_thread(), which would leave a dummy behind for a thread of TensorFlow's.
+        # Not current_thread(), which would leave a dummy thread object for TensorFlow's thread.
         if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
             return
-        # As it passes through here, or has ended the program. In a notebook, ``last_type`` is an
-        # earlier cell's.
+        # KeyboardInterrupt may be passing through here, or may have ended the program. In a
+        # notebook, ``last_type`` is from an earlier cell.
         ended_by = getattr(sys, "last_type", None) if _program_ends.is_set() else None
         interrupted = KeyboardInterrupt in (sys.exc_info()[0], ended_by)
         patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
@@ -139,15 +139,15 @@ class Threads:
             try:
                 outcome = self._plan.batch(pending.key, self._arena.empty)
                 self._plan.wait_for(outcome)
-                pending.outcome = outcome  # Only now, as it may be taken at once.
-            except BaseException as error:  # Belongs to whoever asks for the batch.
+                pending.outcome = outcome  # Only now, because it may be taken at once.
+            except BaseException as error:  # Raised where the batch is read.
                 pending.fail(error)
         job.seconds = time.perf_counter() - started
         done(job)
 
 
 def _work(tasks: queue.SimpleQueue[Task | None]) -> None:
-    """What a thread does; it keeps no crew alive that nobody else does."""
+    """Run tasks; refers to the queue only, so it doesn't keep the executor alive."""
     while (task := tasks.get()) is not None:
         try:
             task()

@@ -1,4 +1,4 @@
-"""``workers="auto"``: what the first batches cost, which workers fit that, and how many later on.
+"""``workers="auto"``: measures the first batches, chooses the workers, and tunes their number.
 
 The measured batches are the first ones of the run; they are delivered like any others.
 """
@@ -22,48 +22,49 @@ from adapters.engine.jobs import Exhausted, Pending
 if TYPE_CHECKING:
     from adapters.engine.parcel import Obstacle
 
-# Up to here a batch is not worth a handover to a process (0.5 ms, two cores), and one
-# thread that reads ahead hides it.
+# Up to this time, a batch isn't worth handing over to a process (0.5 ms, two cores), and one
+# read-ahead thread hides it.
 _TRIVIAL_SECONDS = 0.001
-# Of such a batch, but longer, several are looked at: something else may have held up the one.
+# Below this time, several batches are measured, because something else may have delayed one.
 _SHORT_SECONDS = 0.01
 _LOOKS = 4
-# Two threads must make that much more than one, or the work is taken to hold the GIL. It is more
-# from 6 CPUs on, so that as many threads as CPUs make a third of what as many processes would, by
-# Amdahl's law; but no more than can be measured.
+# Two threads must make this many times as many batches as one, or the work counts as holding the
+# GIL. From 6 CPUs on, more is required, so that as many threads as CPUs make a third of what as
+# many processes would, by Amdahl's law; but not more than can be measured.
 _SCALES, _SCALES_AT_MOST = 1.3, 1.9
-# The first times, the threads also fill memory that is new to them: where two decode 1.9 times as
-# many JPEGs later on, they made 1.0 to 1.3.
+# Tries with two threads. At first, the threads also touch new memory: two that decode 1.9 times as
+# many JPEGs later made 1.0 to 1.3 at first.
 _TRIES = 4
-# Batches that one thread computes, until others leave it a CPU for most of one.
+# Batches on one thread, at most, if other processes take the CPUs for most of them.
 _LOOKS_IN_NOISE = 5
-# Of an image that is decoded. Python holds its lock for 1 to 2 us of each, so that threads scale: a
-# raw picture of 256 pixels takes 80 us of a core, a JPEG 250.
+# Time per decoded image from which threads scale: Python holds the GIL for 1 to 2 us of each. A raw
+# image of 256 pixels takes 80 us of a core, a JPEG 250.
 _DECODING_SECONDS = 0.00004
-# Below this share of a CPU, the work is taken to wait for something.
+# Below this share of a CPU, the work counts as waiting.
 _WAITS = 0.5
 _MOST_WAITING_THREADS = 64
-# Each takes 50 to 100 MB of memory, and half a second or more of a CPU to start.
+# Each process takes 50 to 100 MB of memory, and 0.5 s or more of a CPU to start.
 _WAITING_PROCESSES_PER_CPU, _MOST_WAITING_PROCESSES = 4, 16
-# A decision is looked at again after that many batches and that long.
+# A decision is reviewed after this many batches and this time.
 _TUNE_BATCHES = 16
 _TUNE_SECONDS = 0.5
-# Shares of the time that the trainer waits: above, one worker more; below, for a while, one less.
+# Share of the time that the trainer waits: above the first, one worker more; below the second, for
+# some periods, one less.
 _STARVED, _FED = 0.05, 0.002
-# Above that, there are far too few.
+# Above this share, there are far too few workers.
 _STARVING = 0.5
 _FED_PERIODS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Which workers, and how many.
+    """Chosen kind and number of workers.
 
     Args:
         kind: ``"inline"``, ``"threads"`` or ``"processes"``.
-        count: To start with; 0 for inline.
-        ceiling: Of the count, where it may grow.
-        reason: For the log.
+        count: Number to start with; 0 for inline.
+        ceiling: Maximum of the number, if it may grow.
+        reason: Reason, for the log.
     """
 
     kind: str
@@ -71,42 +72,42 @@ class Choice:
     ceiling: int = 0
     reason: str = ""
     only_if_busy: bool = False
-    """Read ahead only while that feeds the trainer faster than computing inline."""
+    """Read ahead only if that feeds the trainer faster than computing inline."""
 
 
 class Untried(Protocol):
-    """A stream whose first batches are measured."""
+    """Stream whose first batches are measured."""
 
     def expect(self) -> Pending:
-        """The first batch that hasn't been asked for, which the caller will ``fulfil``.
+        """Add the next unrequested batch, which the caller will ``fulfil``, to the window.
 
         Raises:
             Exhausted: There is none.
         """
 
     def expect_another(self) -> Pending:
-        """The one behind it, where that is known before the reader has come there.
+        """Add the batch after that, if it is known before the reader gets there.
 
         Raises:
-            Exhausted: It isn't, or there is none.
+            Exhausted: It is unknown, or there is none.
         """
 
     def fulfil(self, pending: Pending) -> None:
-        """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
+        """Compute a batch in the calling thread; an error is raised when the batch is read."""
 
     def compute(self) -> Pending:
-        """Both at once."""
+        """Call ``expect`` and ``fulfil``."""
 
 
 class Trial:
-    """The measurement behind ``workers="auto"``: one batch or two at a time, as they are needed.
+    """Measurement for ``workers="auto"``: one or two batches at a time, as the reader needs them.
 
-    The first batch may load and cache things, so the second one counts; then, if there is a
-    question left, two at once on two threads, up to four times.
+    The first batch may load and cache things, so it doesn't count. If one thread doesn't settle the
+    choice, two batches are computed at once on two threads, up to four times.
 
     Args:
-        plan: What is computed.
-        use_multiprocessing: The user has decided for processes.
+        plan: The plan to compute.
+        use_multiprocessing: The user has chosen processes.
     """
 
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
@@ -124,12 +125,12 @@ class Trial:
 
     @property
     def _scales(self) -> float:
-        """The gain of two threads from which on threads are taken."""
+        """Gain of two threads from which threads are chosen."""
         for_a_third = 2 * (self._cpus - 1) / (self._cpus + 1)
         return min(max(_SCALES, for_a_third), _SCALES_AT_MOST)
 
     def step(self, stream: Untried) -> Choice | None:
-        """Compute the stream's next batches; returns the choice when it can be made."""
+        """Compute the stream's next batches; return the choice when it can be made."""
         if self._processes:
             cpus = self._cpus
             reason = f'workers="auto": {cpus} processes, as asked for'
@@ -148,7 +149,7 @@ class Trial:
                 self._together = min(self._together, together)
                 self._tries += 1
             return None
-        # The batch that it was compared with may have been slow for being one of the first.
+        # The batch to compare with may have been slow because it was one of the first.
         self._compute_alone(stream)
         if self._gain < self._scales and self._tries < _TRIES:
             return None
@@ -160,7 +161,7 @@ class Trial:
         return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
 
     def _compute_alone(self, stream: Untried) -> int:
-        """Compute the next batch in this thread; how many have been by now."""
+        """Compute the next batch in this thread; return the number computed so far."""
         pending = stream.compute()
         if pending.error is None:
             self._alone.append(pending)
@@ -168,24 +169,24 @@ class Trial:
 
     @property
     def _seconds(self) -> float:
-        """Of a batch on one thread, once what only the first one does is done."""
+        """Shortest time of a batch on one thread, without the first one."""
         return min(pending.spent.own_seconds for pending in self._alone[1:])
 
     @property
     def _quietest(self) -> Spent:
-        """Of the batches on one thread but the first, the quickest that others didn't disturb."""
+        """Shortest batch on one thread without the first, preferably an undisturbed one."""
         spent = (pending.spent for pending in self._alone[1:])
         return min(spent, key=lambda each: (each.noisy, each.own_seconds))
 
     @property
     def _samples(self) -> int:
-        """In the second batch; a sampler may give any number."""
+        """Number of samples in the second batch; a sampler's batches may vary in size."""
         second = self._alone[1]
         return self._plan.rows(second.key)
 
     @property
     def _gain(self) -> float:
-        """How many times as many batches two threads make."""
+        """Batches made by two threads, relative to one."""
         return 2 * self._seconds / self._together
 
     @property
@@ -193,7 +194,7 @@ class Trial:
         return f"a batch takes {1000 * self._seconds:.3g} ms"
 
     def _early_choice(self) -> Choice | None:
-        """What one thread tells; None where two threads must be tried."""
+        """Choose by the batches on one thread; None if two threads must be tried."""
         alone = self._quietest.own_seconds
         if not self._plan.threads:
             return self._threadless_choice()
@@ -213,11 +214,11 @@ class Trial:
 
     @property
     def _waits(self) -> bool:
-        """Whether a batch waits for something most of its time."""
+        """True if a batch spends most of its time waiting."""
         return self._quietest.busy_seconds < _WAITS * self._quietest.own_seconds
 
     def _at_once(self, most: int) -> int:
-        """How many batches that wait have to be made at once to keep the CPUs busy."""
+        """Number of waiting batches to make at once to keep the CPUs busy."""
         alone, busy = self._quietest.own_seconds, self._quietest.busy_seconds
         return min(most, math.ceil(self._cpus * alone / max(busy, 0.01 * alone)))
 
@@ -232,7 +233,7 @@ class Trial:
         return Choice("threads", count, _MOST_WAITING_THREADS, reason)
 
     def _serial_choice(self) -> Choice:
-        """Inline, one thread that reads ahead, or processes, for code that isn't thread-safe."""
+        """Choose inline, one read-ahead thread, or processes, for code that isn't thread-safe."""
         unsafe = f"{' and '.join(self._plan.not_thread_safe)} not declared thread_safe"
         obstacle = obstacle_to_processes(self._plan, self._epoch_seconds)
         if self._seconds < _TRIVIAL_SECONDS:
@@ -243,14 +244,14 @@ class Trial:
             why = f"{self._cost}, and there is one CPU"
         else:
             return self._of_processes(unsafe)
-        # What was opened may belong to the thread that did so, as sqlite3's connections do.
+        # An opened object may be bound to its thread, as sqlite3's connections are.
         if obstacle.opened:
             return Choice("inline", 0, 0, f'workers="auto": inline ({why})')
         return _read_ahead(why)
 
     @property
     def _epoch_seconds(self) -> float:
-        """Of an epoch that is computed inline."""
+        """Time of an epoch computed inline."""
         return self._seconds * (self._plan.num_batches or math.inf)
 
     def _threadless_choice(self) -> Choice:
@@ -283,13 +284,13 @@ class Trial:
 
 
 def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstacle:
-    """Why worker processes can't, or had better not, compute this plan; no reason if they can.
+    """Find a reason not to compute a plan in worker processes; the result is false if none.
 
     Args:
-        plan: What is computed.
-        epoch_seconds: What an epoch takes without them; sending the plan must cost less than that.
+        plan: The plan to compute.
+        epoch_seconds: Time of an epoch without processes; sending the plan must cost less.
     """
-    from adapters.engine.parcel import Obstacle, obstacle_to_sending  # Few programs send anything.
+    from adapters.engine.parcel import Obstacle, obstacle_to_sending  # Few programs need these.
 
     if not multiprocessing.current_process().daemon:
         return obstacle_to_sending(plan, epoch_seconds)
@@ -304,12 +305,12 @@ def _read_ahead(reason: str) -> Choice:
 
 
 def _on_two_threads(stream: Untried) -> float | None:
-    """Seconds that two batches take on two threads.
+    """Measure the time that two batches take on two threads, in seconds.
 
-    Infinite where one of them fails, or where they were not made at the same time: a busy machine
-    may run the one and then the other, which says nothing of both.
+    Infinite if one of them fails, or if they did not run at the same time: a busy machine may run
+    one after the other, which says nothing about both.
 
-    None where the stream has only one left.
+    None if the stream has only one batch left.
     """
     batches = [stream.expect()]
     try:
@@ -317,7 +318,7 @@ def _on_two_threads(stream: Untried) -> float | None:
     except Exhausted:
         stream.fulfil(batches[0])
         return None
-    # This thread is one of the two: of two new ones, the system often leaves both on one CPU.
+    # One of the two is this thread: the system often leaves two new threads on one CPU.
     begun = threading.Event()
     spans: list[tuple[float, float]] = []
 
@@ -340,23 +341,23 @@ def _on_two_threads(stream: Untried) -> float | None:
             thread.join()
     if any(batch.error is not None for batch in batches) or not _overlap(spans):
         return math.inf
-    # On a busy machine, the two may have taken turns on one CPU for want of another.
+    # On a busy machine, the two may have taken turns on one CPU.
     return max(batch.spent.own_seconds for batch in batches)
 
 
 def _overlap(spans: list[tuple[float, float]]) -> bool:
-    """Whether two spans of time have more than half of the shorter one in common."""
+    """True if two spans overlap by more than half of the shorter one."""
     common = min(end for _, end in spans) - max(begin for begin, _ in spans)
     return common > 0.5 * min(end - begin for begin, end in spans)
 
 
 class Tuner:
-    """How many of the chosen workers are active, by how much the trainer waits.
+    """Number of active workers, adjusted by how long the trainer waits.
 
-    Called from the consumer's thread; ``active`` may be read from any.
+    Called from the consumer's thread; ``active`` may be read from any thread.
 
     Args:
-        choice: What was measured.
+        choice: The initial choice.
     """
 
     def __init__(self, choice: Choice) -> None:
@@ -372,7 +373,7 @@ class Tuner:
         self._waited = 0.0
 
     def observe(self, waited_seconds: float) -> None:
-        """The consumer got a batch after waiting for it."""
+        """Record the wait for a batch."""
         self._batches += 1
         self._waited += waited_seconds
         if self._batches < _TUNE_BATCHES:
@@ -383,7 +384,7 @@ class Tuner:
         share = self._waited / elapsed
         self._fed_periods = self._fed_periods + 1 if share < _FED else 0
         if share > _STARVED and self.active < self._ceiling:
-            # What has just been taken away was needed.
+            # The last worker that was removed was needed.
             self._floor = self.active + 1
             more = self.active * 2 if share > _STARVING else self.active * 5 // 4
             self.active = min(self._ceiling, max(self.active + 1, more))

@@ -1,7 +1,7 @@
-"""How long the reader of batches waited for each: what a training run tells about its loader.
+"""Stall times: how long the reader waited for each batch.
 
-The thread that reads notes; any thread may look. What is noted for a batch costs a microsecond, and
-is kept for the latest ten thousand.
+The reader's thread records; any thread may read. Recording takes a microsecond per batch, and the
+latest ten thousand are kept.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _KEPT = 10_000
 
 
 class Wait(NamedTuple):
-    """What is known of the delivery of one batch."""
+    """Times of the delivery of one batch."""
 
     epoch: int
     step: int
-    """Of the batch in its epoch, from 0."""
+    """Step of the batch in its epoch, from 0."""
     ready: float
-    """When the reader had it, by ``time.perf_counter``, in seconds."""
+    """Time when the reader got it, by ``time.perf_counter``, in seconds."""
     seconds: float
-    """How long the reader stood and waited for it."""
+    """Time that the reader waited for it."""
     busy_seconds: float
-    """How long the reader was away before it asked."""
+    """Time between the reader's last batch and its request for this one."""
 
 
 class Waits:
-    """The latest waits, and the sums over all.
+    """Latest waits, and the sums over all of them.
 
     Example:
         >>> from adapters.engine import Waits
@@ -44,23 +44,23 @@ class Waits:
         self._latest: collections.deque[tuple[tuple[int, int], float, float, float]]
         self._latest = collections.deque(maxlen=_KEPT)
         self.batches = 0
-        """How many were delivered."""
+        """Number of delivered batches."""
         self.waited_seconds = 0.0
-        """For all of them."""
+        """Time waited for all of them."""
         self.busy_seconds = 0.0
-        """What the reader was away for between them."""
+        """Time that the reader spent between them."""
 
     def note(
         self, position: tuple[int, int], ready: float, seconds: float, busy_seconds: float
     ) -> None:
-        """A batch was delivered."""
+        """Record the delivery of a batch."""
         self._latest.append((position, ready, seconds, busy_seconds))
         self.batches += 1
         self.waited_seconds += seconds
         self.busy_seconds += busy_seconds
 
     def latest(self) -> list[Wait]:
-        """Up to ten thousand, the newest last."""
+        """Return up to ten thousand waits, the newest last."""
         return [Wait(*position, *times) for position, *times in list(self._latest)]
 
     @property
@@ -70,7 +70,7 @@ class Waits:
 
     @property
     def share(self) -> float:
-        """Of its time, what the reader waited: 0 where every batch was ready."""
+        """Share of the reader's time spent waiting: 0 if every batch was ready."""
         return self.waited_seconds / max(self.waited_seconds + self.busy_seconds, 1e-9)
 
     def __str__(self) -> str:

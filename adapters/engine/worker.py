@@ -1,7 +1,7 @@
-"""What a worker process computes.
+"""Computation in a worker process.
 
-Imports no framework. A task computes one job, and its answers are small; the batches themselves go
-through slots. Plans, and mappings of slots, are kept between tasks, until their crew is closed.
+Imports no framework. A task computes one job, and its answers are small; the batches themselves are
+written to slots. Plans, and mappings of slots, are kept between tasks, until their executor closes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from adapters.errors import note
 from adapters.failure import Failure
 from adapters.structure import flatten
 
-# Descriptors that a worker leaves to the user's code; each slot that stays mapped has one.
+# Descriptors left to user code; each mapped slot takes one.
 _SPARE_DESCRIPTORS = 64
 
 
 @dataclass(frozen=True)
 class Written:
-    """A batch that lies in a slot."""
+    """A batch in a slot."""
 
     skeleton: Any
     leaves: list[Any]
-    """A ``Place`` in the slot, or a value that can't be shared, such as strings."""
+    """Each a ``Place`` in the slot, or a value that can't be shared, such as a string."""
     skipped: int
     spent: Spent
 
@@ -50,7 +50,7 @@ def work(address: Address, task: Task) -> bytes:
     """Compute some batches.
 
     Returns:
-        The pickled answers, one per batch; some are lists of one, pickled by themselves.
+        The pickled answers, one per batch; some are pickled separately, as a list of one.
     """
     slots = _slots_of(address)
     answers: list[Answer | bytes] = []
@@ -62,13 +62,13 @@ def work(address: Address, task: Task) -> bytes:
         answers.append(_pickled([answer]) if _may_change(answer) else answer)
         slots.get(name).end()
     data = _pickled(answers)
-    # Only now, as pickling an answer may be what kills a worker.
+    # Only now, because pickling an answer may kill the worker.
     slots.get(task[-1][1]).end()
     return data
 
 
 def _may_change(answer: Answer) -> bool:
-    """Whether the next batch may write into what this one has outside of its slot."""
+    """True if the next batch may change what this one has outside of its slot."""
     return isinstance(answer, Written) and not all(
         isinstance(leaf, (Place, str, bytes, int, float, type(None)))
         or getattr(leaf, "never_changes", False)
@@ -87,7 +87,7 @@ def _pickled(answers: Sequence[Answer | bytes]) -> bytes:
 
 
 def opened_answers(data: bytes) -> list[Answer]:
-    """What ``work`` has answered, in the trainer's process."""
+    """Unpickle the answers of ``work``, in the trainer's process."""
     answers: list[Answer] = []
     for answer in pickle.loads(data):
         answers += pickle.loads(answer) if isinstance(answer, bytes) else [answer]
@@ -97,7 +97,7 @@ def opened_answers(data: bytes) -> list[Answer]:
 def _guarded(function: Any, *arguments: Any) -> Answer:
     try:
         return function(*arguments)  # type: ignore[no-any-return]
-    except BaseException as error:  # Belongs to whoever asks for the batch.
+    except BaseException as error:  # Raised where the batch is read.
         return Failure.of(error)
 
 
@@ -109,16 +109,16 @@ def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     leaves, skeleton = flatten(assembled.batch)
     placed: list[Any] = []
     for leaf in leaves:
-        # Other classes of arrays have more than their numbers, as a mask.
+        # Other array classes hold more than numbers, such as a mask.
         shared = type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject
         placed.append(slot.place(leaf) if shared else leaf)
     return Written(skeleton, placed, assembled.skipped, started.until_now())
 
 
 class _Slots:
-    """The slots that a crew's batches go into; those used last stay mapped.
+    """Slots of one executor's batches; those used last stay mapped.
 
-    Nothing is lost with a mapping that goes: what was written lies in the shared file.
+    Unmapping a slot loses nothing: its data is in the shared file.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _Slots:
         self._most = max(2, min(limit, 65536) - _SPARE_DESCRIPTORS)
 
     def get(self, name: FileName) -> SlotWriter:
-        """The slot of that name, mapped."""
+        """Return the slot with this name, mapped."""
         slot = self._mapped.get(name.serial)
         if slot is None:
             while len(self._mapped) >= self._most:
@@ -143,7 +143,7 @@ _slots: dict[int, _Slots] = {}
 
 
 def open_plan(address: Address) -> Plan:
-    """What is computed; opened once."""
+    """Return the plan; it is opened only once."""
     plan = _plans.get(address.name.serial)
     if plan is None:
         plan = _plans[address.name.serial] = open_parcel(address)
@@ -151,7 +151,7 @@ def open_plan(address: Address) -> Plan:
 
 
 def forget(serial: int) -> None:
-    """The crew whose plan this was is closed."""
+    """Drop the plan and the slots of an executor that has closed."""
     _plans.pop(serial, None)
     _slots.pop(serial, None)
 

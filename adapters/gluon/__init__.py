@@ -1,6 +1,6 @@
-"""The face towards MXNet: ``gluon_loader``, or ``DataLoader``.
+"""Gluon front end: ``gluon_loader``, also named ``DataLoader``, and ``Resume``.
 
-The only room that imports mxnet, by ``import_mxnet``.
+Only this package imports mxnet, through ``import_mxnet``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``gluon_loader`` refuses, before any work starts: the argument, the rule, the value."""
+"""Argument checks of ``gluon_loader``. Each error names the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def check_arguments(
     batch_transform: Any,
     thread_safe: Any,
 ) -> None:
-    """Check what doesn't depend on the samplers.
+    """Check the arguments that don't depend on the samplers.
 
     Raises:
-        TypeError: Of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
     """
     _check_dataset(dataset)
-    if isinstance(shuffle, str):  # What else is true shuffles, as in MXNet.
+    if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
         check_shuffle(shuffle)
     if batch_size is not None:
         check_integer("batch_size", batch_size, 1)
@@ -95,7 +95,7 @@ def _check_dataset(dataset: Any) -> None:
         if len(set(lengths)) > 1:
             raise ValueError(f"arrays of dataset must have equal lengths, got {lengths}")
     elif isinstance(dataset, (str, os.PathLike)):
-        pass  # Opening it says what is wrong.
+        pass  # Checked when it is opened.
     elif isinstance(dataset, bytes) or not (
         hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     ):

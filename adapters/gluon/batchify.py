@@ -1,7 +1,8 @@
-"""Samples into a batch, as ``gluon.data.DataLoader`` does it, and batches into flat arrays.
+"""Batchify of samples like ``gluon.data.DataLoader``, and flattening of batches into arrays.
 
-MXNet's rules: NDArrays are stacked; tuples (named ones too) are taken apart and come out as lists;
-anything else goes through ``np.asarray``, all samples of the batch at once, and keeps that dtype.
+MXNet's rules: NDArrays are stacked. Tuples (also named ones) are split into members, and become
+lists. Anything else goes through ``np.asarray``, all samples of the batch at once, and keeps the
+resulting dtype.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _REMEDY_OF_ARRAYS = "pad, crop, resize or cast in the transform"
 
 
 class Leaf(NamedTuple):
-    """Where array ``number`` stands in a skeleton.
+    """Placeholder for array ``number`` in a skeleton (treedef).
 
-    The user gets it as ``"numpy"``'s, as an ``"nd"`` or ``"np"`` array of MXNet's, or as that of
-    these two whose semantics are ``"active"``.
+    ``kind`` is the type that the user gets: ``"numpy"``, MXNet's ``"nd"`` or ``"np"``, or
+    ``"active"`` for the one of the latter two that matches the active semantics.
     """
 
     number: int
@@ -35,11 +36,11 @@ class Leaf(NamedTuple):
 
 
 class Skeleton:
-    """The structure of a batch without its arrays.
+    """Structure of a batch without its arrays (treedef).
 
     Args:
-        tree: Lists, tuples and dicts around ``Leaf``s and whatever else a batchify gave.
-        flat: A list of so many NDArrays, which is what nearly all batches are.
+        tree: Lists, tuples and dicts around ``Leaf`` objects and other values.
+        flat: Number of NDArrays if the batch is a flat list of them, as nearly all are; else 0.
     """
 
     def __init__(self, tree: Any, flat: int = 0) -> None:
@@ -48,14 +49,14 @@ class Skeleton:
 
     @property
     def never_changes(self) -> bool:
-        """Whether there is nothing in it but numbers."""
+        """True if the structure holds nothing but placeholders."""
         return self._flat > 0
 
     def __reduce__(self) -> Any:
         return Skeleton, (None if self._flat else self._tree, self._flat)
 
     def built(self, arrays: Sequence[Any], numpy_semantics: bool) -> Any:
-        """The batch, of these arrays."""
+        """Return the batch, with arrays converted to the types that the user gets."""
         if self._flat:
             return [
                 as_ndarray(each, numpy_semantics) if type(each) is np.ndarray else each
@@ -68,7 +69,7 @@ class Skeleton:
         return _map_members(array, self._tree)
 
     def of(self, arrays: Sequence[Any]) -> Any:
-        """The batch with these arrays in it as they are."""
+        """Return the batch, with the arrays as they are."""
         if self._flat:
             return list(arrays)
 
@@ -96,19 +97,19 @@ def batchify_default(
     """Batch columns of samples by MXNet's rules.
 
     Args:
-        columns: An array that is a batch already, or a list of items, per member of a sample.
-        single: Samples are no tuples; the batch is its one array then.
-        remote: Leave NumPy arrays in memory from ``allocate``; else NDArrays are stacked by MXNet.
-        allocate: Gives memory.
-        keys: What the samples are called, for errors.
-        remedy: What makes shapes like this one equal, for errors; else what every data set can do.
+        columns: A batched array or a list of items, for each member of a sample.
+        single: True if samples are no tuples; the batch is then one array.
+        remote: True to return NumPy arrays in memory from ``allocate``; else MXNet stacks NDArrays.
+        allocate: Allocates memory.
+        keys: Keys of the samples, for errors.
+        remedy: Returns advice for a sample's shape, for errors; None for general advice.
 
     Returns:
         The arrays, NumPy's or MXNet's, and the structure around them.
 
     Raises:
-        TypeError: Of items that MXNet has no type for.
-        ValueError: Items of different shapes.
+        TypeError: MXNet has no type for the items.
+        ValueError: Items have different shapes.
     """
     if not single and all(type(column) is np.ndarray for column in columns):
         for column in columns:
@@ -141,7 +142,7 @@ def _stack(
     first = items[0]
     if not isinstance(first, mx.nd.NDArray):
         return _stack_numpy(items, allocate, keys, remedy)
-    # MXNet would find shapes that differ when it computes, which nobody could tell the sample of.
+    # MXNet would find unequal shapes only while computing, without naming the sample.
     problem = None
     alike = all(issubclass(kind, mx.nd.NDArray) for kind in set(map(type, items)))
     alike = alike and len({item.shape for item in items}) == 1
@@ -161,7 +162,7 @@ def _stack(
         raise problem
     if not remote:
         return stacked
-    # Cheaper than to look at each item's shape and dtype and copy it into its row.
+    # Stacking is cheaper than checking each item's shape and dtype and copying it into its row.
     rows = allocate(stacked.shape, np.dtype(stacked.dtype))
     copy_into(rows, stacked)
     return rows
@@ -216,14 +217,14 @@ def packed(
     remote: bool,
     numpy_as: str = "numpy",
 ) -> tuple[list[Any], Skeleton]:
-    """Take the arrays out of what a batchify of the user's own gives.
+    """Flatten the result of a user's batchify function into arrays.
 
     Args:
-        make: Calls it.
-        remote: In a worker process, which copies NumPy arrays into a slot; else they are copied
-            where the user keeps them. NDArrays always are: nobody can tell whose memory they lie
-            in.
-        numpy_as: The kind of ``Leaf`` that NumPy's arrays are.
+        make: Calls the function.
+        remote: True in a worker process, which copies NumPy arrays into a slot. Otherwise NumPy
+            arrays are copied if the user keeps a reference. NDArrays are always copied, as the
+            owner of their memory is unknown.
+        numpy_as: ``Leaf.kind`` of NumPy arrays.
 
     Returns:
         The arrays, and the structure around them.
@@ -237,7 +238,7 @@ def packed(
     def take(value: Any) -> Any:
         nd = isinstance(value, mx.nd.NDArray)
         if remote and isinstance(value, mx.nd.sparse.BaseSparseNDArray):
-            return value  # Which pickles by itself.
+            return value  # Can be pickled as it is.
         sendable = type(value) is np.ndarray and not value.dtype.hasobject
         if numpy_as == "active" and isinstance(value, np.ndarray) and not _known(value):
             return value
@@ -246,25 +247,25 @@ def packed(
         kind = ("np" if isinstance(value, mx.np.ndarray) else "nd") if nd else numpy_as
         return add(value.asnumpy() if nd and remote else value, kind)
 
-    # No name for the structure: its containers must be gone when references are counted.
+    # Don't name the structure: its containers must be gone when references are counted.
     tree = _map_members(take, make())
     if remote:
         return leaves, Skeleton(tree)
     for place in range(len(leaves)):
         if isinstance(leaves[place], mx.nd.NDArray):
             leaves[place] = leaves[place].copy()
-            leaves[place].wait_to_read()  # What it lies in may be a NumPy array of the user's.
+            leaves[place].wait_to_read()  # The source may share memory with a user's NumPy array.
     detach(leaves, np.empty)
     return leaves, Skeleton(tree)
 
 
 def is_nd(value: Any) -> bool:
-    """Whether it is an array of MXNet's."""
+    """True for an array of MXNet."""
     return isinstance(value, mx.nd.NDArray)
 
 
 def as_active(batch: Any, numpy_semantics: bool) -> Any:
-    """The batch with MXNet's arrays in the places of NumPy's, which nobody else may write to."""
+    """Convert the NumPy arrays of a batch to MXNet's. Nothing else may write to their memory."""
 
     def convert(value: Any) -> Any:
         arrays = isinstance(value, np.ndarray) and _known(value)

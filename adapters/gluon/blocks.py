@@ -1,7 +1,7 @@
-"""Blocks that several threads call.
+"""Thread-safe calls of Gluon blocks.
 
-In its first call a block builds its graph, under names that it takes from a scope which all threads
-share; two threads that do so at once fail, or get each other's. So nobody else builds meanwhile.
+In its first call, a block builds its graph, with names from a scope that all threads share. Two
+threads that do so at once fail or get each other's names. So a lock lets one block build at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _built: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def call(block: Any, *arguments: Any) -> Any:
-    """``block(*arguments)``, from any thread."""
+    """Return ``block(*arguments)``. May be called from any thread."""
     if block in _built:
         return block(*arguments)
     with _building:

@@ -1,4 +1,4 @@
-"""Batches on their way to a device."""
+"""Transfer of batches to a device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from adapters.gluon.ndarrays import map_arrays, moved
 
 @dataclass(frozen=True)
 class Mover:
-    """Moves a batch to where it is wanted.
+    """Moves batches to a device or into pinned memory.
 
-    Copies to a device are asynchronous in MXNet: this returns before they have ended, and whoever
-    uses the arrays waits for them.
+    MXNet copies to a device asynchronously. A call returns before the copy has ended, and using the
+    arrays waits for it.
 
     Args:
-        ctx: The device, if any.
-        pinned: The pinned memory to go through, if any.
+        ctx: The device, or None.
+        pinned: Context of the pinned memory to copy to first, or None.
     """
 
     ctx: Any
@@ -27,13 +27,13 @@ class Mover:
 
     @property
     def ahead(self) -> bool:
-        """Whether a batch should be on its way while the one before it is used."""
+        """True if a batch should be transferred while the previous one is used."""
         return self.ctx is not None and self.ctx != mx.cpu(0)
 
     def __call__(self, batch: Any) -> Any:
-        """The batch, there."""
+        """Move a batch."""
         if self.pinned is not None:
-            # MXNet gives lists in the place of tuples here, and so do we.
+            # Tuples become lists here, as in MXNet.
             batch = map_arrays(lambda array: moved(array, self.pinned), batch, lists=True)
         if self.ctx is not None:
             batch = map_arrays(lambda array: moved(array, self.ctx), batch, lists=False)
@@ -41,7 +41,7 @@ class Mover:
 
 
 def mover(ctx: Any, pin_memory: bool | Literal["auto"], pin_device_id: int) -> Mover:
-    """What these arguments mean."""
+    """Return the ``Mover`` for a loader's arguments."""
     if pin_memory == "auto":
         pin_memory = ctx is not None and ctx.device_type == "gpu"
     return Mover(ctx, mx.cpu_pinned(pin_device_id) if pin_memory else None)

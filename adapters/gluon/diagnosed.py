@@ -1,6 +1,6 @@
-"""What ``adapters.diagnose`` must know of Gluon: its loaders, and their plans taken apart.
+"""Gluon support of ``adapters.diagnose``: loaders, and ablations of their plans.
 
-While ``adapters doctor`` runs a script, loops over loaders are intercepted, MXNet's and ours.
+While ``adapters doctor`` runs a script, loops over MXNet's loaders and ours are intercepted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from adapters.gluon.samplers import EpochBatchSampler, sampler_twin
 from adapters.resuming import read_only
 
 _KEPT_BATCHES = 4
-# What a sampler is asked for: its batches are fetched in turn.
+# Most batches drawn from a sampler for the measurement, which cycles through them.
 _DRAWN_BATCHES = 256
 _BATCHIFY_DEFAULTS = (_dataloader.default_batchify_fn, _dataloader.default_mp_batchify_fn)
 
 
 class GluonFace(Face):
-    """The face towards Gluon."""
+    """Gluon front end for ``adapters.diagnose``."""
 
     workers_keyword = "num_workers"
     hints = Hints(
@@ -48,11 +48,11 @@ class GluonFace(Face):
     )
 
     def owns(self, loader: Any) -> bool:
-        """What ``gluon_loader`` returns."""
+        """True for a loader of ``gluon_loader``."""
         return isinstance(loader, DataLoader)
 
     def in_place_of(self, loader: Any) -> tuple[Any, str] | None:
-        """``gluon_loader`` with the arguments that MXNet's DataLoader was given."""
+        """``gluon_loader`` with the arguments of an MXNet ``DataLoader``, and its description."""
         if not isinstance(loader, mx.gluon.data.DataLoader):
             return None
         batchify = loader._batchify_fn
@@ -66,28 +66,28 @@ class GluonFace(Face):
         return same, "gluon_loader in the place of DataLoader, same arguments"
 
     def twin(self, loader: DataLoader) -> DataLoader:
-        """The same loader once more."""
+        """Copy of the loader, with separate workers."""
         return loader._twin()
 
     def engine(self, loader: DataLoader) -> Engine:
-        """Of a loader."""
+        """Engine of a loader."""
         return loader._engine
 
     def ablations(self, loader: DataLoader) -> Ablations:
-        """Of the batches that its sampler gives."""
+        """Ablations for the batches of the loader's sampler."""
         return ablations_of(loader._plan, loader._dataset, sampler_twin(loader._batch_sampler))
 
     def call(self, kind: str, workers: str, queue: int) -> str:
-        """The call of ``gluon_loader``."""
+        """Text of the call to ``gluon_loader``."""
         pool = {"threads": ", thread_pool=True", "processes": ", thread_pool=False"}
         ahead = f", prefetch={queue}" if kind != "inline" else ""
         return f"gluon_loader(..., num_workers={workers}{pool.get(kind, '')}{ahead})"
 
     @contextmanager
     def intercepted(self, observer: Observer) -> Iterator[None]:
-        """Within, every loop over a loader, MXNet's or ours, reads from what the observer gives.
+        """Let the observer supply every loop over a loader, MXNet's or ours, within the block.
 
-        No training is kept: one that is under way may have the folder of ``Resume``.
+        ``Resume`` saves nothing meanwhile: a running training may use its folder.
         """
         kinds: list[Any] = [mx.gluon.data.DataLoader, DataLoader]
         own = [kind.__iter__ for kind in kinds]
@@ -102,15 +102,15 @@ class GluonFace(Face):
 
 
 def _observed(plain: Callable[[Any], Iterator[Any]], observer: Observer) -> Any:
-    """An ``__iter__`` that tells the observer of the loop that begins."""
+    """Return an ``__iter__`` that hands the loop to the observer."""
     return lambda self: observer.loop(self, lambda: plain(self))
 
 
 class GluonFetching(GluonPlan):
-    """Fetches the samples of a batch from the data set at the bottom, and forgets them."""
+    """Plan that only fetches the samples of a batch from the base data set, and drops them."""
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """One number, as there must be something to deliver."""
+        """Fetch the samples, and return a dummy batch of one number."""
         try:
             self._fetch(self.samples(key))
         except Exception:
@@ -128,21 +128,21 @@ class GluonFetching(GluonPlan):
                 pipeline.base[number]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker process: with the base, which is what is asked."""
+        """State for a worker process, including the base data set, which is read."""
         return {**super().__getstate__(), "pipeline": self.pipeline}
 
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
-    """Take a loader's plan apart.
+    """Make the ablations of a loader's plan.
 
     Args:
-        plan: Of the loader.
-        data: The data set that the loader was made for.
-        batch_sampler: Which samples make which batch.
+        plan: Plan of the loader.
+        data: Data set of the loader.
+        batch_sampler: Batch sampler of the loader.
 
     Raises:
-        ValueError: It gives none.
-        Exception: Of a sample, where ``on_error`` doesn't take its place.
+        ValueError: The sampler gives no batches.
+        Exception: The error of a sample, with ``on_error="raise"``.
     """
     drawn = list(itertools.islice(_batches(batch_sampler), _DRAWN_BATCHES))
     if not drawn:
@@ -187,14 +187,14 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
 
 
 def _batches(batch_sampler: Any) -> Iterator[Any]:
-    """Batches of sample numbers, without a change to the sampler's own state of epochs."""
+    """Iterate over batches of sample numbers, without advancing the sampler's epoch."""
     if isinstance(batch_sampler, EpochBatchSampler):
         return batch_sampler.batches(0)
     return (batch if isinstance(batch, np.ndarray) else list(batch) for batch in batch_sampler)
 
 
 def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
-    """Batches of the samples that the data set gives."""
+    """Leave out samples that the data set can't return, and batches that become empty."""
     given: dict[Any, bool] = {}
     for key in dict.fromkeys(key for batch in batches for key in batch):
         try:

@@ -1,15 +1,15 @@
-"""Memory that NDArrays lie in and NumPy arrays own, for as long as MXNet refers to it.
+"""Zero-copy NDArrays over the memory of NumPy arrays, through DLPack.
 
-DLPack has whoever takes a tensor call its *deleter* when it is done with it. MXNet does so in a
-thread of its engine, in the middle of whatever the program does. A deleter that needs the
-interpreter, as the one of ``mx.nd.from_numpy``, hangs a ``fork`` that MXNet stops its engine for,
-and ends the process badly when the interpreter is gone. So ours is the C library's ``sem_post``:
+A DLPack consumer calls the *deleter* of a tensor when it no longer needs it. MXNet does so in a
+thread of its engine, at any time. A deleter that needs the interpreter, like the one of
+``mx.nd.from_numpy``, deadlocks a ``fork``, for which MXNet stops its engine, and crashes the
+process once the interpreter is gone. Our deleter is the C library's ``sem_post``:
 
-    | dl_tensor (48 bytes)     | manager_ctx | deleter = sem_post |     what MXNet reads, once
-    | a semaphore of 0 |  ...                | deleter = sem_post |     what is there from then on
+    | dl_tensor (48 bytes)     | manager_ctx | deleter = sem_post |     MXNet reads this once
+    | a semaphore of 0 |  ...                | deleter = sem_post |     the layout from then on
 
-It counts the semaphore up to 1, and nothing else. Whoever lends the next array, ends a pass, or
-runs the garbage collector looks whose semaphore has been counted up, and lets go of these arrays.
+The deleter only increments the semaphore to 1. When the next array is lent, a pass ends, or the
+garbage collector runs, arrays with an incremented semaphore are released.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from numpy.typing import NDArray
 
 from adapters.alignment import address_of
 
-# In glibc and musl, a semaphore begins with its count and with how many wait for it; what is behind
-# them says how those are woken.
+# In glibc and musl, a semaphore starts with its count and its number of waiters. The fields after
+# them are only for waking waiters.
 _Semaphore = ctypes.c_int64
-# Arrays that are looked at each time that another one is lent: more than are lent meanwhile.
+# Arrays to check each time that one is lent, so that checking outpaces lending.
 _LOOKED_AT = 8
 
 _lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
 _collections = 0
-"""Of everything, by the collector, when that was last looked at."""
+"""Number of full garbage collections at the last check."""
 sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
 
 
 def lend(array: NDArray[Any], template: Any) -> Any:
-    """Have MXNet make a handle to the memory of a C-contiguous array.
+    """Make an MXNet handle to the memory of a C-contiguous array.
 
     Args:
-        array: Kept until MXNet is done with it.
-        template: The ``DLManagedTensor`` of such arrays, whose deleter is ``sem_post``.
+        array: The array. It is kept alive until MXNet releases it.
+        template: ``DLManagedTensor`` for the array's shape and dtype, with deleter ``sem_post``.
 
     Returns:
         The ``NDArrayHandle``.
@@ -54,7 +54,7 @@ def lend(array: NDArray[Any], template: Any) -> Any:
     managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
     managed.dl_tensor.data = address_of(array)
     handle = NDArrayHandle()
-    # Not a transient one, of which MXNet would make a copy that we don't know.
+    # Not transient: MXNet would make its own copy of a transient handle.
     check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
     semaphore = _Semaphore.from_buffer(managed)
     semaphore.value = 0
@@ -63,11 +63,11 @@ def lend(array: NDArray[Any], template: Any) -> Any:
 
 
 def take_back(most: int) -> None:
-    """Let go of arrays that MXNet is done with, looking at this many of them."""
+    """Check at most ``most`` lent arrays, and release those that MXNet no longer uses."""
     for _ in range(min(most, len(_lent))):
         try:
             semaphore, array = _lent.popleft()
-        except IndexError:  # Another thread looks, too.
+        except IndexError:  # Another thread checks too.
             return
         if not semaphore.value:
             _lent.append((semaphore, array))
@@ -81,9 +81,9 @@ def _when_collected(_: None) -> int:
     return 0
 
 
-# What a callback of the collector's raises is ignored, and a Ctrl-C that comes during a collection
-# is raised in the first Python function behind it: one in three was lost. So the callback is none.
-# It has the main thread look at its next step, before which that raises what there is to raise.
+# Errors in a collector callback are ignored, and Ctrl-C during a collection is raised in the first
+# Python function that runs: with a Python callback, one in three was lost. So the callback is a C
+# function that schedules the check as a pending call. The main thread handles signals before it.
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _pending = _Pending(_when_collected)
 _at_next_step: Any = ctypes.pythonapi["Py_AddPendingCall"]
@@ -92,7 +92,7 @@ _callback = functools.partial(_at_next_step, _pending, None)
 
 
 def _stop() -> None:
-    """The interpreter ends: what the callback needs is taken down before its last collections."""
+    """Remove the callback at exit, because the last collections run after its module is gone."""
     with contextlib.suppress(ValueError):
         gc.callbacks.remove(_callback)
 

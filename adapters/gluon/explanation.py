@@ -1,4 +1,4 @@
-"""What ``loader.explain()`` prints."""
+"""Text that ``loader.explain()`` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AUTO = 'workers="auto": '
 
 
 def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator[str]:
-    """A line for each part of the way, the workers last."""
+    """Yield a line for each stage of the pipeline, workers last."""
     pipeline = plan.pipeline
     name = ", ".join(pipeline.names)
     if pipeline.records is not None and not isinstance(pipeline.records, Decoded):

@@ -1,4 +1,4 @@
-"""Importing MXNet, whose latest release asks NumPy for names that NumPy has given up."""
+"""Import of MXNet, whose latest release uses names that NumPy has removed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import Any
 
 import numpy as np
 
-# The names that MXNet 1.9.1 reads from NumPy while it is imported, and what they meant.
+# Removed names that MXNet 1.9.1 reads from NumPy during import, and their values.
 _LENT = {"bool": bool}
 _NEEDLESS = ("scipy", "sklearn")
-# Set in worker processes, whose engine says on stderr that it isn't the usual one.
+# Environment variable of worker processes, whose engine otherwise reports its type on stderr.
 QUIET = "ADAPTERS_QUIET_MXNET"
 _lock = threading.Lock()
 
 
 def import_mxnet() -> Any:
-    """Import MXNet, also beside a NumPy that is newer than it.
+    """Import MXNet, also with a newer NumPy 1.
 
-    NumPy is lent the names that MXNet asks for while it is imported, and is then as it was before.
+    The names that NumPy has removed are defined during the import, and removed again afterwards.
 
     Returns:
         The module ``mxnet``.
 
     Raises:
-        ImportError: MXNet isn't installed, or NumPy is too new for it; says what to install.
+        ImportError: MXNet isn't installed, or NumPy is too new. The message says what to install.
 
     Example:
         >>> from adapters.gluon import import_mxnet
@@ -52,12 +52,12 @@ def import_mxnet() -> Any:
             warnings.catch_warnings(),
             _lean() if quiet else contextlib.nullcontext(),
         ):
-            # About what MXNet does there; nobody can change it any more.
+            # Warnings about MXNet's own code, which is no longer maintained.
             warnings.simplefilter("ignore")
             try:
                 mxnet = importlib.import_module("mxnet")
                 if quiet:
-                    mxnet.nd.waitall()  # Makes the engine, which says so.
+                    mxnet.nd.waitall()  # Creates the engine, which writes to stderr.
                 return mxnet
             except ModuleNotFoundError as error:
                 if error.name != "mxnet":
@@ -82,10 +82,10 @@ def _names_lent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lean() -> Iterator[None]:
-    """For worker processes: nothing on stderr, not even from C++, and no module that no one needs.
+    """Silence stderr, also for C++, and hide modules that worker processes don't need.
 
-    MXNet imports these where they are there, for model quantisation and its old ``FeedForward``:
-    0.5 of 1.5 s.
+    MXNet imports these modules if they are installed, for model quantisation and its old
+    ``FeedForward``: 0.5 of 1.5 s.
     """
     hidden = [name for name in _NEEDLESS if name not in sys.modules]
     kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""One pass over a loader: from a stream of the engine to batches as MXNet gives them."""
+"""One pass over a loader: batches in MXNet's form, from a stream of the engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from adapters.engine import Reading, Stream
 from adapters.gluon.dlpack import take_back
 from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
 
-# Arrays that are looked at when a pass ends: those of its last batches are among them.
+# Lent arrays to check at the end of a pass, enough to include those of its last batches.
 _LEFT_BEHIND = 1000
 
 
 class Pass:
-    """How far one pass has come.
+    """Cursor of one pass.
 
     Args:
-        epoch: Its number.
-        first: Of its first batch.
-        count: Behind its last batch; None if that isn't known.
+        epoch: Number of the epoch.
+        first: Number of the first batch.
+        count: Number of batches in the epoch; None if unknown.
     """
 
     def __init__(self, epoch: int, first: int, count: int | None) -> None:
@@ -29,21 +29,21 @@ class Pass:
         self.first = first
         self.count = count
         self.fetched = self.given = first
-        """Behind the last batch that was fetched, and the last that the loop was given."""
+        """Number after the last batch that was fetched, and after the last one delivered."""
 
     @property
     def position(self) -> tuple[int, int]:
-        """(epoch, batch) behind the last one that the loop was given."""
+        """``(epoch, batch)`` after the last delivered batch."""
         return (self.epoch + 1, 0) if self.given == self.count else (self.epoch, self.given)
 
 
 class Iteration(Reading):
-    """``iter(loader)``: keeps the loader, and with it the workers, alive.
+    """Iterator returned by ``iter(loader)``. It keeps the loader and its workers alive.
 
-    Nothing happens before the first batch is asked for, as in MXNet.
+    Nothing happens before the first batch is requested.
 
     Args:
-        loader: The ``DataLoader``, whose next pass this is.
+        loader: The ``DataLoader``.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -74,7 +74,7 @@ class Iteration(Reading):
         return len(self._loader)
 
     def _begin(self) -> Stream | None:
-        """Draw the order, and compute nothing yet; the pass after this one is whole."""
+        """Start the stream. The pass after this one is the whole next epoch."""
         loader, engine = self._loader, self._engine
         plan, sampler = loader._plan, loader._batch_sampler
         plan.begin_pass()
@@ -113,7 +113,7 @@ class Iteration(Reading):
         self.close()
 
     def close(self) -> None:
-        """Let go of what is under way; what was moved ahead can still be had."""
+        """Drop the batches in flight. A batch already moved to the device is still delivered."""
         if self._over:
             return
         self._loader._plan.no_longer_consumed_here()
@@ -122,5 +122,5 @@ class Iteration(Reading):
             return
         self._engine.rest()
         take_back(_LEFT_BEHIND)
-        # Here and not before the next pass, so that what somebody else tells them counts.
+        # Set here, not before the next pass, so that a later set_epoch by the user counts.
         tell_epoch(self._loader._batch_sampler, self._loader._next[0])

@@ -1,20 +1,20 @@
-"""``gluon_loader``: a ``gluon.data.DataLoader`` that keeps up.
+"""``gluon_loader``: a replacement for ``gluon.data.DataLoader``.
 
 ::
 
-    iter(loader)       an Iteration: a pass, which is the next epoch
-    its first next     draws the order and starts a stream of the engine
+    iter(loader)       an Iteration: a pass over the next epoch
+    its first next     starts a stream of the engine
     each next          (*arrays, Skeleton) of the stream -> NDArrays, on their device
 
-Each pass is an epoch of its own, one that is abandoned too. The state is that of the latest pass,
-so that a loader that loads it elsewhere continues just that pass. It is counted in one of two ways:
+Each pass is a new epoch, even if the previous pass was abandoned. The state is that of the latest
+pass, so that a loader that loads it continues that pass. It has one of two forms:
 
-    {"epoch": e, "samples": n}   the first n samples of the global order, by all shards together
-    {"epoch": e, "batch": i}     i batches of a loader like this one
+    {"epoch": e, "samples": n}   the first n samples of the global order, over all shards
+    {"epoch": e, "batch": i}     i batches of an equal loader
 
-The first is independent of batch size and shards, so that other shards may continue. It is the
-state of a loader with a shard; the second one is that of all others, and of what rolls over. One
-thread at a time may use a loader; each of its iterators may have a thread of its own.
+The first form is independent of batch size and shards, so other shards can continue. Loaders with a
+shard use it. All others use the second form, and so does ``last_batch="rollover"``. Only one thread
+at a time may use a loader, but each of its iterators may be used in a different thread.
 """
 
 from __future__ import annotations
@@ -71,90 +71,92 @@ _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
-    """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
+    """Replacement for ``gluon.data.DataLoader`` with the same arguments and batches.
 
-    ``gluon_loader`` is another name of it. Each iterator over it is a pass of its own, by one
-    consumer, and the next epoch; there may be several at a time. ``close``, or the end of a
-    ``with`` block, ends the workers; batches that are held stay valid. A subclass may override
-    ``__iter__`` and ``__len__``.
+    ``gluon_loader`` is another name of this class. Each iterator is a pass over the next epoch, for
+    one consumer; several may exist at a time. ``close``, or the end of a ``with`` block, stops the
+    workers; delivered batches stay valid. A subclass may override ``__iter__`` and ``__len__``.
 
     Args:
-        dataset: A Gluon data set, an array, a tuple of arrays of equal length (those of h5py and
-            zarr stay on the disk), a source, as ``open_records``, ``open_images``, ``split`` and
-            ``concatenate`` return it, the path of a record file, of a glob of several, or of a
-            folder with a folder of images per class, or any object with
-            ``__len__`` and ``__getitem__``. A path's records are images with labels where the first
-            one is, see ``open_records``.
+        dataset: A Gluon data set; an array, or a tuple of arrays of equal length (arrays of h5py
+            and zarr stay on disk); a source, from ``open_records``, ``open_images``, ``split`` or
+            ``concatenate``; the path or glob of record files, or the path of a folder with one
+            folder of images per class; or any object with ``__len__`` and ``__getitem__``. The
+            records of a path are read as images with labels if the first one is, see
+            ``open_records``.
         batch_size: Samples in a batch.
-        shuffle: A new order in every pass over the loader. ``"blocks"``, or ``Blocks(...)``, reads
-            large blocks of the data set and mixes several at a time.
-        sampler: Gives the numbers of the samples; excludes ``shuffle``.
-        last_batch: ``"keep"`` (the default), ``"discard"`` or ``"rollover"`` what doesn't fill a
-            batch.
-        batch_sampler: Gives lists of sample numbers; excludes the four before.
-        batchify_fn: Makes a batch of a list of samples, as ``adapters.pad()`` does for those of
-            unequal lengths; MXNet's default otherwise.
-        num_workers: ``"auto"`` measures the first batches and decides; 0 computes each batch when
-            it is asked for.
-        pin_memory: Give batches in pinned memory. ``"auto"``: on their way to a GPU in ``ctx``.
-        pin_device_id: The device that memory is pinned for.
-        prefetch: Batches that may be ready ahead; 2 per worker otherwise.
-        thread_pool: Workers are threads (True), processes (False), or whatever fits: threads where
-            the work is done a batch at a time, processes for functions of the user's own. Processes
-            that were asked for by a number have the data set as it was when they started. Threads
-            share the generators ``random``, ``numpy.random`` and MXNet's, with each other and with
-            the training loop: where a function of the user's own names one of these, its batches
-            are made one at a time, when they are asked for, as with ``num_workers=0``, and a line
-            in the log says so. It costs all that threads would have gained; processes are faster.
-            What other libraries draw on threads is not seeded.
-        timeout: Seconds after which a batch that workers haven't made is an error. New processes
-            have a minute more.
-        ctx: Move the batches to this device, the next one while this one is used.
-        seed: Of the order and of all that is random, also of what transforms draw from
-            ``random``, ``numpy.random`` and MXNet's generator. None takes one from
-            ``numpy.random`` when the loader is made, a single draw, if anything is random:
-            ``numpy.random.seed`` before that line repeats all passes of the loader.
+        shuffle: Shuffle the samples in every pass. ``"blocks"`` or ``Blocks(...)`` reads large
+            blocks of the data set and mixes several at a time.
+        sampler: Iterable of sample numbers; excludes ``shuffle``.
+        last_batch: Handling of the samples that don't fill a batch: ``"keep"`` (default),
+            ``"discard"`` or ``"rollover"``.
+        batch_sampler: Iterable of lists of sample numbers; excludes the previous four.
+        batchify_fn: Function that makes a batch of a list of samples, such as ``adapters.pad()``
+            for samples of unequal lengths; None for MXNet's default.
+        num_workers: Number of workers. ``"auto"`` measures the first batches and decides; 0
+            computes each batch when it is requested.
+        pin_memory: Return batches in pinned memory. ``"auto"``: pin batches that are copied to a
+            GPU in ``ctx``.
+        pin_device_id: Device for pinned memory.
+        prefetch: Limit of batches that are ready ahead; by default 2 per worker.
+        thread_pool: Use threads (True) or processes (False) as workers. ``"auto"`` uses threads if
+            the work is done a batch at a time, and processes for your own functions. A fixed number
+            of processes sees the data set as it was when they started. Threads share the generators
+            of ``random``, ``numpy.random`` and MXNet with each other and with the training loop. So
+            if your own function names one of these, its batches are computed one at a time when
+            they are requested, as with ``num_workers=0``, and a line is logged. That loses the
+            speed-up of threads; processes are faster. Draws of other libraries on threads are not
+            seeded.
+        timeout: Seconds to wait for a batch from the workers before an error. New processes have a
+            minute more.
+        ctx: Device to move the batches to. The next batch is copied while one is used.
+        seed: Seed of the order and of all random numbers, including those that transforms draw from
+            ``random``, ``numpy.random`` and MXNet's generator. With None, if anything is random, a
+            seed is drawn once from ``numpy.random`` when the loader is made:
+            ``numpy.random.seed`` before that repeats all passes of the loader.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
-            number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: that of
-            its ``rank`` of ``num_workers``. ``"auto"``: the part of this process, as a framework or
-            the launcher says, see docs/scale.md; found out here, or else at the first use. With
-            ``shuffle``, all need the same ``seed``. Excludes ``sampler`` and ``batch_sampler``.
-        on_error: For a sample that can't be fetched or transformed: ``"raise"``; ``"skip"``, take
-            the sample with the next higher number that can be (counted, and logged at the end of
-            the pass); or ``on_error(exception, sample_number)`` returns a finished sample.
-        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` is given what
-            ``batchify_fn`` has made, MXNet's default too, and returns what the loop gets. ``rng``
-            is a ``numpy.random.Generator`` that depends on the seed, the epoch and the index of the
-            batch alone. Workers run it.
-        weights: Of each sample: samples are drawn with replacement, as often as weights say, as
-            many in a pass as there are; see ``Weighted``, and ``class_balanced(labels)``. Excludes
+            number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: take
+            the part of its ``rank`` among its ``num_workers``. ``"auto"``: the part of this
+            process, from a framework or the launcher, see docs/scale.md; it is determined here, or
+            else at the first use. With ``shuffle``, all shards need the same ``seed``. Excludes
             ``sampler`` and ``batch_sampler``.
-        bucket_by: The length of each sample: those of a batch, of all shards together, have similar
-            ones; see ``Buckets``. Excludes the same.
-        thread_safe: Whether several threads may run your code (data set, transforms,
-            ``batchify_fn``, ``batch_transform``) at once. None: ``thread_pool=True`` declares that
-            they may, as with MXNet's loader; otherwise each object may say so by an attribute
-            ``thread_safe``. Code that says nothing runs in one thread at a time.
+        on_error: Handling of a sample that can't be fetched or transformed. ``"raise"``; ``"skip"``
+            to take the sample with the next higher number that can be read (counted, and logged at
+            the end of the pass); or ``on_error(exception, sample_number)``, which returns a
+            finished sample.
+        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``, called by
+            the workers with the result of ``batchify_fn`` or MXNet's default; returns the batch for
+            the loop. ``rng`` is a ``numpy.random.Generator`` that depends only on the seed, the
+            epoch and the index of the batch.
+        weights: Weight of each sample. Samples are drawn with replacement in proportion to their
+            weights, as many per pass as there are; see ``Weighted`` and
+            ``class_balanced(labels)``. Excludes ``sampler`` and ``batch_sampler``.
+        bucket_by: Length of each sample. Batches, over all shards together, are made of samples of
+            similar length; see ``Buckets``. Excludes ``sampler`` and ``batch_sampler``.
+        thread_safe: True if several threads may run your code (data set, transforms,
+            ``batchify_fn``, ``batch_transform``) at once. None: ``thread_pool=True`` declares it,
+            as with MXNet's loader; otherwise each object may declare it by an attribute
+            ``thread_safe``. Undeclared code runs in one thread at a time.
 
     Raises:
-        TypeError: A data set without length or random access, an argument of the wrong type.
-        ValueError: Arguments that exclude each other, or out of range.
+        TypeError: The data set has no length or no random access, or an argument has the wrong
+            type.
+        ValueError: Arguments exclude each other or are out of range.
 
-    ``state_dict`` is two integers, the epoch and the batch that comes after the last one that the
-    latest pass has given to the loop. A loader with that state, in a new process, with whatever
-    workers, goes on there, with the same batches: ``load_state_dict`` makes the next pass start
-    there, and the passes after it are whole. That takes a ``seed`` where anything is random. After
-    a ``break``, a plain new pass is the next epoch, as with MXNet's loader; the state still names
-    the batch that would have come.
+    ``state_dict`` returns two integers, the epoch and the batch after the last one that the latest
+    pass delivered. A loader that loads this state resumes there with the same batches, also in a
+    new process and with other workers. ``load_state_dict`` affects the next pass; later passes are
+    whole. A ``seed`` is needed if anything is random. After a ``break``, a new pass is the next
+    epoch, as with MXNet's loader; the state still names the next batch of the abandoned pass.
 
-    A sampler of the user's own is iterated over from its start and what came before is let go, so
-    it must give the same numbers again. One that has a ``set_epoch`` is told the number of the next
-    epoch by ``set_epoch`` and ``load_state_dict``, and whenever a pass has ended or was abandoned;
-    what it is told by somebody else after that counts.
+    To resume with your own sampler, it is iterated from its start and the first batches are
+    dropped, so it must give the same numbers again. If a sampler has ``set_epoch``, it is called
+    with the number of the next epoch by the loader's ``set_epoch`` and ``load_state_dict``, and
+    after each finished or abandoned pass. A later call by your code overrides that.
 
     While iterating, an exception in the data set, a transform or ``batchify_fn`` arrives as its own
-    type, with the number of the sample in its notes; ``WorkerError`` says that worker processes die
-    again and again over one batch; ``multiprocessing.TimeoutError`` that ``timeout`` is over.
+    type, with the number of the sample in its notes. ``WorkerError`` is raised if worker processes
+    repeatedly die over the same batch, ``multiprocessing.TimeoutError`` after ``timeout``.
 
     Example:
         >>> import numpy as np
@@ -235,13 +237,13 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             tolerant=on_error != "raise",
         )
         self._shard = ShardArgument(shard)
-        # What isn't known to be random is the same in each loader without a seed, so that one that
-        # is resumed is exact.
+        # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
         if seed is None and (self._random or shuffle or weights is not None):
             seed = np.random.randint(1 << 31)
         self._orders = functools.partial(orders, seed=int(seed or 0))
         self._batch_sampler = self._orders(shard=self._shard.requested)
-        if seed is None and getattr(self._batch_sampler, "is_random", False) is True:  # A mix.
+        # The order of a mix is random even without shuffle.
+        if seed is None and getattr(self._batch_sampler, "is_random", False) is True:
             seed = np.random.randint(1 << 31)
             self._orders = functools.partial(orders, seed=int(seed))
             self._batch_sampler = self._orders(shard=self._shard.requested)
@@ -259,26 +261,25 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
-        # A function of whole batches alone is no reason for processes, unless it draws.
+        # A batch_transform alone doesn't justify processes, unless it uses global generators.
         own = bool(own_code or used.possibly)
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
-        # The data set may change between passes, but for processes that were asked for: as in
-        # MXNet, these have it as it was.
+        # The data set may change between passes. As in MXNet, requested processes don't see that.
         self._plan.live = not self._settings.use_multiprocessing
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
         self._move = mover(ctx, pin_memory, pin_device_id)
         self._next, self._continuation = (0, 0), WHOLE
         self._latest: Pass | None = None
-        self._without_batches = False  # The next pass: of a training that has ended.
+        self._without_batches = False  # True makes the next pass empty: the training has ended.
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
 
     def _settled(self) -> DataLoader:
-        """Itself, with the shard that it has from now on."""
-        if self._shard.settle():  # Which is before anything was asked for.
+        """Determine the shard if that is still open, and return ``self``."""
+        if self._shard.settle():  # Only before the first batch.
             self._batch_sampler = self._orders(shard=self._shard.requested)
             if not isinstance(self._plan.order, DrawnOrder):
                 self._plan.order = self._batch_sampler.order
@@ -292,50 +293,54 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return Iteration(self)
 
     def __len__(self) -> int:
-        """Batches in a pass: in the latest one, or the next when that has ended."""
+        """Return the number of batches in the latest pass, or in the next one if that has ended."""
         return len(self._settled()._batch_sampler)
 
     def explain(self) -> None:
-        """Print which way the samples take, and why: a line for each part of the data set."""
+        """Print how the samples are made, and why: one line per stage."""
         print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
 
     @property
     def waits(self) -> Waits:
-        """How long the loop waited for each batch; MXNet may compute on meanwhile."""
+        """Waiting times of the loop for each batch. MXNet may compute during them."""
         return self._engine.waits
 
     def refresh(self) -> None:
-        """Nothing to do, unlike in MXNet: each pass starts anew."""
+        """Do nothing, unlike MXNet: each pass starts from scratch."""
 
     def clean(self) -> None:
-        """Nothing to do, unlike in MXNet: no pass starts before its first batch is asked for."""
+        """Do nothing, unlike MXNet: no pass starts before its first batch is requested."""
 
     # --- epoch and state ---
 
     @property
     def epoch(self) -> int:
-        """The number of the latest pass, from 0; of the next one when that has ended."""
+        """Epoch of the latest pass, from 0; or of the next one if that has ended."""
         return self._position[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next pass be that of ``epoch``; a pass that is under way is not changed."""
+        """Make the next pass that of ``epoch``. A running pass is not changed."""
         check_integer("epoch", epoch, 0)
         self._move_to(int(epoch), 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the latest pass stands: two integers, ``{"epoch": e, "batch": i}``.
+        """Return the position of the latest pass: two integers, ``{"epoch": e, "batch": i}``.
 
-        ``i`` is the batch that comes next. With ``shard``, the state is ``{"epoch": e, "samples":
-        n}``, the samples that all shards together have consumed in this pass. It is the same on
-        every shard, and any number of shards goes on from there, with any ``batch_size``: each
-        sample that is left comes once, up to equal lengths of the shards. With
-        ``last_batch="rollover"`` it has ``"batch"`` all the same, and equal shards alone can go on.
-        With ``bucket_by`` and ``shuffle``, shards go on whose batches make as many samples
-        together, which the state says: ``{"epoch": e, "batch of 64": i}``.
+        ``i`` is the next batch. With ``shard``, the state is ``{"epoch": e, "samples": n}``, with
+        the number of samples that all shards together have consumed in this pass. It is the same on
+        every shard, and any number of shards, with any ``batch_size``, can resume from it: each
+        remaining sample comes once, up to equal lengths of the shards.
+
+        Two cases are more restricted:
+
+        - With ``last_batch="rollover"``, the state has ``"batch"``, and only equal shards can
+          resume.
+        - With ``bucket_by`` and ``shuffle``, only shards whose batches together have the same
+          number of samples can resume. The state includes it: ``{"epoch": e, "batch of 64": i}``.
 
         Raises:
-            ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
-                as it depends on the passes before.
+            ValueError: The position can't be resumed: something is random without a ``seed``, or
+                depends on earlier passes.
         """
         epoch, batch = self._settled()._position
         self._check_replay("state_dict", epoch, batch)
@@ -350,15 +355,15 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Have the next pass start at that batch; the passes after it are whole again.
+        """Make the next pass start at a saved position. Later passes are whole again.
 
         Args:
-            state: Of a loader of the same samples, with the same ``shuffle`` and ``seed``. One with
-                ``"samples"`` may be of other shards and another ``batch_size``.
+            state: State of a loader of the same samples, with the same ``shuffle`` and ``seed``. If
+                it has ``"samples"``, shards and ``batch_size`` may differ.
 
         Raises:
-            ValueError: Not a state of a loader of this length; or nobody can go on there, see
-                ``state_dict``.
+            ValueError: The state doesn't fit a loader of this length, or the position can't be
+                resumed, see ``state_dict``.
         """
         sampler = self._settled()._batch_sampler
         rest = WHOLE
@@ -378,23 +383,23 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             if batch and self._shard.requested is not None and told is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
             if told and batch and batch >= sampler.count(epoch):
-                epoch, batch = epoch + 1, 0  # What is left doesn't fill all shards.
+                epoch, batch = epoch + 1, 0  # The rest doesn't fill all shards.
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch, rest)
 
     @property
     def _position(self) -> tuple[int, int]:
-        """(epoch, batch) of the batch that comes after the last one of the latest pass."""
+        """``(epoch, batch)`` after the last delivered batch of the latest pass."""
         return self._latest.position if self._latest is not None else self._next
 
     @property
     def _counts_samples(self) -> bool:
-        """Whether what a pass has given is known to be the beginning of a global order."""
+        """True if the delivered batches are the start of a global order of samples."""
         sampler = self._batch_sampler
         return isinstance(sampler, OrderBatchSampler) and sampler.order.elastic
 
     def _rest(self, epoch: int, state: Any) -> Continuation:
-        """How a pass went on that a batch of shall be replayed."""
+        """Resumed part of an epoch of which a batch is replayed; ``WHOLE`` if not resumed."""
         sampler = self._batch_sampler
         if isinstance(sampler, OrderBatchSampler):
             return replaying.continuation_of(
@@ -411,7 +416,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     @property
     def _obstacle(self) -> str | None:
-        """Why nobody can compute a batch again; None where anybody can."""
+        """Reason why batches can't be computed again; None if they can."""
         obstacle = obstacle_to_replay(self._batch_sampler, self._seeded)
         if self._random and not self._seeded and obstacle is None:
             return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
@@ -426,23 +431,23 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 f"{obstacle}"
             )
 
-    # --- once more ---
+    # --- replay ---
 
     def replay(
         self, epoch: int, batch: int, *, state: dict[str, int] | None = None
     ) -> replaying.Replay:
-        """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
+        """Compute a batch again, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
-            epoch: Of the batch, from 0.
-            batch: Its number in the pass, from its end where negative.
-            state: What ``load_state_dict`` was given in the middle of that pass, where it went on
-                with other shards or another ``batch_size``. Not needed in the loader that did.
+            epoch: Epoch of the batch, from 0.
+            batch: Number of the batch in the pass; negative numbers count from the end.
+            state: Argument of ``load_state_dict``, if the pass was resumed with other shards or
+                another ``batch_size``. Not needed in the loader that resumed it.
 
         Raises:
             IndexError: The pass has no such batch.
-            ValueError: Nobody can compute it again, see ``state_dict``; or it came before the
-                state, of batches or shards of another size.
+            ValueError: The batch can't be computed again, see ``state_dict``; or it is from before
+                the state, with batches or shards of another size.
         """
         check_integer("epoch", epoch, 0)
         check_integer("batch", batch, None)
@@ -476,11 +481,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return replaying.Replay(epoch, index, made, numbers, origins, fetched)
 
     def _samples(self, epoch: int, index: int, rest: Continuation) -> tuple[int, Any]:
-        """A batch's number, from 0, and what its samples are called.
+        """Return a batch's number, from 0, and the keys of its samples.
 
         Raises:
             IndexError: The pass has no such batch.
-            ValueError: It came before the rest.
+            ValueError: The batch is from before the resumed part.
         """
         sampler, order = self._batch_sampler, self._plan.order
         count = length_of(sampler, epoch)
@@ -501,10 +506,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return index, names
 
     def peek(self, batches: int = 1) -> viewing.Peek:
-        """The first samples of a pass's first batches, to be looked at; no pass is begun for it.
+        """Return the first samples of a pass's first batches, for display, without starting a pass.
 
-        A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
-        table, ``.save("sheet.png")`` writes the sheet.
+        A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
+        table, and ``.save("sheet.png")`` writes the sheet.
         """
         check_integer("batches", batches, 1)
         twin = self._twin()
@@ -514,7 +519,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             twin.close()
 
     def _twin(self) -> DataLoader:
-        """The same loader once more, with workers of its own, that draws nothing of the user's."""
+        """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self._settled().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
@@ -526,7 +531,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     # --- the end ---
 
     def close(self) -> None:
-        """End the workers and free what they shared; batches that are held stay valid."""
+        """Stop the workers and free their shared memory. Delivered batches stay valid."""
         self._engine.close()
 
     def __enter__(self) -> DataLoader:
@@ -542,7 +547,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         )
 
     def __del__(self) -> None:
-        # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
+        # weakref.finalize would keep the plan alive, and the objects whose methods are in it.
         if (engine := getattr(self, "_engine", None)) is not None:
             engine.close()
 
@@ -551,7 +556,7 @@ gluon_loader = DataLoader
 
 
 def _prepared(pipeline: Pipeline, batchify: Any) -> Pipeline:
-    """Without the arrays where the samples are asked for one by one all the same."""
+    """Drop the columns of a pipeline if samples are fetched one by one anyway."""
     asked = isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify is not None
     if asked:
         pipeline.columns = None
@@ -563,5 +568,5 @@ def _close_all() -> None:
         engine.end_with_main_thread()
 
 
-# Before the executors of concurrent.futures are taken down, which atexit is too late for.
+# Must run before the executors of concurrent.futures shut down; atexit runs too late.
 getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]

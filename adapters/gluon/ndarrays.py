@@ -1,7 +1,7 @@
-"""NDArrays and NumPy arrays over the same memory.
+"""Conversion between NDArrays and NumPy arrays that share memory.
 
-An NDArray made by ``as_ndarray`` keeps the NumPy array alive, and through it the slot or the block
-that it lies in, for as long as MXNet refers to it; see ``dlpack``.
+An NDArray made by ``as_ndarray`` keeps the NumPy array, and its slot or memory block, alive as long
+as MXNet refers to it; see ``dlpack``.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from adapters.engine.reducers import reducers
 from adapters.gluon.dlpack import lend, sem_post
 
-# What nd.array takes: MXNet has no other types.
+# Dtypes that nd.array accepts. MXNet has no others.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
 
 
 def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
-    """An NDArray on the CPU over the memory of ``array``, which nobody else may write to.
+    """Make a CPU NDArray over the memory of ``array``. Nothing else may write to that memory.
 
     Args:
-        array: Of any shape; copied if it isn't C-contiguous or of another byte order, or if DLPack
-            lacks its dtype.
-        numpy_semantics: Make an ``mx.np.ndarray``.
+        array: An array of any shape. It is copied if it isn't C-contiguous, has another byte order,
+            or DLPack lacks its dtype.
+        numpy_semantics: True for an ``mx.np.ndarray``.
 
     Raises:
-        TypeError: MXNet has no such dtype.
+        TypeError: MXNet lacks the dtype.
     """
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -49,7 +49,7 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """What DLPack says of such arrays; None where MXNet can only take a copy of them."""
+    """DLPack tensor for arrays of this shape and dtype; None if MXNet must copy them."""
     if dtype.type not in DTYPES:
         raise TypeError(
             f"MXNet has no arrays of dtype {dtype}: cast the samples to one of "
@@ -69,9 +69,9 @@ def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
 
 
 def as_numpy(array: Any) -> NDArray[Any]:
-    """A NumPy array over the memory of a dense NDArray on the CPU; a copy of any other.
+    """Make a NumPy array over the memory of a dense CPU NDArray, or a copy of another NDArray.
 
-    Both must be left as they are while the other is in use.
+    Neither array may be changed while the other is in use.
     """
     array.wait_to_read()
     if array.stype != "default" or array.ctx.device_type == "gpu" or not array.size:
@@ -97,18 +97,18 @@ def copy_into(row: NDArray[Any], array: Any) -> None:
 
 
 def moved(array: Any, ctx: Any) -> Any:
-    """The NDArray on that device, by the name that its class has for this."""
+    """Copy an NDArray to a device, with the method that its class has."""
     name = "as_in_ctx" if isinstance(array, mx.np.ndarray) else "as_in_context"
     return getattr(array, name)(ctx)
 
 
 def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
-    """The structure with ``function(array)`` for every NDArray in its lists, tuples and dicts.
+    """Apply ``function`` to every NDArray in nested lists, tuples and dicts.
 
     Args:
-        function: What to do.
-        tree: The structure.
-        lists: Give tuples back as lists, as MXNet's own pinning does.
+        function: Called with each NDArray.
+        tree: The nested structure.
+        lists: True to return tuples as lists, as MXNet's pinning does.
     """
     if isinstance(tree, mx.nd.NDArray):
         return function(tree)
@@ -126,7 +126,7 @@ def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
 
 
 def _reduce(value: Any) -> Any:
-    """NDArrays as shared memory; blocks without what they have compiled."""
+    """Reduce NDArrays to shared memory, and blocks without their compiled graphs."""
     if isinstance(value, mx.nd.NDArray) and value.stype == "default":
         if value.ctx.device_type == "gpu":
             return NotImplemented

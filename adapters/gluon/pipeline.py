@@ -1,10 +1,10 @@
-"""What a Gluon data set does to make a sample, taken apart so that batches can do it at once.
+"""Decomposition of a Gluon data set into ops that can run on whole batches.
 
     base (rows of arrays, or any data set)  ->  op  ->  op  ->  ...  ->  columns of a batch
 
-A data set is a chain: ``transform`` wraps, ``take``, ``shard`` and ``sample`` select, and at the
-bottom lie arrays or a data set of whatever kind. ``pipeline_of`` walks the chain down and keeps
-what it recognises by its exact type; anything else runs as it is, a sample at a time.
+A data set is a chain: ``transform`` wraps, ``take``, ``shard`` and ``sample`` select, and the base
+consists of arrays or is any other data set. ``pipeline_of`` follows the chain and recognises parts
+by their exact type. Anything else runs unchanged, one sample at a time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from adapters.gluon.stages import Stage, stages_of
 from adapters.sources import ArraySource, Decoded, MapSource, Source, Stored, Subset, is_stored
 
 
-@dataclass(eq=False)  # A frozen one takes 0.2 us more to make, and a batch makes three.
+@dataclass(eq=False)  # Frozen takes 0.2 us more to create, and a batch creates three.
 class Column:
-    """Sample i of a base is row i of ``array``.
+    """Array of one member of all samples: sample i is row i of ``array``.
 
     Args:
         array: ``(samples, ...)``, in memory or a data set of h5py or zarr; or a list, whose members
-            stay as they are.
-        kind: What a row is to the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, or ``np.ndarray`` for
-            NumPy's rows and scalars, and for lists; ``object`` for numbers of Python's.
-        owner: The NDArray whose memory this is, which MXNet may not be done with.
+            are not converted.
+        kind: Type of a row for the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, ``np.ndarray`` for
+            NumPy's rows and scalars and for lists, or ``object`` for Python numbers.
+        owner: NDArray that owns the memory. MXNet may still be computing it.
     """
 
     array: Any
@@ -52,13 +52,13 @@ class Column:
 
 @dataclass(frozen=True)
 class PythonOp:
-    """A function that only its author knows: called for each sample.
+    """Python function that is called for each sample.
 
     Args:
-        function: ``function(*sample)`` for tuples, ``function(sample)`` for others.
-        first: Called with a tuple's first member only.
-        then: Called one after the other with what ``function`` gives, a tuple as it is: the blocks
-            that come behind it in a ``Compose``.
+        function: Called as ``function(*sample)`` for tuples, else ``function(sample)``.
+        first: True to call it with the first member of a tuple only.
+        then: Functions called in turn with the result, without unpacking tuples: the next blocks of
+            a ``Compose``.
     """
 
     function: Callable[..., Any]
@@ -66,7 +66,7 @@ class PythonOp:
     then: tuple[Callable[[Any], Any], ...] = ()
 
     def __call__(self, sample: Any) -> Any:
-        """What a Gluon data set does with the function."""
+        """Apply the function to a sample as a Gluon data set does."""
         if not isinstance(sample, tuple):
             return self._called(sample)
         if not self.first:
@@ -81,37 +81,37 @@ class PythonOp:
 
     @property
     def functions(self) -> list[Callable[..., Any]]:
-        """All that are called."""
+        """All functions that are called."""
         return [self.function, *self.then]
 
     @property
     def names(self) -> list[str]:
-        """Theirs, with the place in its file, where one has that."""
+        """Names of the functions, with file and line if known."""
         return [name_of(function) for function in self.functions]
 
 
 @dataclass(frozen=True)
 class NativeOp:
-    """A stage that works on the sample, or on the first member of a tuple."""
+    """Native op: a stage for the sample, or for the first member of a tuple."""
 
     stage: Stage
     first: bool
     number: int
-    """Of the stage in its pipeline: which random numbers are its own."""
+    """Number of the stage in its pipeline, which selects its random numbers."""
 
 
 @dataclass
 class Pipeline:
-    """How the samples of a data set come about.
+    """Base data set and ops that make the samples of a data set.
 
     Args:
-        base: The data set at the bottom; ``base[i]`` is a sample before any op.
-        columns: Its arrays, where it is made of arrays.
-        single: Whether a sample of these columns is their one member, and no tuple.
-        indices: Which samples of the base the data set has, in its order; None for all.
-        ops: What is done to them.
-        names: The bottom and the choices, for people.
-        records: The base, where that is a source of ours: of records, of images, of parts.
+        base: The base data set; ``base[i]`` is a sample before any op.
+        columns: Arrays of the base, if it consists of arrays.
+        single: True if a sample is the single column's row, and no tuple.
+        indices: Samples of the base that the data set has, in order; None for all.
+        ops: Ops that are applied to the samples.
+        names: Names of the base and of the selections, for ``explain``.
+        records: The base as a ``Source``, if it is one.
     """
 
     base: Any
@@ -124,21 +124,21 @@ class Pipeline:
 
     @property
     def lowered(self) -> bool:
-        """Whether anything runs a batch at a time."""
+        """True if any part runs a batch at a time."""
         batches = self.columns is not None or self.records is not None
         whole = batches and not (self.ops and isinstance(self.ops[0], PythonOp))
         return whole or any(isinstance(op, NativeOp) for op in self.ops)
 
     @property
     def draws(self) -> bool:
-        """Whether random numbers of the loader's own are drawn for the samples."""
+        """True if native ops or the source draw random numbers for the samples."""
         stages = [op.stage for op in self.ops if isinstance(op, NativeOp)]
         recorded = self.records is not None and self.records.draws
         return recorded or any(stage.draws for stage in stages)
 
     @property
     def python_code(self) -> list[Any]:
-        """What runs a sample at a time and may draw from the global generators."""
+        """User code that runs a sample at a time and may use the global generators."""
         runs: list[Any] = []
         for op in self.ops:
             runs += op.functions if isinstance(op, PythonOp) else ()
@@ -148,10 +148,10 @@ class Pipeline:
 
     @property
     def own_code(self) -> list[Any]:
-        """The user's objects and functions that make samples."""
+        """User objects and functions that make samples."""
         base: list[Any] = []
         if self.records is None and self.columns is None:
-            # MXNet's own data sets of one or several others, and with a transform of their own.
+            # MXNet's data sets may wrap user data sets, or have a user transform.
             base = [self.base, getattr(self.base, "_transform", None)]
             if type(self.base) is _dataset.ArrayDataset:
                 base += self.base._data
@@ -161,9 +161,9 @@ class Pipeline:
 
     @property
     def gives_ndarrays(self) -> bool:
-        """Whether images of a source become NDArrays, and not the NumPy arrays that it has.
+        """True if images of a source become NDArrays instead of NumPy arrays.
 
-        They do where MXNet's own data set gives these, and before a block that takes nothing else.
+        They do if MXNet's data set returns NDArrays, and before a block that accepts nothing else.
         """
         if self.base is not self.records or not self.ops:
             return self.base is not self.records
@@ -175,13 +175,13 @@ class Pipeline:
         return isinstance(block, mx.gluon.HybridBlock)
 
     def base_numbers(self, keys: Any) -> Any:
-        """What the base calls the samples that the data set calls ``keys``."""
+        """Numbers in the base of the samples that the data set calls ``keys``."""
         if self.indices is None:
             return keys
         return [int(self.indices[key]) for key in keys]
 
     def selected(self, whole: Any, numbers: Any) -> Pipeline:
-        """Of a data set that has some of the samples, ``whole`` itself if they aren't numbered."""
+        """Pipeline of a selection of samples; of ``whole`` itself if they aren't numbered."""
         own = integers(self.base_numbers(numbers))
         if own is None:
             return Pipeline(whole, single=True, names=[type(whole).__name__])
@@ -190,7 +190,7 @@ class Pipeline:
 
 
 def pipeline_of(data: Any) -> Pipeline:
-    """Take a data set apart."""
+    """Decompose a data set."""
     if type(data) is _dataset._LazyTransformDataset:
         pipeline = pipeline_of(data._data)
         _add(pipeline, data._fn)
@@ -223,12 +223,13 @@ def pipeline_of(data: Any) -> Pipeline:
 
 
 def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source | None:
-    """The data set as a source, whose samples have the data set's numbers.
+    """Return the data set as a source with the same sample numbers.
 
     Args:
-        pipeline: Of the data set.
+        pipeline: Pipeline of the data set.
         data: The data set.
-        looked_at: Whether an order wants to know about samples; else only a source is one.
+        looked_at: True if an order inspects samples. If False, only a data set that is a source is
+            returned.
     """
     base: Source | None = pipeline.records
     if not looked_at:
@@ -245,7 +246,7 @@ def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source | 
 
 
 def _of_source(source: Source) -> Pipeline:
-    """A data set that was selected from is taken apart, as if it had been by itself."""
+    """Return the pipeline of a source. A wrapped data set is decomposed."""
     if type(source) is MapSource:
         return pipeline_of(source.data)
     if type(source) is Subset and type(source.whole) is MapSource:
@@ -255,7 +256,7 @@ def _of_source(source: Source) -> Pipeline:
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether nobody has overridden how samples are made."""
+    """True if the class doesn't override how samples are made."""
     return type(data) in (
         _vision.MNIST,
         _vision.FashionMNIST,
@@ -268,26 +269,26 @@ def _is_plain(data: Any) -> bool:
 
 
 def _column(data: Any) -> Column | None:
-    """Rows of an array; None for anything else."""
+    """Return the column of an array; None for anything else."""
     if type(data) in (mx.nd.NDArray, mx.np.ndarray):
         if data.stype != "default" or data.ctx.device_type == "gpu" or not data.shape:
             return None
         array = as_numpy(data)
         if array.ndim == 1 and type(data) is mx.nd.NDArray:
-            array = array[:, np.newaxis]  # What data[i] gives has one axis all the same.
+            array = array[:, np.newaxis]  # An NDArray's data[i] still has one axis.
         return Column(array, type(data), data)
     if type(data) in (list, range):
         return Column(data, np.ndarray)
-    # Subclasses, such as masked arrays, have rows of their own kind.
+    # Exact types only: subclasses, such as masked arrays, have special rows.
     if type(data) in (np.ndarray, np.memmap) and data.ndim and not data.dtype.hasobject:
-        return Column(data, np.ndarray)  # Worker processes map a mapped file themselves.
+        return Column(data, np.ndarray)  # Worker processes map a memory-mapped file themselves.
     if is_stored(data) and data.shape and not np.dtype(data.dtype).hasobject:
         return Column(Stored(data), np.ndarray)
     return None
 
 
 def _add(pipeline: Pipeline, function: Any) -> None:
-    """Append the ops that ``dataset.transform(function)`` stands for."""
+    """Append the ops of ``dataset.transform(function)``."""
     first = type(function) is _dataset._TransformFirstClosure
     inner = function._fn if first else function
     known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
@@ -311,7 +312,7 @@ def _result(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """For people, with the place in its file, where it has one."""
+    """Name of a function, with file and line if known."""
     name = getattr(function, "__qualname__", type(function).__name__)
     code = getattr(function, "__code__", None)
     return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
@@ -321,10 +322,10 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def integers(names: Any) -> NDArray[np.int64] | None:
-    """What a sampler gives as an array; None if it gives something else than integers."""
+    """Convert sample names to an integer array; None if they aren't integers."""
     try:
         numbers = np.asarray(names)
-    except ValueError:  # Sequences of several lengths.
+    except ValueError:  # Sequences of different lengths.
         return None
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         return None
@@ -332,10 +333,10 @@ def integers(names: Any) -> NDArray[np.int64] | None:
 
 
 def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
-    """Row numbers from what a sampler gives, negative ones too.
+    """Convert sample names, also negative ones, to row numbers.
 
     Raises:
-        IndexError: A name is out of range, or no integer.
+        IndexError: A name is out of range or no integer.
     """
     numbers = integers(names)
     if numbers is None:

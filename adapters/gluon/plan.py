@@ -1,9 +1,8 @@
-"""One batch of a Gluon data set: fetch, transform, batchify, with MXNet's own rules.
+"""Plan of a Gluon loader: fetch, transform and batchify a batch by MXNet's rules.
 
-What a ``GluonPlan`` gives for a batch's key depends on nothing else, as every ``Plan`` has it.
-In the trainer's process a batch may hold NDArrays; in a worker process it is written into the slot
-as NumPy arrays. Either way it is a flat tuple of arrays and a ``Skeleton``, from which the loader
-makes what the user sees.
+Like every ``Plan``, a ``GluonPlan`` is a function of a batch's key alone. In the trainer's process,
+a batch may hold NDArrays. In a worker process, it is written to the slot as NumPy arrays. In both
+cases, it is a flat tuple of arrays and a ``Skeleton``, which the loader converts for the user.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ _Result = TypeVar("_Result")
 
 @dataclass
 class GluonPlan(Plan):
-    """The pure function key -> batch of a Gluon data set.
+    """Pure function from key to batch for a Gluon data set.
 
     Args:
-        order: Which samples make which batch.
-        pipeline: How samples come about.
-        data: The data set that the loader was made for, which has a length.
-        batchify: The user's own function from a list of samples to a batch; None for MXNet's.
-        used: The global random generators that the user's code may draw from.
-        semantics: ``(is_np_shape(), is_np_array())`` where the loader was made.
-        live: Whether the data set may change between epochs, so that none may be begun early.
-        seed: Of all that is random.
-        on_error: What takes the place of a sample that can't be made.
+        order: Samples of each batch.
+        pipeline: Pipeline of the samples.
+        data: The loader's data set, for its length.
+        batchify: User's function from a list of samples to a batch; None for MXNet's.
+        used: Global random generators that user code may use.
+        semantics: ``(is_np_shape(), is_np_array())`` in the thread of the loader.
+        live: True if the data set may change between epochs, so that none may start early.
+        seed: Seed of all random numbers.
+        on_error: Handling of a sample that can't be made, see ``gluon_loader``.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        own_order: Where samples are drawn, whether a sampler of ours does it.
-        thread_safe: Whether several threads may run the user's code at once; None: what each part
-            of it says.
+        own_order: True if a drawn order comes from a sampler of this package.
+        thread_safe: True if several threads may run user code at once; None to follow what each
+            part declares.
     """
 
     order: Order | DrawnOrder
@@ -97,7 +96,7 @@ class GluonPlan(Plan):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker process: the pipeline is all that it needs."""
+        """State for a worker process, with the pipeline but without the data set."""
         pipeline = self.pipeline
         if pipeline.columns is not None:
             pipeline = Pipeline(
@@ -115,27 +114,27 @@ class GluonPlan(Plan):
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; None where a sampler draws them."""
+        """Number of batches in an epoch; None if a sampler draws them."""
         return None if isinstance(self.order, DrawnOrder) else self.order.num_batches
 
     @property
     def batch_size(self) -> int:
-        """Samples in most batches."""
+        """Number of samples in a full batch."""
         return self.order.batch_size
 
     def rows(self, key: BatchKey) -> int:
-        """Samples in a batch."""
+        """Number of samples in a batch."""
         return len(self.samples(key))
 
     def samples(self, key: BatchKey) -> Any:
-        """What the samples of a batch are named by: numbers, or what a sampler has drawn."""
+        """Names of the samples of a batch: numbers, or whatever a sampler has drawn."""
         if key.samples is not None:
             return key.samples
         assert isinstance(self.order, Order)
         return self.order.batch(*key.place)
 
     def _foretell(self, key: BatchKey, asked: bool = False) -> None:
-        """Tell the records what comes some time after this batch, in an order in blocks."""
+        """Give the records a prefetch hint for later batches, in an order in blocks."""
         records = self.pipeline.records
         if (
             records is None
@@ -146,7 +145,7 @@ class GluonPlan(Plan):
         self.order.foretell(key.place, records.will_read, asked)
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
-        """Have a source of records begin to fetch a batch's samples."""
+        """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
         if records is not None and records is self.pipeline.base and not self.live:
             numbers = self.pipeline.base_numbers(self.samples(key))
@@ -157,55 +156,55 @@ class GluonPlan(Plan):
 
     @property
     def own_epochs(self) -> bool:
-        """Whether an epoch may not be begun before the one before it has ended."""
+        """True if an epoch must not start before the previous one has ended."""
         return self.live
 
     @property
     def threads(self) -> bool:
-        """Whether the batches are the same on threads, which share the global generators."""
+        """True if batches are the same on threads, which share the global generators."""
         return not self.used
 
     @property
     def serial(self) -> bool:
-        """Whether one thread at a time makes samples."""
+        """True if only one thread at a time may make samples."""
         return bool(self._gate)
 
     @property
     def not_thread_safe(self) -> tuple[str, ...]:
-        """The arguments whose code one thread at a time may run."""
+        """Arguments whose code only one thread at a time may run."""
         return self._gate.names or self._batch_gate.names
 
     @property
     def own_functions(self) -> bool:
-        """Whether there are functions of the user's own, which may call MXNet for each sample."""
+        """True if there are user functions, which may call MXNet for each sample."""
         return bool(self.pipeline.python_code) or not (self.batchify is None or self._collates)
 
     @property
     def only_decodes(self) -> bool:
-        """Whether it decodes images and little else, which takes no interpreter lock."""
+        """True if the work is mainly image decoding, which releases the interpreter lock."""
         records = self.pipeline.records
         decodes = records is not None and records.decodes and records.leaves is not None
         return decodes and self._runner.empty and self._batches_itself
 
     @property
     def _batches_itself(self) -> bool:
-        """Whether a batch is made by MXNet's rules and by nothing else."""
+        """True if batches are made by MXNet's rules only, without user functions."""
         return self.batchify is None and self.batch_transform is None
 
     @property
     def _collates(self) -> bool:
-        """Whether ``batchify`` is a collate of this package, whose NumPy arrays become NDArrays."""
+        """True if ``batchify`` is from this package. Its NumPy arrays become NDArrays."""
         return bool(getattr(self.batchify, "only_reads", False))
 
     @property
     def _computes_with_numpy(self) -> bool:
-        """Whether the last function is of this package, and its arrays become NDArrays."""
+        """True if the last function is from this package. Its NumPy arrays become NDArrays."""
         if self.batch_transform is None:
             return self._collates
         return hasattr(self.batch_transform, "on_own_batch")
 
     def begin_pass(self) -> None:
-        """Take the data set, its arrays and the semantics as they are now."""
+        """Update the length of the data set and the semantics, and wait for its arrays."""
         self.semantics = (is_np_shape(), is_np_array())
         self._size = len(self.data)
         for column in self.pipeline.columns or ():
@@ -213,27 +212,27 @@ class GluonPlan(Plan):
                 column.owner.wait_to_read()
 
     def consumed_here(self) -> None:
-        """Batches that this thread computes may seed the global generators."""
+        """Let batches that this thread computes seed the global generators."""
         self._consumers.add(threading.get_ident())
 
     def no_longer_consumed_here(self) -> None:
-        """A pass by this thread is over; the thread's number may become another's."""
+        """Undo ``consumed_here`` after a pass, as another thread may get this thread's number."""
         self._consumers.discard(threading.get_ident())
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch: ``(*arrays, Skeleton)``.
 
         Raises:
-            Exception: Whatever the data set, a transform or batchify raises, with notes that name
-                the sample and the batch.
+            Exception: The error of the data set, a transform or batchify, with notes that name the
+                sample and the batch.
         """
         samples = self.samples(key)
         self._foretell(key)
         try:
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):
-                # Of this thread, which is a worker's. `set_np` refuses arrays without shapes, and
-                # shapes can't be given up while there are arrays.
+                # This is a worker's thread. `set_np` refuses np arrays without np shapes, and np
+                # shapes can't be turned off while np arrays are on.
                 shape, array = self.semantics
                 np_array(False).__enter__()
                 set_np_shape(shape)
@@ -246,7 +245,7 @@ class GluonPlan(Plan):
         return Assembled((*leaves, skeleton), skipped)
 
     def wait_for(self, assembled: Assembled) -> None:
-        """Wait for MXNet's engine, which computes after its functions have returned."""
+        """Wait for MXNet's engine, which computes asynchronously."""
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
     def _batch(
@@ -262,7 +261,7 @@ class GluonPlan(Plan):
     def _seeded(
         self, key: BatchKey, consumers: bool, make: Callable[[Seeding | None], _Result]
     ) -> _Result:
-        """What is made with the process's generators seeded for a batch."""
+        """Call ``make`` with the process's generators seeded for a batch, if they are used."""
         if not self.used or not (self._remote or consumers):
             return make(None)
         seeding = Seeding(self.used, self.seed, restore=not self._remote)
@@ -270,7 +269,7 @@ class GluonPlan(Plan):
             return make(seeding)
 
     def _alone(self, names: Any, consumers: bool, name: Any) -> Any:
-        """A sample that may be of another batch, as in epoch 0."""
+        """Make a single sample, also of another batch, as in epoch 0."""
         key = BatchKey(0, 0)
         one: Any = np.array([name]) if isinstance(names, np.ndarray) else [name]
 
@@ -290,7 +289,7 @@ class GluonPlan(Plan):
         batchify: Callable[[list[Any]], Any] | None,
         seeding: Seeding | None,
     ) -> _Made:
-        # What somebody else makes the batch of is not the batch yet.
+        # If user functions make the batch, these arrays are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
         state, skipped = self._samples(key, names, memory, seeding)
         try:
@@ -316,7 +315,7 @@ class GluonPlan(Plan):
         allocate: Allocate,
         seeding: Seeding | None,
     ) -> tuple[State, int]:
-        """Those of a batch, and how many ``on_error`` has replaced."""
+        """Make the samples of a batch, and count those that ``on_error`` has replaced."""
 
         def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
             numpy_semantics = self.semantics[1]
@@ -332,13 +331,13 @@ class GluonPlan(Plan):
 
         with contextlib.suppress(Exception):
             return computed(names, allocate), 0
-        # Whichever failed: each by itself, as it is then seen.
+        # Make the samples one by one to find those that fail.
         return self._replaced(computed, names, f"batch {key.index} of epoch {key.epoch}")
 
     def _replaced(
         self, made: Callable[..., State], names: Any, where: str
     ) -> tuple[list[Any], int]:
-        """Samples one by one, others in the places of those that fail."""
+        """Make samples one by one, with replacements for those that fail."""
         several = np.array if isinstance(names, np.ndarray) else list
 
         def sample(name: Any) -> Any:
@@ -366,7 +365,7 @@ class GluonPlan(Plan):
     def _batchified(
         self, state: State, names: Sequence[Any], remote: bool, allocate: Allocate
     ) -> tuple[list[Any], Skeleton]:
-        """By MXNet's rules."""
+        """Batchify samples by MXNet's rules."""
         if isinstance(state, list):
             state = split(state, names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
@@ -382,9 +381,9 @@ class GluonPlan(Plan):
         key: BatchKey,
         names: Sequence[Any],
     ) -> Any:
-        """What the user's own ``batchify`` and ``batch_transform`` make of samples."""
+        """Make a batch with ``batchify`` and ``batch_transform``."""
         function = self.batch_transform
-        own = getattr(function, "on_own_batch", None)  # Ours, which compute with NumPy.
+        own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.
         if batchify is not None:
             run_for_batch(COLLATE)
             batch = batchify(samples_of(state))
@@ -399,7 +398,7 @@ class GluonPlan(Plan):
                 batch = skeleton.of([each.asnumpy() if is_nd(each) else each for each in leaves])
             else:
                 batch = skeleton.built(leaves, is_np_array())
-            del leaves  # Nothing but the batch may refer to its arrays.
+            del leaves  # Only the batch may refer to its arrays.
         if function is None:
             return batch
         if isinstance(function, mx.gluon.Block):
@@ -418,7 +417,7 @@ class GluonPlan(Plan):
         return transformed
 
     def _packed(self, make: Callable[[], Any]) -> tuple[list[Any], Skeleton]:
-        """What ``make`` gives, in memory that the user can't write to."""
+        """Flatten the result of ``make``, in memory that the user can't write to."""
         numpy_as = "active" if self._computes_with_numpy else "numpy"
         with self._batch_gate:
             return packed(make, self._remote, numpy_as)

@@ -1,13 +1,13 @@
-"""Random numbers: a sample's own, and the global generators that a user's code may draw from.
+"""Random numbers: per-sample streams, and seeding of the global generators for user code.
 
-``uniforms`` is what the random transforms that run a batch at a time draw from: a function of the
-seed, the epoch and the number of the sample alone.
+Random transforms that run a batch at a time draw from ``uniforms``, a function of the seed, the
+epoch and the number of the sample only.
 
-Code of the user's own draws from ``random``, ``numpy.random`` or MXNet's generator. Where it runs
-inline or in a worker process, ``Seeding`` makes these functions of the same things, and puts back
-afterwards what was there before. MXNet's generator can't be read: it is seeded again with a number
-that was drawn from it, and only where the code is found to use it. Seeding it takes 1.2 ms (MXNet
-1.9.1 fills 1,024 states), so it is done once per batch, where the others are seeded per sample.
+User code may draw from ``random``, ``numpy.random`` or MXNet's generator. If it runs inline or in a
+worker process, ``Seeding`` makes its draws depend on the same values, and restores the generators
+afterwards. MXNet's generator can't be read, so it is seeded again with a number drawn from it, only
+if the code seems to use it. Seeding it takes 1.2 ms (MXNet 1.9.1 fills 1,024 states), so it is
+seeded once per batch, the others once per sample.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from numpy.typing import NDArray
 from adapters.generators import generator
 from adapters.seeding import put_back
 
-# The stream of the generators that seed others; 0 and 1 are for transforms, see ``assemble``.
+# Stream of the seeds of other generators. Streams 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2
-# Of what a function draws for a whole batch: beyond the places of those that are called per sample.
+# Place of functions of a whole batch, above the places of functions called per sample.
 _WHOLE = 1 << 32
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# NumPy's stubs don't know all of it.
+# NumPy's stubs are incomplete.
 _numpy: Any = np.random
 
 
 def uniforms(
     seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int
 ) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) for each sample.
+    """Draw uniform numbers in [0, 1) for each sample.
 
-    SplitMix64 [1]_ over a counter, from a start that the arguments determine.
+    Uses SplitMix64 [1]_ over a counter, from a start that the arguments determine.
 
     Args:
-        seed: Of the loader.
-        epoch: Of the batch.
-        numbers: int64 ``(batch,)``, the samples.
-        stream: Which transform draws.
-        count: How many for each sample.
+        seed: Seed of the loader.
+        epoch: Epoch of the batch.
+        numbers: Sample numbers, int64 ``(batch,)``.
+        stream: Number of the transform that draws.
+        count: Numbers to draw for each sample.
 
     Returns:
         float64 ``(batch, count)``.
@@ -68,14 +68,14 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class Seeding:
-    """The global generators, seeded for a batch and for each of its samples.
+    """Seeds the global generators for a batch and for each of its samples.
 
-    One thread at a time: the generators are the process's.
+    Only one thread at a time may use it, because the generators belong to the process.
 
     Args:
-        used: Of ``"random"``, ``"numpy"`` and ``"mxnet"``, those that the code may draw from.
-        seed: Of the loader.
-        restore: Put back what was there before; not in a worker process, where nobody minds.
+        used: Generators that the code may use, of ``"random"``, ``"numpy"`` and ``"mxnet"``.
+        seed: Seed of the loader.
+        restore: True to restore the generators afterwards, which worker processes don't need.
     """
 
     def __init__(self, used: frozenset[str], seed: int, restore: bool) -> None:
@@ -85,10 +85,10 @@ class Seeding:
 
     @contextlib.contextmanager
     def batch(self, epoch: int, index: int) -> Iterator[None]:
-        """Seed what is seeded per batch."""
+        """Seed the generators that are seeded per batch, and restore all of them at the end."""
         undo = self._kept() if self._restore else []
         if "numpy" in self._used:
-            # A generator of our own in the place of the user's.
+            # Replaces the user's generator.
             _numpy.set_bit_generator(np.random.MT19937(0))
         if "mxnet" in self._used:
             mx.random.seed(self._drawn(epoch, index))
@@ -101,7 +101,7 @@ class Seeding:
     def of_samples(
         self, epoch: int, numbers: NDArray[np.int64], place: int
     ) -> Callable[[int], None]:
-        """What seeds the generators for a row; ``place`` tells several calls for one apart."""
+        """Return a function that seeds the generators for a row; ``place`` numbers the run."""
 
         def seed(row: int) -> None:
             drawn = self._drawn(epoch, int(numbers[row]), place)
@@ -113,7 +113,7 @@ class Seeding:
         return seed
 
     def reseed(self, epoch: int, index: int) -> None:
-        """Seed what a function of the whole batch draws from; MXNet's has been, for the batch."""
+        """Seed ``random`` and ``numpy.random`` for a function of the whole batch."""
         drawn = self._drawn(epoch, index, _WHOLE)
         if "random" in self._used:
             random.seed(drawn)

@@ -1,8 +1,8 @@
-"""Record files of MXNet's own data sets, and how several threads read them at once.
+"""Record files of MXNet's data sets, made safe for several threads.
 
-``MXIndexedRecordIO.read_idx`` moves the file's one position and then reads from there; two threads
-that do so get each other's records, without an error. Here the two steps are made one. The images
-of an ``ImageRecordDataset`` don't even ask for that: they are read and decoded without MXNet.
+``MXIndexedRecordIO.read_idx`` seeks in the file and then reads. Two threads that do so at once get
+each other's records, without an error. Here the two steps are made atomic. The images of an
+``ImageRecordDataset`` are read and decoded without MXNet instead.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ _guard = threading.Lock()
 
 
 def source_of(data: Any) -> RecordSource | None:
-    """The images of an ``ImageRecordDataset``, read as MXNet does.
+    """Make a source of the images of an ``ImageRecordDataset``, with the same results as MXNet.
 
     Returns:
-        None where they are to become grey, where the libraries are missing, or where the file isn't
-        found any more, which the data set has opened.
+        The source; None for greyscale images, or if the libraries or the file are missing.
     """
     if data._flag != 1 or not all(map(find_spec, ("cv2", "simplejpeg"))):
         return None
     offsets = [data._record.idx[key] for key in data._record.keys]
-    # Those that no file has, above 2^63 too, become -1.
+    # Offsets that no file can have, negative or from 2^63 on, become -1.
     own = np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64)
     try:
         shard = Shard(data.filename, "recordio", False, Index(own, None))
@@ -44,7 +43,7 @@ def source_of(data: Any) -> RecordSource | None:
 
 
 def make_reading_atomic() -> None:
-    """Have ``MXIndexedRecordIO.read_idx`` finish one record before it begins another."""
+    """Make ``MXIndexedRecordIO.read_idx`` read one record at a time per file."""
     with _guard:
         if hasattr(MXIndexedRecordIO.read_idx, "__wrapped__"):
             return
@@ -67,7 +66,7 @@ def _lock_of(record: Any) -> threading.Lock:
 
 
 def _forget_locks() -> None:
-    """In a forked process, where whoever held them is not."""
+    """Drop the locks in a forked process, where the threads that held them don't exist."""
     global _guard
     _guard = threading.Lock()
     _locks.clear()

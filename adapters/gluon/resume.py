@@ -1,15 +1,15 @@
-"""``Resume``: trainings with Gluon that go on where a killed one was.
+"""``Resume``: continues a killed training with Gluon.
 
-    for epoch in resume.epochs(3, net, trainer):     what was saved is put back when it begins
-        for data, label in loader:                   the rest of the epoch, at first
+    for epoch in resume.epochs(3, net, trainer):     restores the saved state at the start
+        for data, label in loader:                   at first the rest of the epoch
             ...
             trainer.step(len(data))
-            resume.step()                            saves, if it is time
+            resume.step()                            saves if due
 
-A training is saved after a batch, within an epoch, or after an epoch; the loader's state says which
-batch comes next. With an ``Estimator``, the same object is one of its event handlers, and ends the
-training when it has had all epochs, as MXNet's own handler counts those of this call. ``fit`` asks
-no handler before its first epoch: where none is left, that has no batches.
+A training is saved after a batch within an epoch, or after an epoch. The loader's state contains
+the next batch. The same object is an event handler for an ``Estimator``. It ends the training after
+all epochs, because MXNet's handler only counts the epochs of the current call. ``fit`` always runs
+a first epoch; if none is left, that epoch has no batches.
 """
 
 from __future__ import annotations
@@ -47,33 +47,35 @@ from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
 
-_COUNTS = ("batch_size", "shards")  # Of others, batches have other numbers.
-_STREAM = 4  # Of the numbers that MXNet's generator is seeded with.
+_COUNTS = ("batch_size", "shards")  # If these change, batches are renumbered.
+_STREAM = 4  # Stream of the seeds of MXNet's generator.
 
 
 class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
-    """Saves a training with Gluon while it runs, and has it continue exactly after a crash.
+    """Saves a training with Gluon while it runs, so that it continues exactly after a crash.
 
-    Saved are the parameters, the states of the ``Trainer`` with its optimizer, the position of the
-    loader, the epoch, ``random`` and ``numpy.random``, and what is in ``extra``. Nobody can read
-    where MXNet's own generator stands, which ``Dropout`` draws from: with ``seed``, it is seeded
-    before each batch with a number that depends on the seed, the epoch and the batch alone, so that
-    it, too, goes on exactly. Metrics of an ``Estimator`` start anew after a resume.
+    The saved state consists of the parameters, the states of the ``Trainer`` with its optimizer,
+    the position of the loader, the epoch, ``random`` and ``numpy.random``, and ``extra``. The state
+    of MXNet's generator, which ``Dropout`` uses, can't be read. With ``seed``, it is seeded before
+    each batch with a number that depends only on the seed, the epoch and the batch, so that it
+    continues exactly too. Metrics of an ``Estimator`` start from scratch after a resume.
 
     Args:
-        folder: Where the files lie; is made if need be. A new training needs a new one. The
-            processes of a job share one where the loader of each has its ``shard``: rank 0 writes.
-        loader: What is trained on, of ``gluon_loader``, with a ``seed`` where anything is random.
-        every: How often: seconds (30), or a text, ``"5 min"``, ``"500 batches"``, ``"1 epoch"``.
-        keep: How many files stay.
-        seed: Of MXNet's generator; None leaves that alone.
+        folder: Folder of the files. It is created if needed. Use a new one for a new training. The
+            processes of a job share it if the loader of each has its ``shard``: rank 0 writes.
+        loader: Loader of the training, from ``gluon_loader``, with a ``seed`` if anything is
+            random.
+        every: Interval between saves: seconds (30), or text, ``"5 min"``, ``"500 batches"`` or
+            ``"1 epoch"``.
+        keep: Number of files to keep.
+        seed: Seed of MXNet's generator; None leaves that generator alone.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: An argument out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Attributes:
-        extra: A dict of plain values of yours, which are saved as well.
+        extra: Dict of your own plain values, which is saved too.
 
     Example:
         >>> import tempfile
@@ -127,24 +129,24 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._epoch = self._batch = 0
         self._trained = self._ended = False
         self.extra: dict[str, Any] = {}
-        self.priority = np.inf  # Of an event handler: when the others have been called.
+        self.priority = np.inf  # As an event handler, run after the others.
 
     # --- a loop ---
 
     def epochs(self, count: int, net: Any, trainer: Any) -> Iterator[int]:
-        """The numbers of the epochs that are left of ``count``.
+        """Iterate over the remaining epochs out of ``count``.
 
         Args:
-            count: Of all of them.
+            count: Number of all epochs.
             net: The block that is trained.
-            trainer: Its ``mxnet.gluon.Trainer``.
+            trainer: The block's ``mxnet.gluon.Trainer``.
 
         Yields:
             The epoch, from 0.
 
         Raises:
             RuntimeError: Another training uses the folder.
-            ValueError: ``net``, ``trainer`` or the loader isn't as when the training was saved.
+            ValueError: ``net``, ``trainer`` or the loader differs from that of the saved training.
         """
         check_integer("count", count, 0)
         try:
@@ -158,11 +160,11 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             self._leave()
 
     def step(self) -> None:
-        """A batch has been trained on; saves, if it is time."""
+        """Count a trained batch, and save if due."""
         self._batch, self._trained = self._batch + 1, True
         self._schedule.count(1)
         self._lock.check_writer()
-        # After the last one, the end of the epoch is at hand.
+        # After the last batch, the end of the epoch saves.
         if self._schedule.due and self._batch < self._batches:
             self._save()
         self._seed_batch()
@@ -170,7 +172,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     # --- an Estimator ---
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        """``fit`` begins."""
+        """Restore the saved state at the start of ``fit``."""
         try:
             self._begin(estimator.net, estimator.trainer)
         except BaseException:
@@ -179,23 +181,23 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._ended = self._loader._without_batches = self._has_had_all(estimator)
 
     def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        """An epoch begins."""
+        """Seed MXNet's generator for the first batch of an epoch."""
         self._seed_batch()
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
-        """A batch has been trained on."""
+        """Count a trained batch, and save if due. Returns False, to continue."""
         self.step()
         return False
 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
-        """An epoch has ended; whether it was the last one."""
+        """Count the epoch, and save if due. Returns True after the last epoch, to stop."""
         if not self._ended:
             self._end_epoch()
         return self._has_had_all(estimator)
 
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        """``fit`` has ended."""
-        self._loader._without_batches = False  # Where it was given another loader.
+        """Save at the end of ``fit``."""
+        self._loader._without_batches = False  # Still True if fit read another loader.
         self._end()
         self._leave()
 
@@ -232,7 +234,8 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         if self._lock.rank == 0:
             set_process_generators(state["generators"])
         (epoch, batch), here = self._loader._position, self._data()
-        if over := epoch - state["loader"]["epoch"]:  # Other shards have nothing left of it.
+        # With this number of shards, nothing may be left of the saved epoch.
+        if over := epoch - state["loader"]["epoch"]:
             self._epoch, self._batch = self._epoch + over, 0
         elif any(state.get("data", here).get(name) != here.get(name) for name in _COUNTS):
             self._batch = batch
@@ -247,7 +250,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     def _batches(self) -> float:
         try:
             return len(self._loader)
-        except Exception:  # A sampler of the user's own.
+        except Exception:  # A user's sampler may raise anything.
             return np.inf
 
     def _end_epoch(self) -> None:
@@ -275,7 +278,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             return
         try:
             made = trainingstate.state_of(self._net, self._trainer)
-        except OSError as error:  # As of a disk that is full.
+        except OSError as error:  # The disk may be full.
             log.warning("the training could not be saved (%s); it goes on", error)
             return
         value = {
@@ -292,7 +295,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._schedule.saved()
 
     def _place(self) -> dict[str, int]:
-        """Of the loader; between epochs, a pass that was left before its end counts as one."""
+        """State of the loader; between epochs, an abandoned pass counts as a whole one."""
         state: dict[str, int] = self._loader.state_dict()
         done = [value for name, value in state.items() if name != "epoch"]
         if self._batch or not any(done):
@@ -300,7 +303,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         return {**dict.fromkeys(state, 0), "epoch": state["epoch"] + 1}
 
     def _data(self) -> dict[str, Any]:
-        """What tells the loader from others."""
+        """Fingerprint of the loader."""
         sampler = self._loader._settled()._batch_sampler
         order = getattr(sampler, "order", None)
         known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}

@@ -1,4 +1,4 @@
-"""Which samples make which batch: MXNet's arguments, and what knows the order ahead."""
+"""Batch samplers: MXNet's arguments for the order, and samplers with a known order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _END = object()
 
 
 class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
-    """The batches of an epoch as a function of its number; each ``iter`` is the next epoch.
+    """Batch sampler whose batches depend only on the epoch; each ``iter`` is the next epoch.
 
     Args:
-        order: The loader's own.
+        order: Order of the loader.
     """
 
     def __init__(self, order: Order) -> None:
@@ -34,16 +34,16 @@ class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next ``iter``, and ``len``, be of this epoch."""
+        """Use this epoch for the next ``iter``, and for ``len``."""
         self._epoch = epoch
 
     @abc.abstractmethod
     def count(self, epoch: int) -> int:
-        """Batches in an epoch."""
+        """Return the number of batches in an epoch."""
 
     @abc.abstractmethod
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Sample numbers of the batches of an epoch, from batch ``first`` on."""
+        """Iterate over the sample numbers of an epoch's batches, from batch ``first`` on."""
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, self._epoch = self._epoch, self._epoch + 1
@@ -54,50 +54,50 @@ class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
 
     @property
     def is_random(self) -> bool:
-        """Whether the order depends on the seed."""
+        """True if the order depends on the seed."""
         arrangement = self.order.arrangement
         return self.order.shuffle if arrangement is None else arrangement.is_random
 
 
 class OrderBatchSampler(EpochBatchSampler):
-    """The batches of the loader's own order."""
+    """Batch sampler of the loader's order."""
 
     def count(self, epoch: int) -> int:
-        """Batches in an epoch."""
+        """Return the number of batches in an epoch."""
         return len(self.order)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Sample numbers of the batches of an epoch, from batch ``first`` on."""
+        """Iterate over the sample numbers of an epoch's batches, from batch ``first`` on."""
         for index in range(first, len(self.order)):
             yield self.order.batch(epoch, index).tolist()
 
 
 class RolloverBatchSampler(EpochBatchSampler):
-    """The same where what doesn't fill a batch begins the next epoch.
+    """Batch sampler that carries an incomplete batch over to the next epoch.
 
-    The epochs, one after the other, are one row of samples, and batch i of it begins at sample
-    i * batch_size: so what is carried into an epoch doesn't depend on how the one before went.
+    All epochs form one sequence of samples, whose batch i starts at sample i * batch_size. So the
+    samples carried into an epoch don't depend on how the previous pass went.
     """
 
     def count(self, epoch: int) -> int:
-        """Batches in an epoch."""
+        """Return the number of batches in an epoch."""
         return self._before(epoch + 1) - self._before(epoch)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Sample numbers of the batches of an epoch, from batch ``first`` on."""
+        """Iterate over the sample numbers of an epoch's batches, from batch ``first`` on."""
         order, size = self.order, self.order.shard_size
         start = (self._before(epoch) + first) * order.batch_size
         stop = self._before(epoch + 1) * order.batch_size
         if start >= stop:
             return
-        # Of small data sets, several epochs are carried over.
+        # In a small data set, samples of several epochs are carried over.
         epochs = range(start // size, epoch + 1)
         samples = np.concatenate([self._samples(each) for each in epochs])
         for place in range(start - epochs[0] * size, stop - epochs[0] * size, order.batch_size):
             yield samples[place : place + order.batch_size].tolist()
 
     def _before(self, epoch: int) -> int:
-        """Batches in all epochs before this one."""
+        """Return the number of batches in all epochs before this one."""
         return epoch * self.order.shard_size // self.order.batch_size
 
     def _samples(self, epoch: int) -> Any:
@@ -108,20 +108,20 @@ class RolloverBatchSampler(EpochBatchSampler):
 
 
 def fitted(batch_sampler: Any, batchify: Any) -> Any:
-    """A function that pads, told what lengths it shall pad to where samples are in buckets."""
+    """Return ``batchify``, with the lengths to pad to if samples are in buckets."""
     order = getattr(batch_sampler, "order", None)
     return order.fitted(batchify) if isinstance(order, Order) else batchify
 
 
 def sampler_twin(batch_sampler: Any) -> Any:
-    """One that advances by itself; itself if there is none.
+    """Copy a batch sampler so that it advances independently; return it if it can't be copied.
 
-    MXNet's batch samplers keep what is left over for the next pass, and ``RandomSampler`` shuffles
-    with ``numpy.random``: the twin has a list of its own, and another order.
+    MXNet's batch samplers keep left-over samples for the next pass, so the copy has its own list.
+    ``RandomSampler`` shuffles with ``numpy.random``, so the copy has a different fixed order.
     """
     try:
         twin = copy.copy(batch_sampler)
-    except TypeError:  # An iterator of the user's, such as a generator.
+    except TypeError:  # A user's iterator, such as a generator.
         return batch_sampler
     if isinstance(twin, BatchSampler):
         twin._prev = list(twin._prev)
@@ -135,16 +135,19 @@ def sampler_twin(batch_sampler: Any) -> Any:
 def drawn_batches(
     batch_sampler: Any, epoch: int, first: int, thread_safe: bool | None = None
 ) -> Iterator[Any]:
-    """The batches of a pass, from batch ``first`` on, drawn when they are asked for.
+    """Draw the batches of a pass lazily, from batch ``first`` on.
 
-    Those of a batch sampler of the user's own, which may be anything that can be iterated over
-    once, are drawn from its start, and the first ones let go.
+    A user's batch sampler may be any iterable. It is iterated from its start, and the first batches
+    are dropped.
+
+    Raises:
+        ValueError: The sampler gives fewer than ``first`` batches.
     """
     if isinstance(batch_sampler, EpochBatchSampler):
         yield from batch_sampler.batches(epoch, first)
         return
     drawn = 0
-    # It may read the data set that workers read meanwhile.
+    # The sampler may read the data set while workers do.
     gate = Gate([("sampler", batch_sampler)], thread_safe)
     with gate:
         batches = iter(batch_sampler)
@@ -155,7 +158,7 @@ def drawn_batches(
             break
         drawn += 1
         if drawn > first:
-            # It may fill the same list again.
+            # The sampler may reuse the list.
             yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
     if drawn < first:
         raise ValueError(
@@ -165,17 +168,17 @@ def drawn_batches(
 
 
 def length_of(batch_sampler: Any, epoch: int) -> int | None:
-    """Batches in a pass; None where nobody knows."""
+    """Return the number of batches in a pass; None if unknown."""
     if isinstance(batch_sampler, EpochBatchSampler):
         return batch_sampler.count(epoch)
     try:
         return len(batch_sampler)
-    except Exception:  # MXNet never asks; some know it once they are iterated over.
+    except Exception:  # MXNet never needs it, and some samplers know it only after iterating.
         return None
 
 
 def tell_epoch(batch_sampler: Any, epoch: int) -> None:
-    """Tell samplers that have a ``set_epoch`` which pass is the next one."""
+    """Call ``set_epoch`` with the next epoch on samplers that have it."""
     for sampler in _with_epochs(batch_sampler):
         sampler.set_epoch(epoch)
 
@@ -212,16 +215,15 @@ def batch_sampler_of(
     bucket_by: Any = None,
     tolerant: bool = False,
 ) -> Any:
-    """The batch sampler that these arguments mean.
+    """Make the batch sampler for a loader's arguments.
 
-    An ``EpochBatchSampler``, unless the user gives a sampler.
+    The result is an ``EpochBatchSampler``, unless the user gives a sampler.
 
-    ``seeded`` says whether the user has given the seed. ``source`` is the data set, if it is a
-    source whose samples have the data set's numbers. ``tolerant`` says whether samples that can't
-    be read have others in their place.
+    ``seeded`` is True if the user has given the seed. ``source`` is the data set, if it is a source
+    with the same sample numbers. ``tolerant`` is True if unreadable samples are replaced.
 
     Raises:
-        ValueError: Arguments that exclude each other, as MXNet has it, or out of range.
+        ValueError: Arguments exclude each other, as in MXNet, or are out of range.
     """
     if shard is not None and (sampler is not None or batch_sampler is not None):
         raise ValueError(
@@ -276,10 +278,10 @@ def batch_sampler_of(
 
 
 def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
-    """Why a pass can't be started in its middle, with the remedy; None if it can.
+    """Reason why a pass can't be resumed within an epoch, with the remedy; None if it can.
 
-    Samplers of the user's own are taken to give the same batches again, unless their code draws
-    from global generators and neither seeds them nor is told the epoch.
+    A user's sampler is assumed to repeat its batches, unless its code draws from global generators
+    without seeding them and without ``set_epoch``.
     """
     if isinstance(batch_sampler, EpochBatchSampler):
         drawn = batch_sampler.is_random and not seeded
@@ -307,5 +309,5 @@ def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
 
 
 def rolls_over(batch_sampler: Any) -> bool:
-    """Whether it is MXNet's own batch sampler that keeps samples for its next pass."""
+    """True for MXNet's batch sampler with ``last_batch="rollover"``."""
     return isinstance(batch_sampler, BatchSampler) and batch_sampler._last_batch == "rollover"

@@ -1,10 +1,9 @@
-"""The samples of a batch: from the base of a pipeline through its ops.
+"""Computation of the samples of a batch: the base of a pipeline, then its ops.
 
-    base --gathered, or decoded into rows, or asked one by one--> run --> run --> Members, or a list
+    base --gather, or decode into rows, or get one by one--> run --> run --> Members, or a list
 
-A run is a native op, which takes all samples at once, or several Python ops, which are called for
-one sample after the other. What comes out is a function of the seed, the epoch and the samples'
-numbers.
+A run is a native op, which processes all samples at once, or a group of Python ops, which are
+called sample by sample. The result is a function of the seed, the epoch and the samples' numbers.
 """
 
 from __future__ import annotations
@@ -32,20 +31,21 @@ from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
 
 FIRST_RUN = 1
-"""What tells the calls of the first functions for a sample from the source's, see ``Place``."""
-# Samples that are looked at for memory that is filled again, and how many bytes of them are kept
-# meanwhile, so that nothing else gets their addresses.
+"""Run number of the first user functions, which separates their calls from the source's, see
+``Place``."""
+# Samples that are checked for reused memory, and the most bytes of them that are kept meanwhile.
+# They are kept so that their addresses stay taken.
 _MOST_SAMPLES, _MOST_BYTES = 64, 32 << 20
 
 
 @dataclass
 class Members:
-    """The members of a batch's samples, each a column of rows or a list of items.
+    """Samples of a batch by member, each a column of rows or a list of items.
 
     Args:
-        first: The samples, or the first members of the tuples that they are.
+        first: The samples, or the first members of tuples.
         rest: The other members.
-        single: Samples are no tuples.
+        single: True if samples are no tuples.
     """
 
     first: Column | list[Any]
@@ -54,11 +54,11 @@ class Members:
 
     @property
     def columns(self) -> list[Column | list[Any]]:
-        """Of all members."""
+        """Columns of all members."""
         return [self.first, *self.rest]
 
     def samples(self) -> list[Any]:
-        """As the data set would give them."""
+        """Return the samples as the data set would."""
         columns = [_items_of(column) for column in self.columns]
         return columns[0] if self.single else list(zip(*columns))
 
@@ -67,12 +67,12 @@ State = Members | list[Any]
 
 
 def samples_of(state: State) -> list[Any]:
-    """A list of samples."""
+    """Return a list of samples."""
     return state if isinstance(state, list) else state.samples()
 
 
 def compute(state: State) -> None:
-    """Wait for the NDArrays in samples: what fails in MXNet's engine fails here."""
+    """Wait for the NDArrays in samples, so that errors of MXNet's engine are raised here."""
     lists = [state] if isinstance(state, list) else state.columns
     for each in lists:
         if isinstance(each, list):
@@ -80,7 +80,12 @@ def compute(state: State) -> None:
 
 
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
-    """Samples into columns, as MXNet's own batchify would."""
+    """Split samples into columns like MXNet's batchify.
+
+    Raises:
+        IndexError: There is no sample.
+        ValueError: Samples aren't all tuples of one length, or are empty tuples.
+    """
     if not samples:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(samples[0], tuple):
@@ -100,14 +105,14 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
 
 
 class Runner:
-    """Runs a pipeline; from any thread.
+    """Runs a pipeline, from any thread.
 
     Args:
-        pipeline: How samples come about.
-        seed: Of all that is random.
-        checked: Samples are named by the user's sampler, so that their numbers must be checked.
-        own_order: They are named by a sampler of ours, for a data set that may have changed since;
-            a source never does.
+        pipeline: Pipeline of the samples.
+        seed: Seed of all random numbers.
+        checked: True if sample numbers are drawn from a sampler and must be checked.
+        own_order: True if that sampler is of this package. Its numbers are only checked against a
+            data set that may have changed since, which a source never does.
     """
 
     def __init__(
@@ -123,14 +128,14 @@ class Runner:
         self._uneven = False
 
     def with_pipeline(self, pipeline: Pipeline) -> Runner:
-        """The same with another base, for a worker process."""
+        """Copy the runner with another pipeline, for a worker process."""
         twin = copy.copy(self)
         twin._pipeline = pipeline
         return twin
 
     @property
     def empty(self) -> bool:
-        """Whether the base's samples are the data set's."""
+        """True if no ops are applied to the base's samples."""
         return not self._runs
 
     def made(
@@ -145,12 +150,12 @@ class Runner:
         """Make samples.
 
         Args:
-            key: Of their batch.
-            names: What the samples are called: numbers, or whatever the data set takes.
-            allocate: Gives the memory of those that come as rows of arrays.
-            seeding: Of the process's generators.
-            numpy_semantics: NDArrays are ``mx.np.ndarray``.
-            first: Place of the first of them in the batch.
+            key: Key of the batch.
+            names: Names of the samples: numbers, or whatever the data set accepts.
+            allocate: Allocates memory for samples that are rows of arrays.
+            seeding: Seeds the process's generators, or None.
+            numpy_semantics: True to make ``mx.np.ndarray`` objects.
+            first: Position of the first sample in the batch.
         """
         state: State | None
         epoch, records = key.epoch, self._pipeline.records
@@ -162,7 +167,7 @@ class Runner:
             assert state is not None
             return state
         numbers = integers(names)
-        if numbers is None:  # What is random depends on their places.
+        if numbers is None:  # Random numbers then depend on the positions in the batch.
             numbers = np.arange(first, first + len(names)) + (key.index << 24)
         for place, run in enumerate(self._runs):
             if isinstance(run, NativeOp):
@@ -180,7 +185,7 @@ class Runner:
         return state
 
     def gathered(self, names: Sequence[Any], allocate: Allocate) -> State | None:
-        """The base's rows for these samples; None if the base must be asked for each."""
+        """Gather the base's rows for these samples; None if it has no columns."""
         pipeline = self._pipeline
         if pipeline.columns is None:
             return None
@@ -188,23 +193,23 @@ class Runner:
         if pipeline.indices is not None:
             rows = pipeline.indices[in_range(names, len(pipeline.indices))]
         if pipeline.indices is not None or self._checked or not isinstance(rows, np.ndarray):
-            # Our own order gives an array of numbers in range.
+            # Our own order is an array of numbers in range and needs no check.
             rows = in_range(rows, len(pipeline.columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
         for place, column in enumerate(pipeline.columns):
             if isinstance(column.array, (np.ndarray, Stored)):
-                # A first member that goes through stages is not the batch yet.
+                # A first member that goes through ops is not yet the batch's memory.
                 memory = np.empty if self._runs and not place else allocate
                 taken = take_rows(column.array, rows, stretch, memory)
                 gathered.append(Column(taken, column.kind))
             else:
                 gathered.append([column.array[row] for row in rows.tolist()])
         if pipeline.single and isinstance(gathered[0], list):
-            return gathered[0]  # Of whatever: tuples have members of their own.
+            return gathered[0]  # Items of any kind, possibly tuples.
         return Members(gathered[0], list(gathered[1:]), pipeline.single)
 
-    # --- sources of ours ---
+    # --- sources ---
 
     def _recorded(
         self,
@@ -214,10 +219,10 @@ class Runner:
         allocate: Allocate,
         numpy_semantics: bool,
     ) -> State:
-        """Gathered, or decoded into the batch if the shape is known, else one by one."""
+        """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
         own: Any = self._pipeline.base_numbers(names)
         if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
-            # Our own orders give an array of numbers in range. Worth it: 4 of 80 us for 64 digits.
+            # Our own orders need no check. That saves 4 of 80 us for 64 digits.
             own = in_range(own, len(source))
         source.bring(own)
         if source.gathers:
@@ -226,14 +231,14 @@ class Runner:
         if leaves is None or not _is_flat(source.skeleton):
             samples = self._records(source, epoch, own, names, numpy_semantics)
             return source.padded(samples) if source.pads and self.empty else samples
-        # An image that goes through stages is not the batch yet.
+        # An image that goes through ops is not yet the batch's memory.
         memories = [np.empty if self._runs else allocate, *[allocate] * (len(leaves) - 1)]
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
         rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
         if source.fill(own, rng_of, rows):
-            # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
+            # A sample is damaged or differs from the first one, say in labels: read one by one.
             source.bring(own)
             samples = self._records(source, epoch, own, names, numpy_semantics)
             self._uneven = self._pipeline.base is source
@@ -243,7 +248,7 @@ class Runner:
     def _of_arrays(
         self, source: Source, own: NDArray[np.int64], allocate: Allocate, numpy_semantics: bool
     ) -> State:
-        """Rows of arrays; as samples, if these are no tuples of arrays."""
+        """Gather rows of arrays; return a list of samples if these aren't tuples of arrays."""
         if _is_flat(source.skeleton):
             rows, skeleton = flatten(source.gather(own, np.empty if self._runs else allocate))
             if _is_flat(skeleton):
@@ -269,7 +274,7 @@ class Runner:
         names: Sequence[Any],
         numpy_semantics: bool,
     ) -> list[Any]:
-        """Samples one by one."""
+        """Read samples one by one."""
         samples = []
         for number, name in zip(own.tolist(), names):
             try:
@@ -280,7 +285,7 @@ class Runner:
         return samples
 
     def _record(self, source: Source, epoch: int, number: int, numpy_semantics: bool) -> Any:
-        """One record; if it is damaged, and MXNet's data set there, what that makes of it."""
+        """Read one record. If it is damaged, fall back to MXNet's data set, if there is one."""
         rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
         if source.makes_samples and (place := current_place()) is not None:
             place.sample(number)
@@ -309,11 +314,11 @@ class Runner:
 
         Args:
             ops: The functions.
-            state: The samples; None if the base is asked for them.
-            names: Theirs.
-            numbers: Theirs, which what they draw from sources depends on.
-            run: Which run it is, alike.
-            seed: Is called with a sample's row before.
+            state: The samples; None to get them from the base.
+            names: Names of the samples.
+            numbers: Numbers of the samples, for the generators of sources, see ``Place``.
+            run: Number of the run, for the same.
+            seed: Called with the row before each sample.
         """
         samples: Iterator[Any]
         if state is None:
@@ -355,7 +360,7 @@ class Runner:
         """Run a stage on the samples, or on their first members."""
         if isinstance(state, list):
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
-                # Tuples of several lengths have no columns.
+                # Tuples of different lengths can't be split into columns.
                 results: list[Any] = []
                 for row, sample in enumerate(state):
                     one = slice(row, row + 1)
@@ -364,9 +369,9 @@ class Runner:
                 return results
             state = split(state, names)
         if not (run.first or state.single):
-            # MXNet gives a block all members of a tuple, whether it can take them or not.
+            # MXNet passes all members of a tuple to a block, even if it can't take them.
             return self._called([PythonOp(run.stage.block)], state, names)
-        # As transform_first does to a tuple of one.
+        # transform_first also unpacks a tuple of one.
         single = state.single or not state.rest
         rows, kind = _stacked(state.first)
         if rows is not None:
@@ -384,9 +389,9 @@ class Runner:
 
 
 def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:
-    """The ops, with those that run for each sample put together.
+    """Yield the ops, with consecutive Python ops grouped.
 
-    If the base is asked for each sample, the first of them starts with that.
+    If the base is read sample by sample, the first run does that, and may have no ops.
     """
     asked = pipeline.columns is None and pipeline.records is None
     group: list[PythonOp] | None = [] if asked else None
@@ -406,7 +411,7 @@ def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:
 
 
 def _items_of(column: Column | list[Any]) -> list[Any]:
-    """The rows of a column as the user knows them."""
+    """Return the rows of a column in the user's types."""
     if isinstance(column, list):
         return column
     if column.kind is np.ndarray:
@@ -418,7 +423,10 @@ def _items_of(column: Column | list[Any]) -> list[Any]:
 
 
 def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
-    """The rows of a column as one array, and what they are; None if they differ in shape."""
+    """Return the rows of a column as one array, and their type.
+
+    The array is None if the rows aren't NDArrays of one shape and dtype.
+    """
     if isinstance(column, Column):
         own = column.kind in (np.ndarray, object)
         return (None if own else column.array), column.kind
@@ -440,19 +448,19 @@ def _none_drawn(count: int) -> NDArray[np.float64]:
 
 
 def _is_flat(skeleton: Any) -> bool:
-    """Whether a sample is one leaf, or a tuple of leaves."""
+    """True if a sample is one leaf or a tuple of leaves."""
     return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
 
 
-# --- memory that user code fills again ---
+# --- memory that user code reuses ---
 
 
 class _ReusedMemory:
-    """Whether a data set or a transform fills its memory again.
+    """Detects data sets and transforms that reuse their output memory.
 
-    A data set that fills one buffer for each sample would leave the last one in all places of a
-    batch. The first samples are copied and looked at; the others are copied if an address came back
-    with other contents.
+    If a data set fills one buffer for every sample, the last sample would appear everywhere in a
+    batch. So the first samples are copied and checked. If an address recurs with other contents,
+    all later samples are copied too.
     """
 
     def __init__(self) -> None:
@@ -465,7 +473,7 @@ class _ReusedMemory:
         return _ReusedMemory, ()
 
     def taken(self, sample: Any) -> Any:
-        """The sample, or a copy if the next one may lie in the same memory."""
+        """Return the sample, or a copy if the next one may use the same memory."""
         if not (self._found or self._left):
             return sample
         if not self._found:

@@ -1,10 +1,10 @@
-"""Gluon's image transforms on a whole batch of images at once.
+"""Gluon's image transforms on whole batches of images.
 
-A ``Stage`` stands for one block. ``batch`` does to all images of a batch, which then have one
-shape, what the block does to each; it gives None where it can't, and then ``item`` does it to one
-image at a time, by the block itself. The blocks that aren't random give MXNet's own values to the
-bit, which the tests compare; the random ones draw from the loader's seed, the epoch and the number
-of the sample (see ``randomness``), and not from the global generators that MXNet's own draw from.
+A ``Stage`` replaces one block. ``batch`` transforms all images of a batch, which have one shape, as
+the block would each of them. If it returns None, ``item`` transforms one image at a time, with the
+block itself. Deterministic blocks give MXNet's values bit for bit, which the tests check. Random
+ones depend on the loader's seed, the epoch and the number of the sample (see ``randomness``), and
+don't use the global generators as MXNet's blocks do.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Stage:
-    """One block.
+    """Batch version of one block.
 
     Args:
-        block: The block; its settings are read once.
+        block: The block. Its settings are read once.
     """
 
     draws = 0
-    """Uniform numbers that it needs for each sample."""
+    """Number of uniform random numbers needed for each sample."""
 
     def __init__(self, block: Any) -> None:
         self.block = block
 
     @property
     def name(self) -> str:
-        """The block's."""
+        """Name of the block's class."""
         return type(self.block).__name__
 
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        """All images of a batch.
+        """Transform all images of a batch.
 
         Args:
-            rows: ``(batch, ...)``; left as it is.
-            drawn: float64 ``(batch, draws)``.
-            allocate: Gives the memory of the result.
+            rows: Images, ``(batch, ...)``; not changed.
+            drawn: Random numbers, float64 ``(batch, draws)``.
+            allocate: Allocates the result.
 
         Returns:
-            The result in memory from ``allocate``; None where this isn't possible.
+            The result in memory from ``allocate``; None if this isn't possible.
         """
         return None
 
     def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
-        """One image, an NDArray."""
+        """Transform one image, an NDArray."""
         return call(self.block, image)
 
 
@@ -74,7 +74,7 @@ class _ToTensor(Stage):
         if kernel is not None and rows.flags.c_contiguous and out.flags.carray:
             kernel.floats(rows, len(rows), rows.shape[3], out)
             return out
-        # Two passes, as dividing integers goes through NumPy's small buffer (1.4x for 32x32x3).
+        # Two passes are faster: dividing integers uses NumPy's small buffer (1.4x for 32x32x3).
         np.copyto(out, turned)
         np.divide(out, np.float32(255), out=out)
         return out
@@ -115,8 +115,8 @@ class _Cast(Stage):
         return out
 
 
-# What OpenCV resizes. For others it throws, out of MXNet's threads if there are several images,
-# which ends the process.
+# Interpolations and channels that OpenCV can resize. For others it throws, and with several images
+# in MXNet's threads, which ends the process.
 _INTERPOLATIONS, _CHANNELS = range(5), range(1, 5)
 
 
@@ -136,7 +136,7 @@ class _CenterCrop(Stage):
         if rows.ndim != 4 or rows.shape[2] < width or rows.shape[1] < height:
             return None
         if (width, height) != (int(width), int(height)):
-            return None  # MXNet resizes what it has cut out, or tries to.
+            return None  # MXNet resizes the crop, or tries to.
         width, height = int(width), int(height)
         x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
         return _cut(rows, x, y, width, height, allocate)
@@ -180,7 +180,7 @@ class _Flip(Stage):
 
 
 class _RandomResizedCrop(Stage):
-    # Ten tries of an area and a ratio, and a place.
+    # Ten tries of area and ratio, and one position.
     draws = 22
 
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
@@ -233,15 +233,15 @@ STAGES: dict[type, Callable[[Any], Stage]] = {
     transforms.RandomFlipTopBottom: lambda block: _Flip(block, 0),
     transforms.RandomResizedCrop: _RandomResizedCrop,
 }
-"""What stands for a block of this class, and of no subclass; anybody may add theirs."""
+"""Stage for each block class. Subclasses of a block don't use it. Users may add entries."""
 
 _CONTAINERS = (transforms.Compose, mx.gluon.nn.HybridSequential, mx.gluon.nn.Sequential)
 
 
 def stages_of(function: Any) -> list[Stage | Any] | None:
-    """The stages that a transform is made of, with blocks that have none as they are.
+    """Return the stages of a transform; blocks without a stage are included unchanged.
 
-    None where not even the first or the last block has one, or ``function`` is no block.
+    None if no block has a stage, or ``function`` is no block.
     """
     if type(function) in _CONTAINERS and not _hooked(function):
         found: list[Any] = []
@@ -253,11 +253,11 @@ def stages_of(function: Any) -> list[Stage | Any] | None:
 
 
 def names_of_stages() -> list[str]:
-    """The blocks that run a batch at a time."""
+    """Return the names of the blocks that run a batch at a time."""
     return [kind.__name__ for kind in STAGES]
 
 
 def _hooked(block: Any) -> bool:
-    """Whether somebody changed what the block does."""
+    """True if a block has hooks or replaced methods."""
     replaced = {"forward", "hybrid_forward", "__call__"} & vars(block).keys()
     return bool(block._forward_hooks or block._forward_pre_hooks or replaced)

@@ -1,9 +1,8 @@
-"""The state of a training with Gluon: parameters of the net, states of the trainer.
+"""State of a training with Gluon: parameters of the net and states of the trainer.
 
-Parameters are told by their order, and their names without the numbers that differ between
-processes, their shapes and their dtypes must be those that were saved. A ``Trainer`` writes and
-reads its states by the name of a file alone: it is given one that lies in memory, which no full
-disk concerns and no killed process leaves behind.
+Parameters are matched by order. Their names (without numbers, which differ between processes),
+shapes and dtypes must equal the saved ones. A ``Trainer`` writes and reads its states only by file
+name. It gets a file in memory, which needs no disk space and vanishes with the process.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from adapters.resuming import check_fingerprint
 
 
 def state_of(net: Any, trainer: Any) -> dict[str, Any]:
-    """A copy of all that training changes.
+    """Copy everything that training changes.
 
     Raises:
-        OSError: The trainer couldn't write its states.
-        ValueError: Its states are elsewhere.
+        OSError: The trainer can't write its states.
+        ValueError: The trainer's states are on other servers.
     """
     parameters = net.collect_params().values()
     return {
@@ -38,10 +37,10 @@ def state_of(net: Any, trainer: Any) -> dict[str, Any]:
 
 
 def check(state: dict[str, Any], net: Any, trainer: Any, folder: Any) -> None:
-    """Check that these are what was saved.
+    """Check that net and trainer match the saved ones.
 
     Raises:
-        ValueError: They aren't.
+        ValueError: They differ.
     """
     here = len(net.collect_params().values())
     if here != len(state["parameters"]):
@@ -54,15 +53,15 @@ def check(state: dict[str, Any], net: Any, trainer: Any, folder: Any) -> None:
 
 
 def set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:
-    """Have a net and its trainer go on from there.
+    """Restore the state of a net and its trainer.
 
     Raises:
-        ValueError: The net isn't made like the one whose state that is.
+        ValueError: The net differs from the saved one.
     """
     make = mx.np.array if is_np_array() else mx.nd.array
     pairs = zip(net.collect_params().values(), state["parameters"])
     try:
-        # By what they are called in this process; those whose shapes aren't known get them.
+        # Names are those of this process. Parameters of unknown shape get their shape.
         net.collect_params().load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
     except AssertionError as error:
         raise ValueError(
@@ -75,12 +74,12 @@ def set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:
 
 
 def check_trainer(trainer: Any) -> None:
-    """Check that the states of a trainer are in this process, as far as it tells beforehand.
+    """Check that a trainer's states are in this process, as far as is known before training.
 
     Raises:
-        ValueError: They are on the servers of a distributed store.
+        ValueError: The states are on the servers of a distributed store.
     """
-    asked = getattr(trainer, "_kvstore_params", {})  # Of a trainer that hasn't begun.
+    asked = getattr(trainer, "_kvstore_params", {})  # Set before the trainer has started.
     store, there = asked.get("kvstore"), asked.get("update_on_kvstore")
     name = str(store if isinstance(store, str) else getattr(store, "type", ""))
     if there is None:
@@ -90,7 +89,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def _made(net: Any, trainer: Any) -> dict[str, Any]:
-    """What tells a net and a trainer from others."""
+    """Fingerprint of a net and a trainer."""
     parameters = net.collect_params().values()
     return {
         "the parameters of net": [
@@ -118,13 +117,13 @@ def _elsewhere(found: str) -> ValueError:
 
 
 def _unnumbered(name: str) -> str:
-    """A parameter's name without the numbers that a process counts its blocks by."""
+    """Return a parameter's name without the numbers that a process gives its blocks."""
     return re.sub(r"\d+(?=_|$)", "", name)
 
 
 @contextlib.contextmanager
 def _file() -> Iterator[Path]:
-    """The name of a file that is gone afterwards."""
+    """Yield the path of a file in memory, which is removed afterwards."""
     file = os.memfd_create("adapters-states")
     try:
         yield Path(f"/proc/self/fd/{file}")

@@ -1,4 +1,4 @@
-"""Who makes the batches: what MXNet's arguments about workers mean, for this plan."""
+"""Worker settings of a loader, from MXNet's arguments and the plan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from adapters.gluon.plan import GluonPlan
 log = logging.getLogger("adapters")
 
 _QUEUE = 10
-# MXNet's engine threads cost a small operation as much again as the operation itself, and workers
-# have nothing else to do meanwhile. 1.7x for the transform of MXNet's MNIST tutorial.
+# MXNet's engine threads double the time of a small operation, and workers have nothing else to do
+# meanwhile. Without them: 1.7x for the transform of MXNet's MNIST tutorial.
 _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
 
 
@@ -27,18 +27,18 @@ def settings_of(
     own: bool,
     used: Used,
 ) -> Settings:
-    """The workers of a loader.
+    """Worker settings of a loader.
 
     Args:
-        plan: What they compute.
-        num_workers: As the user gave it, like the three that follow.
-        thread_pool: Threads.
-        prefetch: Batches ahead.
-        timeout: In seconds.
-        own: There are functions of the user's own.
-        used: What these draw from. Threads share the global random generators, and whoever draws
-            in the training loop shares them too: a lock around the workers would not do, so the
-            loop's own thread makes these batches.
+        plan: Plan of the batches.
+        num_workers: Argument of ``gluon_loader``.
+        thread_pool: Argument of ``gluon_loader``.
+        prefetch: Argument of ``gluon_loader``.
+        timeout: Argument of ``gluon_loader``, in seconds.
+        own: True if there are user functions.
+        used: Random generators that user functions use. Threads share the global generators with
+            the training loop, so a lock around the workers isn't enough: the loop's thread computes
+            these batches.
     """
     workers = num_workers if num_workers == "auto" else max(0, num_workers)
     processes = _wants_processes(workers, thread_pool, own)
@@ -59,7 +59,7 @@ def settings_of(
         workers = 0
     if prefetch is None:
         prefetch = _QUEUE if workers == "auto" else 2 * workers
-    # Who hasn't said False has left it to us when processes are worth their start.
+    # Unless thread_pool is False, the engine decides when processes are worth their start.
     at_once = thread_pool is False
     window = max(1, int(prefetch))
     return Settings(workers, processes, window, _ENVIRONMENT, timeout, at_once, used.process)
@@ -67,5 +67,5 @@ def settings_of(
 
 def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:
     if workers == "auto" and thread_pool == "auto":
-        return False  # To be measured.
+        return False  # The engine measures.
     return not (thread_pool is True or workers == 0 or (thread_pool == "auto" and not own))

@@ -1,4 +1,4 @@
-"""Encoded images into rows of arrays: what is wanted (geometry), how (pixels), both (decoder)."""
+"""Decoding of images into rows of arrays: crops (geometry), pixels (pixels), both (decoder)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from adapters.lazily import bound
 if TYPE_CHECKING:
     from adapters.images.decoder import ImageDecoder
     from adapters.images.pixels import decode, size_of, stored
-else:  # Arrays need the kernel's copies of rows alone.
+else:  # Array sources import this package only for the kernel's row copies.
     __getattr__ = bound(
         __name__,
         {

@@ -1,4 +1,4 @@
-"""What ``ImageDecoder`` takes: each argument as it is kept, or the rule and the value given."""
+"""Argument checks of ``ImageDecoder``: return the value to store, or raise with rule and value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DTYPES = ("uint8", "uint16", "float32")
 
 
 def size_of_row(size: Any) -> tuple[int, int] | None:
-    """Height and width."""
+    """Return height and width, or None."""
     if size is None:
         return None
     if not isinstance(size, (tuple, list)):
@@ -27,7 +27,7 @@ def size_of_row(size: Any) -> tuple[int, int] | None:
 
 
 def side(name: str, value: Any) -> int:
-    """A number of pixels."""
+    """Check a number of pixels."""
     try:
         pixels = operator.index(value)
     except TypeError:
@@ -38,7 +38,7 @@ def side(name: str, value: Any) -> int:
 
 
 def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
-    """One of the allowed values."""
+    """Check that a value is allowed."""
     if value not in allowed:
         listed = ", ".join(map(repr, allowed))
         raise ValueError(f"{name} must be one of {listed}, got {value!r}")
@@ -46,7 +46,7 @@ def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def dtype_of(value: Any) -> np.dtype[Any]:
-    """uint8, uint16 or float32."""
+    """Return uint8, uint16 or float32 as a dtype."""
     try:
         name = np.dtype(value).name
     except TypeError:
@@ -58,7 +58,7 @@ def dtype_of(value: Any) -> np.dtype[Any]:
 
 
 def interval(name: str, value: Any) -> tuple[float, float]:
-    """The least and the most."""
+    """Return the least and the most."""
     try:
         least, most = map(float, value)
     except (TypeError, ValueError):
@@ -69,7 +69,7 @@ def interval(name: str, value: Any) -> tuple[float, float]:
 
 
 def channels_of(value: Any) -> int | None:
-    """A number of channels, or None."""
+    """Check a number of channels, or None."""
     if value is None or isinstance(value, Unwritten):
         return value
     try:
@@ -84,7 +84,7 @@ def channels_of(value: Any) -> int | None:
 
 
 def of_channels(name: str, value: Any, channels: int | None) -> NDArray[np.float32] | None:
-    """A number, or one per channel."""
+    """Return a number, or one per channel, as float32."""
     if value is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Boxes and points that follow an image: where they are after its crop, its resizing and its flip.
+"""Boxes and points that follow their image through crop, resize and flip.
 
-Coordinates are continuous: of an image of 4 pixels, the left edge is 0, the right one is 4, and the
-middle of the first pixel is 0.5. Between steps they are float64 and relative to the image, from 0
-to 1, so resizing changes nothing. All functions are pure, and do all boxes of a sample at once.
+Coordinates are continuous: in an image 4 pixels wide, the left edge is 0, the right edge 4, and
+the middle of the first pixel 0.5. Between steps they are float64 and relative to the image, from 0
+to 1, so resizing changes nothing. All functions are pure and handle all boxes of a sample at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from adapters.images.geometry import Crop
 
 Floats = NDArray[np.float64]
 
-# Of the image's side. What is thinner has no area as float32.
+# Relative to the image's side. Thinner boxes have no area as float32.
 _LEAST_SIDE = 1e-6
-# float32 coordinates of a box that is wholly inside may reach past the edge by their last bit.
+# float32 coordinates of a box that is wholly inside may exceed the edge by their last bit.
 _ROUNDING = 1e-5
 
 
@@ -42,7 +42,7 @@ def _middle_of_corners(boxes: Floats) -> Floats:
 
 
 def _other_order(values: Floats) -> Floats:
-    """With x and y exchanged."""
+    """Swap x and y."""
     order = [1, 0, 3, 2][: values.shape[1]]
     return values[:, order]
 
@@ -51,7 +51,7 @@ def _as_they_are(values: Floats) -> Floats:
     return values
 
 
-# To corners x, y, x, y and from these; of points, to x, y.
+# Conversions to corners x, y, x, y (of points: x, y) and back.
 _CONVERSIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
     "xyxy": (_as_they_are, _as_they_are),
     "yxyx": (_other_order, _other_order),
@@ -64,7 +64,7 @@ _RELATIVE = "rel_"
 
 
 def formats(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The formats of these names: in pixels, and relative to the image."""
+    """List these formats in pixels, then relative to the image."""
     return *names, *(_RELATIVE + name for name in names)
 
 
@@ -73,12 +73,12 @@ POINT_FORMATS = formats(("xy", "yx"))
 
 
 def is_relative(format: str) -> bool:
-    """Whether coordinates are parts of the image's sides, rather than pixels."""
+    """True if coordinates are fractions of the image's sides, not pixels."""
     return format.startswith(_RELATIVE)
 
 
 def read(values: NDArray[Any], format: str) -> Floats:
-    """Corners x, y, x, y of boxes, or x, y of points, in the units of the format.
+    """Convert boxes to corners x, y, x, y, or points to x, y, in the units of the format.
 
     Args:
         values: ``(boxes, 4)`` or ``(points, 2)``.
@@ -88,21 +88,21 @@ def read(values: NDArray[Any], format: str) -> Floats:
 
 
 def written(values: Floats, format: str) -> NDArray[np.float32]:
-    """The reverse of ``read``."""
+    """Reverse ``read``."""
     return _CONVERSIONS[format.removeprefix(_RELATIVE)][1](values).astype(np.float32)
 
 
 def scaled(values: Floats, height: float, width: float) -> Floats:
-    """Coordinates x, y, x, y or x, y, times the sides of an image."""
+    """Multiply coordinates x, y, x, y or x, y by the sides of an image."""
     return values * np.array([width, height] * (values.shape[1] // 2), np.float64)
 
 
 def moved(values: Floats, crop: Crop) -> Floats:
-    """Coordinates relative to what a crop gives, of those relative to the image; not clipped.
+    """Convert coordinates from relative to the image to relative to its crop; not clipped.
 
     Args:
         values: x, y, x, y of boxes or x, y of points, ``(boxes, 4)`` or ``(points, 2)``.
-        crop: What becomes of the image.
+        crop: Crop of the image.
     """
     height, width = crop.resized or crop.image
     points = values.reshape(-1, 2)
@@ -111,19 +111,19 @@ def moved(values: Floats, crop: Crop) -> Floats:
     if crop.flip:
         points[:, 0] = 1 - points[:, 0]
     found: Floats = points.reshape(values.shape)
-    # A flip exchanges the left and the right side of a box.
+    # A flip swaps the left and the right side of a box.
     return found[:, [2, 1, 0, 3]] if crop.flip and values.shape[1] == 4 else found
 
 
 def clipped(boxes: Floats, min_visible: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """The visible part of boxes, and which of them are to be kept.
+    """Clip boxes to the image, and select those that are visible enough.
 
     Args:
         boxes: x, y, x, y, relative to the image, ``(boxes, 4)``.
-        min_visible: Least part of its area that is to be inside the image.
+        min_visible: Least fraction of a box's area that has to be inside the image.
 
     Returns:
-        The parts inside, and which boxes have as much of their area there, and any at all.
+        The clipped boxes, and a mask of those that have enough of their area inside, and any.
     """
     inside = boxes.clip(0, 1)
     area, visible = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (boxes, inside))
@@ -131,12 +131,12 @@ def clipped(boxes: Floats, min_visible: float) -> tuple[Floats, NDArray[np.bool_
 
 
 def has_area(boxes: Floats) -> NDArray[np.bool_]:
-    """Which boxes, relative to the image, have sides that aren't 0 or negative."""
+    """Mask of the boxes, relative to the image, whose sides aren't 0 or negative."""
     have: NDArray[np.bool_] = np.all(boxes[:, 2:] - boxes[:, :2] > _LEAST_SIDE, axis=1)
     return have
 
 
 def are_inside(points: Floats) -> NDArray[np.bool_]:
-    """Which points, relative to the image, lie in it or on its edge; NaN doesn't."""
+    """Mask of the points, relative to the image, in it or on its edge; NaN is outside."""
     inside: NDArray[np.bool_] = np.all((points >= 0) & (points <= 1), axis=1)
     return inside

@@ -1,4 +1,4 @@
-"""Pixels through a matrix, their sums, and images mixed, by the kernel; for the transforms."""
+"""Colour matrices, channel sums and mixing by the native kernel, for the transforms."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 
 from adapters.images.kernel import load
 
-_CHANNELS = 3  # A kernel that was built before it could do this leaves it to NumPy, too.
+_CHANNELS = 3  # Other counts are left to NumPy, like functions that an older kernel lacks.
 _MIXING = {np.dtype(np.uint8): "mix", np.dtype(np.float32): "mix_floats"}
 
 
 def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64]) -> bool:
-    """Mix images in place, each with the one behind it in an order, the last with the first.
+    """Mix images in place, each with the next one in an order, the last with the first.
 
     Args:
-        images: uint8 or float32 ``(batch, ...)``, contiguous; of others, nothing is done.
-        order: The number of each image, once.
-        shares: Of each image itself, in 1/256, by its number.
+        images: uint8 or float32 ``(batch, ...)``, contiguous; other dtypes are left alone.
+        order: Each image's number, once.
+        shares: Weight of each image itself, in 1/256, by its number.
 
     Returns:
-        Whether that was done; else it is for NumPy.
+        True if done; False leaves it to NumPy.
     """
     kernel: Any = load()
     name = _MIXING.get(images.dtype)
@@ -35,12 +35,12 @@ def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64
 def channel_sums(
     images: NDArray[np.uint8], channels: int, channels_first: bool
 ) -> NDArray[np.int64] | None:
-    """The sum of each channel of each image, ``(batch, channels)``; None without the kernel.
+    """Sum each channel of each image, ``(batch, channels)``; None leaves it to NumPy.
 
     Args:
         images: uint8, contiguous.
-        channels: How many there are.
-        channels_first: Whether they are the axis behind the batch's, or the last.
+        channels: Number of channels.
+        channels_first: True if channels are the axis after the batch, False if the last.
     """
     kernel: Any = load()
     if not hasattr(kernel, "channel_sums") or channels != _CHANNELS or not images.size:
@@ -53,13 +53,13 @@ def channel_sums(
 def float_sums(
     images: NDArray[Any], channels: int, size: tuple[int, int], channels_first: bool
 ) -> NDArray[np.float64] | None:
-    """The sum of each channel of each image, ``(batch, channels)``; None where it is for NumPy.
+    """Sum each channel of each image, ``(batch, channels)``; None leaves it to NumPy.
 
     Args:
-        images: Contiguous; float32, or nothing is done.
-        channels: How many there are.
-        size: ``(height, width)``; the rows are added to each other, and then their columns.
-        channels_first: Whether they are the axis behind the batch's, or the last.
+        images: Contiguous; only float32 is handled.
+        channels: Number of channels.
+        size: ``(height, width)``; rows are added to each other first, then their columns.
+        channels_first: True if channels are the axis after the batch, False if the last.
     """
     kernel: Any = load()
     if not hasattr(kernel, "channel_sums_floats") or not _are_floats(images, channels):
@@ -81,16 +81,16 @@ def transform_floats(
     """Replace each pixel by ``matrix @ pixel + offset`` within bounds, in place.
 
     Args:
-        images: Contiguous; float32, or nothing is done.
-        channels: How many there are.
+        images: Contiguous; only float32 is handled.
+        channels: Number of channels.
         size: ``(height, width)``.
-        channels_first: Whether they are the axis behind the batch's, or the last.
+        channels_first: True if channels are the axis after the batch, False if the last.
         matrices: ``(batch, channels, channels)``, of the images' dtype.
-        offsets: Of all channels, ``(batch,)``, of their dtype.
-        bounds: Of the values.
+        offsets: Added to all channels, ``(batch,)``, of their dtype.
+        bounds: Lowest and highest value.
 
     Returns:
-        Whether that was done; else it is for NumPy.
+        True if done; False leaves it to NumPy.
     """
     kernel: Any = load()
     if not hasattr(kernel, "recolour_floats") or not _are_floats(images, channels):
@@ -118,15 +118,15 @@ def transform(
 
     Args:
         images: uint8, contiguous.
-        channels: How many there are.
-        channels_first: Whether they are the axis behind the batch's, or the last.
+        channels: Number of channels.
+        channels_first: True if channels are the axis after the batch, False if the last.
         matrices: ``(batch, channels, channels)``.
-        offsets: Of all channels, ``(batch,)``.
-        bits: What the coefficients are multiples of: ``2 ** -bits``.
-        bounds: Of the values, within 0 and 255.
+        offsets: Added to all channels, ``(batch,)``.
+        bits: Coefficients are multiples of ``2 ** -bits``.
+        bounds: Lowest and highest value, within 0 and 255.
 
     Returns:
-        Whether that was done; else it is for NumPy.
+        True if done; False leaves it to NumPy.
     """
     kernel: Any = load()
     most = int(np.abs(matrices).sum(axis=2, dtype=np.int64).max(initial=0)) * 255

@@ -1,4 +1,4 @@
-"""``ImageDecoder``: from encoded images to rows of one array, as a network wants them."""
+"""``ImageDecoder``: decode images into rows of a network's input array."""
 
 from __future__ import annotations
 
@@ -32,45 +32,44 @@ _LAYOUTS = ("NHWC", "NCHW")
 
 
 class ImageDecoder:
-    """Decodes, crops, resizes, flips and normalises images; ``decode=`` of ``open_records``.
+    """Decode, crop, resize, flip and normalise images; pass it to ``open_records(decode=...)``.
 
     Resizing is bilinear unless ``interpolation`` says otherwise, with half-pixel centres and
-    without antialiasing; a JPEG that is to become at most half as large is decoded at a half, a
-    quarter or an eighth of its size before; pictures that are stored raw or as YUV planes are not
-    made smaller before. What EXIF says about the orientation is ignored; of a TIFF, OpenCV heeds
-    it.
+    without antialiasing. A JPEG that shrinks to half its size or less is first decoded at a half,
+    a quarter or an eighth; raw images and YUV planes are not shrunk first. EXIF orientation is
+    ignored, except in a TIFF, where OpenCV applies it.
 
-    Bits, channels and pages are lost only if that was asked for: 16 bits need ``dtype="uint16"`` or
-    ``"float32"``; transparency ``channels=4``, or ``channels=3`` written out to drop it; other
-    bands their number; anything else is an error that says so. A file of several pages or frames
-    is one, too, for which ``decode=`` takes a function.
+    Bits, channels and pages are lost only on request. 16 bits need ``dtype="uint16"`` or
+    ``"float32"``. Transparency needs ``channels=4``, or an explicit ``channels=3`` to drop it;
+    other bands need their number. Anything else is an error that says so. A file of several pages
+    or frames is an error, too; write a function for ``decode=`` to read one.
 
     Args:
-        size: Height and width of the result, or one number for both; None leaves the images' own.
+        size: Height and width of the result, or one number for both; None keeps the images' own.
         crop: None resizes the whole image, whatever its aspect. ``"center"`` and ``"random"`` cut a
-            box of ``size`` out of it, after ``resize_short``; without that, or out of an image that
-            is smaller, the largest box of that aspect. ``"random_resized"`` takes a box of random
-            area, aspect and place.
+            box of ``size`` after ``resize_short``; without ``resize_short``, or if the image is
+            smaller, the largest box of that aspect. ``"random_resized"`` takes a box of random
+            area, aspect and position.
         resize_short: Resize the shorter side to this many pixels first.
-        area: For ``"random_resized"``: the least and the most part of the image.
-        ratio: For ``"random_resized"``: the least and the most width / height.
-        flip: Turn every other image, at random, left to right.
-        dtype: ``"uint8"``; ``"uint16"``; or ``"float32"``, before ``mean`` and ``std``. The numbers
-            are those stored, 0 to 255 or 0 to 65,535, or those of a floating-point TIFF, whatever
-            the dtype; nothing is scaled.
-        layout: Of a batch: ``"NHWC"`` or ``"NCHW"``.
-        mean: To be subtracted, in the units of the pixels; a number, or one per channel.
-        std: To be divided by after that, likewise.
-        channels: 3, RGB, is also made of grey images, palettes and CMYK, and of RGBA that is
-            opaque; written out, it drops an alpha that isn't. 1 makes grey of colours, and with
-            ``interpolation="nearest"`` gives the indices of a palette, as masks have them. 4 is
-            RGBA. Any other number takes images of just as many bands, None those of each image.
-        interpolation: ``"bilinear"``; ``"nearest"``, for masks, whose pixels are class ids: no
-            other values come out of it; ``"area"``; ``"cubic"`` or ``"bicubic"``.
+        area: For ``"random_resized"``: least and most fraction of the image.
+        ratio: For ``"random_resized"``: least and most width / height.
+        flip: Flip each image left to right with probability 1/2.
+        dtype: ``"uint8"``, ``"uint16"``, or ``"float32"``, which ``mean`` and ``std`` need. The
+            values are those stored, whatever the dtype: 0 to 255, 0 to 65,535, or those of a
+            floating-point TIFF. Nothing is scaled.
+        layout: Layout of a batch, ``"NHWC"`` or ``"NCHW"``.
+        mean: Subtracted from the pixels, in their units; a number, or one per channel.
+        std: Divisor after that, likewise.
+        channels: 3 (RGB) also converts grey, palette and CMYK images, and opaque RGBA; given
+            explicitly, it drops any alpha. 1 converts colours to grey, and with
+            ``interpolation="nearest"`` gives the indices of a palette, as masks need. 4 is RGBA.
+            Any other number takes only images of that many bands; None keeps each image's own.
+        interpolation: ``"bilinear"``; ``"nearest"``, for masks of class ids, as it makes no new
+            values; ``"area"``; ``"cubic"`` or ``"bicubic"``.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: An argument out of range, or two that exclude each other.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range, or two exclude each other.
 
     Example:
         >>> from adapters import ImageDecoder
@@ -116,21 +115,21 @@ class ImageDecoder:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of a result; None where it depends on the image."""
+        """Shape of a result; None if it depends on the image."""
         if self.size is None or self.channels is None:
             return None
         return self._laid_out(self.size, int(self.channels))
 
     @property
     def draws(self) -> bool:
-        """Whether the result depends on random numbers."""
+        """True if the result depends on random numbers."""
         return self.flip or self.crop in ("random", "random_resized")
 
     def crop_of(self, height: int, width: int, rng: np.random.Generator | None) -> Crop:
-        """What is wanted of an image of this size.
+        """Compute the crop of an image of this size.
 
         Raises:
-            ContentError: It would be too large, resized.
+            ContentError: The resized image would be too large.
         """
         crop = self._crop_of(height, width, rng)
         if crop.resized is not None and math.prod(crop.resized) > MOST_PIXELS:
@@ -165,15 +164,14 @@ class ImageDecoder:
 
         Args:
             buffer: The encoded image.
-            rng: Draws crop and flip; needed where there is something to draw.
-            out: The row to write, of ``shape`` and ``dtype``, contiguous; a new array otherwise.
+            rng: Generator for crop and flip; required if either is random.
+            out: Row to write, of ``shape`` and ``dtype``, contiguous; by default a new array.
 
         Returns:
             ``out``, or (height, width, channels), or (channels, height, width), of ``dtype``.
 
         Raises:
-            ContentError: Not an image, or a damaged one, or one of which something would be lost;
-                a ValueError.
+            ContentError: A ValueError: this is no image, it is damaged, or data would be lost.
         """
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
@@ -194,17 +192,17 @@ class ImageDecoder:
         rows: Sequence[int],
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
-        """Decode images into rows of a batch, as many as can be in one call without the GIL.
+        """Decode images into rows of a batch, as many as possible in one call without the GIL.
 
         Args:
             buffers: The encoded images.
-            rng_of: The generator of an image by its place in ``buffers``, good until the next is
-                asked for; None where nothing is drawn.
-            rows: Which row of ``out`` is whose.
+            rng_of: Returns the generator of an image by its index in ``buffers``, valid until the
+                next call; None if nothing is drawn.
+            rows: Row of ``out`` for each image.
             out: ``(rows, *shape)`` of ``dtype``, contiguous.
 
         Returns:
-            Which images couldn't be decoded, by their place in ``buffers``, and why.
+            Index in ``buffers`` and error of each image that couldn't be decoded.
         """
         if self.draws and rng_of is None:
             raise ValueError("rng_of must give generators for a random crop or flip")
@@ -221,18 +219,17 @@ class ImageDecoder:
         rows: NDArray[np.int64],
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
-        """As ``decode_rows``, of images that are known by where they lie in buffers.
+        """Decode images that lie at given places in buffers; else like ``decode_rows``.
 
         Args:
-            buffers: What holds the images: whole files, say.
-            pieces: Of each image, the number of its buffer, its first byte and its size, int64
-                ``(images, 3)``.
-            rng_of: As ``decode_rows`` has it, by the place in ``pieces``.
-            rows: Which row of ``out`` is whose.
+            buffers: Buffers that hold the images, such as whole files.
+            pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``.
+            rng_of: As for ``decode_rows``, by the index in ``pieces``.
+            rows: Row of ``out`` for each image.
             out: ``(rows, *shape)`` of ``dtype``, contiguous.
 
         Returns:
-            Which images couldn't be decoded, by their place in ``pieces``, and why.
+            Index in ``pieces`` and error of each image that couldn't be decoded.
         """
         left = self._drawn(buffers, pieces, rng_of, rows, out)
         if not left:
@@ -253,7 +250,7 @@ class ImageDecoder:
         rows: Sequence[int] | NDArray[np.int64],
         out: NDArray[Any],
     ) -> Sequence[int]:
-        """Have the kernel do what it can by itself; the places of the other images."""
+        """Draw and decode in the kernel where possible; return the indices of the other images."""
         fits = out.flags.c_contiguous and (out.shape[1:], out.dtype) == (self.shape, self.dtype)
         if type(self) is not ImageDecoder or not fits or not self._wanted.by_kernel:
             return range(len(rows))
@@ -271,7 +268,7 @@ class ImageDecoder:
         all_rows: Sequence[int] | NDArray[np.int64],
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
-        """Draw what is wanted of these images, then decode them, by the kernel or otherwise."""
+        """Draw the crops of these images, then decode them, by the kernel or otherwise."""
         rows = [int(all_rows[place]) for place in places]
         crops: list[Crop | None] = []
         failures: list[tuple[int, Exception]] = []
@@ -298,7 +295,7 @@ class ImageDecoder:
         rows: Sequence[int],
         out: NDArray[Any],
     ) -> list[int]:
-        """Which images the kernel left undone."""
+        """Decode in the kernel; return the indices of the images that it left undone."""
         if not self._wanted.by_kernel:
             return [place for place, crop in enumerate(crops) if crop is not None]
         table = None if self.dtype == np.uint8 else self._table
@@ -313,7 +310,7 @@ class ImageDecoder:
             self._finished(cropped(buffer, crop, goal, self._wanted), out)
 
     def _finished(self, pixels: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Pixels in the layout, normalised."""
+        """Normalise pixels and put them in the layout."""
         channels = pixels.shape[2]
         for name in ("mean", "std"):
             given = getattr(self, name)
@@ -333,7 +330,7 @@ class ImageDecoder:
         return out
 
     def _laid_out(self, goal: tuple[int, ...], channels: int) -> tuple[int, ...]:
-        """A shape in the layout."""
+        """Shape in the layout."""
         return (channels, *goal) if self.layout == "NCHW" else (*goal, channels)
 
     @functools.cached_property
@@ -342,7 +339,7 @@ class ImageDecoder:
 
     @functools.cached_property
     def _table(self) -> NDArray[np.float32]:
-        """What each of 256 values of a channel becomes, ``(3, 256)``."""
+        """Normalised value of each of a channel's 256 values, ``(3, 256)``."""
         table = np.arange(256, dtype=np.float32)[:, np.newaxis].repeat(3, 1)
         if self.mean is not None:
             table -= self.mean
@@ -358,7 +355,7 @@ class ImageDecoder:
                 value = value.tolist()
             elif isinstance(value, np.dtype):
                 value = value.name
-            same_kind = type(value) is type(parameter.default)  # A 3 that was written out isn't.
+            same_kind = type(value) is type(parameter.default)  # An explicit 3 isn't.
             if name != "size" and (value != parameter.default or not same_kind):
                 given.append(f"{name}={value!r}")
         return f"ImageDecoder({', '.join(given)})"

@@ -1,12 +1,11 @@
-"""Boxes drawn and images decoded in one call of the kernel: no step in Python for an image.
+"""Drawing of crops and decoding in one kernel call, with no step in Python per image.
 
-``native/crops.c`` has the arithmetic of ``geometry`` and of NumPy's generators, to the bit, so what
-an image becomes depends on nobody's way. What it leaves undone, ``geometry`` draws anew from the
-same generator. As it takes the C library's logarithms and whatever generator NumPy has, a few boxes
-are compared before any other is drawn; where one isn't the same, Python draws all of them.
+``native/crops.c`` repeats the arithmetic of ``geometry`` and of NumPy's generators to the bit, so
+both paths give the same images. Images that it leaves undone are drawn again by ``geometry``, from
+the same generator. The C library's logarithm or NumPy's generator may differ, so a few boxes are
+compared first; if one isn't the same, Python draws all of them.
 
-Worth it: the interpreter is held for 0.7 instead of 16 us an image, in batches of 64 (CPU time,
-2026-11).
+The GIL is held for 0.7 instead of 16 us an image, in batches of 64 (CPU time, 2026-11).
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from adapters.images.geometry import random_resized
 
 Buffers = Sequence[memoryview | bytes]
 Asked = tuple[int | float | bool, ...]
-"""What ``Asked`` of ``native/crops.h`` holds, in its order."""
+"""Fields of ``Asked`` in ``native/crops.h``, in order."""
 
 _MOST_SIDE = (1 << 31) - 1
 _PROBES = 16
 
 
 class Into(NamedTuple):
-    """The rows of a batch, and what is written there.
+    """Rows of a batch to write, and their format.
 
     Args:
         out: uint8 or float32, ``(rows, height, width, 3)`` or ``(rows, 3, height, width)``.
-        channels_first: Which of them.
-        table: For float32, what a channel's value becomes, ``(3, 256)``; else None.
+        channels_first: True for the second.
+        table: For float32, the result for each value of a channel, ``(3, 256)``; else None.
     """
 
     out: NDArray[Any]
@@ -54,20 +53,20 @@ def decode(
     asked: Asked,
     into: Into,
 ) -> Sequence[int]:
-    """Draw what is wanted of encoded images, and decode it.
+    """Draw the crops of encoded images, and decode them.
 
     Args:
-        buffers: What holds the images.
-        pieces: Of each image, the number of its buffer, its first byte and its size, int64
-            ``(images, 3)``; None where each is a buffer.
-        rng_of: The generators by the images' places; None where nothing is drawn.
-        rows: Which row is whose.
-        asked: What is wanted.
-        into: The rows.
+        buffers: Buffers that hold the images.
+        pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``; None if
+            each image is a buffer.
+        rng_of: Generators by the images' indices; None if nothing is drawn.
+        rows: Row of each image.
+        asked: Settings from ``asked_of``.
+        into: Rows to write.
 
     Returns:
-        Which images are still to be drawn and decoded, by their places; all of them without the
-        kernel, or where the generators are somebody's own.
+        Indices of the images still to be drawn and decoded: all of them without the kernel, or if
+        ``rng_of`` isn't of the class ``Generators``.
     """
     count = len(rows)
     module = kernel.load()
@@ -94,13 +93,13 @@ def asked_of(
     ratio: tuple[float, float],
     flip: bool,
 ) -> Asked:
-    """What an ``ImageDecoder`` asks for; ``cut`` is the place of its ``crop`` among all kinds."""
+    """Pack an ``ImageDecoder``'s settings; ``cut`` is the index of its ``crop`` in ``_CROPS``."""
     return cut, resize_short or 0, *area, *ratio, math.log(ratio[0]), math.log(ratio[1]), flip
 
 
 @functools.cache
 def _fits(module: ModuleType) -> bool:
-    """Whether the kernel draws what Python does."""
+    """True if the kernel draws the same crops as Python."""
     size, goal, area, ratio = (375, 500), (224, 224), (0.08, 1.0), (3 / 4, 4 / 3)
     numbers = np.arange(_PROBES)
     rng_of = Generators(1, 2, DECODE, numbers)

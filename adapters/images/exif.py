@@ -1,11 +1,11 @@
-"""The orientation that EXIF states for an image, for images that are encoded again.
+"""EXIF orientation of an image, for images that are encoded again.
 
 ::
 
     JPEG  FF D8 | segment | ...    segment: FF, marker, u16 bytes with these two, data
     EXIF  segment E1, "Exif" 00 00, a TIFF without an image;   in a PNG, that TIFF in a chunk "eXIf"
 
-Source: EXIF 2.3, tag 274: which corner is the first pixel's.
+Source: EXIF 2.3, tag 274: the corner of the first pixel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = b"Exif\0\0"
 
 
 def orientation(buffer: memoryview | bytes) -> int:
-    """1 to 8 as EXIF has it; 1 of an image without, or of a damaged one."""
+    """Return EXIF's 1 to 8; 1 if an image has none or is damaged."""
     block = _of_jpeg(buffer) if bytes(buffer[:3]) == _JPEG else _of_png(buffer)
     if not tiff.is_tiff(block):
         return 1
@@ -35,7 +35,7 @@ def orientation(buffer: memoryview | bytes) -> int:
 
 
 def upright(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """The image (height, width, ...) as it is to be seen."""
+    """Turn an image (height, width, ...) upright."""
     if orientation >= 5:
         image = image.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):

@@ -1,4 +1,4 @@
-"""How many images a file holds that OpenCV takes the first of: pages of a TIFF, and animations.
+"""Number of images in a file of which OpenCV takes only the first: TIFF pages and animations.
 
 Source: GIF89a; the WebP Container Specification.
 """
@@ -12,7 +12,7 @@ _EXTENSION, _IMAGE = 0x21, 0x2C
 
 
 def count(buffer: memoryview | bytes) -> int:
-    """Images in it, of kinds that may hold several; 1 of others."""
+    """Count the images of a TIFF, GIF or WebP; 1 for other kinds."""
     head = bytes(buffer[:16])
     if tiff.is_tiff(buffer):
         return tiff.pages(buffer)
@@ -24,7 +24,7 @@ def count(buffer: memoryview | bytes) -> int:
 
 
 def _of_gif(view: memoryview) -> int:
-    """Images of a GIF: a header, perhaps a table of colours, then blocks."""
+    """Count the images of a GIF: a header, an optional colour table, then blocks."""
     if len(view) < 13:
         return 1
     at, images = 13 + _table_bytes(view[10]), 0
@@ -34,7 +34,7 @@ def _of_gif(view: memoryview) -> int:
             at += 11 + _table_bytes(view[at + 9])
         else:
             at += 2
-        while at < len(view) and view[at]:  # Of the data, each part says how long it is.
+        while at < len(view) and view[at]:  # Data sub-blocks, each with its length.
             at += 1 + view[at]
         at += 1
     return images
@@ -45,7 +45,7 @@ def _table_bytes(flags: int) -> int:
 
 
 def _of_webp(view: memoryview) -> int:
-    """Frames of a WebP: chunks of a name, u32 bytes and data, which end at even places."""
+    """Count the frames of a WebP: chunks of a name, u32 bytes and data, padded to even sizes."""
     at, frames = 12, 0
     while at + 8 <= len(view):
         frames += bytes(view[at : at + 4]) == b"ANMF"

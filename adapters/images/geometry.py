@@ -1,4 +1,4 @@
-"""Which part of an image is wanted, computed from its size alone, apart from the pixels."""
+"""Crop geometry, computed from an image's size alone, without pixels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-# How often a box is drawn that may not fit, before the largest one in the middle is taken.
+# Random boxes that may not fit, before the largest one in the middle is taken.
 _TRIES = 10
-# Pixels. Of a smaller image 3/8 may be as many as 1/2, and simplejpeg takes that.
+# Pixels. In smaller images, 3/8 may be as many pixels as 1/2, and simplejpeg takes 3/8.
 _LEAST_REDUCED = 16
 
 
@@ -18,16 +18,16 @@ Box = tuple[int, int, int, int]
 
 
 class Crop(NamedTuple):
-    """From an image to a row: resize it whole, or not, take the box, resize that to the row, flip.
+    """Steps from an image to a row: resize (optional), cut the box, resize it to the row, flip.
 
     Args:
         image: Height and width of the image.
-        resized: Height and width that the whole image is resized to first, or None.
-        top: Of the box, in pixels of the image that was resized, or not.
-        left: Of the box.
-        height: Of the box.
-        width: Of the box.
-        flip: Left to right, at the end.
+        resized: Height and width to resize the whole image to first, or None.
+        top: Top of the box, in pixels after that resizing.
+        left: Left edge of the box.
+        height: Height of the box.
+        width: Width of the box.
+        flip: True to flip left to right at the end.
     """
 
     image: tuple[int, int]
@@ -45,17 +45,17 @@ class Crop(NamedTuple):
 
 
 def whole(height: int, width: int, flip: bool = False) -> Crop:
-    """All of an image."""
+    """Return a crop of the whole image."""
     return Crop((height, width), None, 0, 0, height, width, flip)
 
 
 def reduction(crop: Crop, goal: tuple[int, int]) -> int:
-    """To what part of its size a JPEG is to be decoded: 1 / 1, 2, 4 or 8.
+    """Return the divisor of a JPEG's size when decoding: 1, 2, 4 or 8.
 
-    The smallest one in which what is resized is as large as what it is resized to.
+    The largest one that leaves the part to be resized at least as large as its target.
 
     Args:
-        crop: What is wanted.
+        crop: Crop of the image.
         goal: Height and width of the row.
     """
     if min(crop.image) < _LEAST_REDUCED:
@@ -69,12 +69,12 @@ def reduction(crop: Crop, goal: tuple[int, int]) -> int:
 
 
 def reduced(box: Box, factor: int, image: tuple[int, ...]) -> Box:
-    """The box in the image at 1 / ``factor``: to the nearest pixel, never empty.
+    """Convert a box to the image at 1 / ``factor``: to the nearest pixel, never empty.
 
-    Where the image's size is no multiple of ``factor``, its last pixel is in part none of it.
+    If the image's size is no multiple of ``factor``, the last pixel lies partly outside of it.
 
     Args:
-        box: In pixels of the whole image.
+        box: Box in pixels of the whole image.
         factor: 1, 2, 4 or 8.
         image: Height and width of the image at 1 / ``factor``.
     """
@@ -82,7 +82,7 @@ def reduced(box: Box, factor: int, image: tuple[int, ...]) -> Box:
         return box
 
     def edges(begin: int, length: int, size: int) -> tuple[int, int]:
-        # Halves go up: to the nearest even number, 1.5 and 2.5 would be the same.
+        # Round halves up: half to even would make 1.5 and 2.5 the same.
         first, last = ((2 * at + factor) // (2 * factor) for at in (begin, begin + length))
         first = min(first, size - 1)
         return first, max(last - first, 1)
@@ -93,7 +93,7 @@ def reduced(box: Box, factor: int, image: tuple[int, ...]) -> Box:
 
 
 def short_side(height: int, width: int, short: int) -> tuple[int, int]:
-    """Height and width of the same aspect whose shorter one is ``short``; rounded as in MXNet."""
+    """Scale height and width so that the shorter one is ``short``; rounded as in MXNet."""
     if height < width:
         return short, width * short // height
     return height * short // width, short
@@ -107,18 +107,18 @@ def cut(
     flip: bool,
     rng: np.random.Generator | None,
 ) -> Crop:
-    """A box of ``size`` out of the image, after its shorter side was resized to ``resize_short``.
+    """Cut a box of ``size`` from the image, after resizing its shorter side to ``resize_short``.
 
-    An image that is smaller than ``size`` gives the largest box of that aspect, and one whose
-    shorter side isn't resized as well.
+    Without ``resize_short``, or if the image is smaller than ``size``, the box is the largest one
+    of that aspect.
 
     Args:
-        height: Of the image.
-        width: Of the image.
+        height: Height of the image.
+        width: Width of the image.
         size: Height and width of the row.
         resize_short: Pixels, or None.
-        flip: Whether to.
-        rng: Draws where the box is; None for the middle.
+        flip: True to flip.
+        rng: Draws the box's position; None for the middle.
     """
     image, resized = (height, width), None
     if resize_short is not None:
@@ -147,15 +147,15 @@ def random_resized(
     flip: bool,
     rng: np.random.Generator,
 ) -> Crop:
-    """A box of random area, aspect and place, as Inception was trained with.
+    """Draw a box of random area, aspect and position, as Inception was trained with.
 
     Args:
-        height: Of the image.
-        width: Of the image.
-        area: Least and most, as parts of the image's; uniform between.
+        height: Height of the image.
+        width: Width of the image.
+        area: Least and most fraction of the image's area; uniform between.
         ratio: Least and most width / height; its logarithm is uniform between.
-        flip: Whether to.
-        rng: Draws.
+        flip: True to flip.
+        rng: Random generator.
     """
     least, most = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(_TRIES):

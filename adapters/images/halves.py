@@ -1,19 +1,19 @@
-"""What an ``ImageDecoder`` does before anything is drawn, and what it does after.
+"""Steps of an ``ImageDecoder`` before and after random numbers are drawn.
 
-``before`` decodes, and resizes and cuts where that doesn't depend on random numbers; ``after``
-makes of that, stored raw, what the whole decoder makes of the encoded image:
+``before`` decodes, and resizes and cuts if that doesn't depend on random numbers; ``after`` turns
+that, stored raw, into the whole decoder's result:
 
     crop                            before                            after
     None, "center"                  decode, resize, cut               flip, mean, std
     "random" with resize_short      decode, resize                    cut, flip, mean, std
     "random", "random_resized"      decode                            cut, resize, flip, mean, std
 
-The values are the same, but for the last row, and for a JPEG whose shorter side has to grow to
-``resize_short`` before a larger box is cut: enlarged twice, a value in a hundred differs by 1 or 2.
-In the last row, the whole decoder takes a JPEG at a half, a quarter or an eighth where the box is
-so much larger than the result, resizes YUV planes before they become RGB, and has OpenCV resize a
-PNG, which differs by 1 from the kernel in a value of some hundreds; ``after`` has the whole picture
-in RGB.
+The values are the same, with two exceptions. A JPEG whose shorter side has to grow to
+``resize_short`` before a larger box is cut is enlarged twice: one value in a hundred differs by 1
+or 2. In the last row, ``after`` gets the whole image in RGB. The whole decoder instead decodes a
+JPEG at a half, a quarter or an eighth if the box is that much larger than the result, resizes YUV
+planes before converting them to RGB, and resizes a PNG with OpenCV, which differs from the kernel
+by 1 in one of some hundred values.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from adapters.images.decoder import ImageDecoder
 
 
 def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
-    """``before`` and ``after``.
+    """Return ``before`` and ``after``.
 
     Args:
-        decoder: No subclass, of which nobody knows what it does.
+        decoder: Decoder to split; not a subclass, whose steps are unknown.
     """
     whole = decoder.crop == "random_resized" or (
         decoder.crop == "random" and not decoder.resize_short
@@ -47,7 +47,7 @@ def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
         channels=decoder.channels,
         interpolation=decoder.interpolation,
     )
-    # A picture whose shorter side is right already isn't resized, and cut as it would be.
+    # An image whose shorter side is already right isn't resized, and is cut as usual.
     after = copy.copy(decoder)
     if decoder.crop in (None, "center"):
         after.crop = after.resize_short = None
@@ -55,7 +55,7 @@ def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
 
 
 class _OfAnyBits(ImageDecoder):
-    """Gives uint8 where that holds all of the image, else float32."""
+    """Decoder to uint8 if that holds all of the image, else to float32."""
 
     def decode(
         self,
@@ -84,5 +84,5 @@ class _OfAnyBits(ImageDecoder):
         rows: Any,
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
-        """Rows of one dtype can't hold that."""
+        """Raise an error: rows of one dtype can't hold the results."""
         raise NotImplementedError

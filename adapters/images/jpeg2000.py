@@ -1,6 +1,6 @@
-"""JPEG 2000, which Pillow decodes, where it is installed.
+"""JPEG 2000, decoded by Pillow, if it is installed.
 
-OpenCV isn't asked: at 4.11, one wrong bit in the header of such a file may end the process.
+OpenCV isn't used: at 4.11, one wrong bit in the header of such a file may end the process.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 
-# In boxes, as .jp2 files have it; the codestream by itself.
+# Boxes, as in .jp2 files; a bare codestream.
 MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
-# What Pillow raises for what is damaged.
+# Raised by Pillow for damaged files.
 _ERRORS = (OSError, SyntaxError, ValueError)
 _MODES = ("L", "LA", "RGB", "RGBA")
-# Behind the codestream's magic: two bytes each of length and capabilities, eight numbers of 4 bytes
+# After the codestream's magic: two bytes each of length and capabilities, eight numbers of 4 bytes
 # about sizes and tiles, and 2 bytes with the number of components.
 _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Height and width, by the header alone.
+    """Read height and width from the header.
 
     Raises:
         ContentError: The header is damaged.
@@ -35,13 +35,13 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
 
 
 def decode(buffer: memoryview | bytes) -> NDArray[Any]:
-    """The image as it is stored; Pillow keeps 16 bits of one channel.
+    """Decode an image as stored; Pillow keeps 16 bits only for one channel.
 
     Returns:
         uint8 or uint16 (height, width), or uint8 (height, width, channels).
 
     Raises:
-        ContentError: It is damaged, or several channels have more than 8 bits.
+        ContentError: The image is damaged, or several channels have more than 8 bits.
     """
     image = _opened(buffer)
     if _bits(buffer) > 8 and not image.mode.startswith("I;16"):
@@ -59,13 +59,13 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
 
 
 def _bits(buffer: memoryview | bytes) -> int:
-    """Bits of the first component, by the codestream's header."""
+    """Read the bits of the first component from the codestream's header."""
     at = bytes(buffer).find(MAGICS[1])
     return (buffer[at + _DEPTH_AT] & 0x7F) + 1 if 0 <= at < len(buffer) - _DEPTH_AT else 8
 
 
 def _opened(buffer: memoryview | bytes) -> Any:
-    """By the plugin itself, as ``Image.open`` has a limit of its own, and warns."""
+    """Open with the plugin itself: ``Image.open`` has its own size limit, and warns."""
     try:
         plugin: Any = importlib.import_module("PIL.Jpeg2KImagePlugin")
     except ImportError:

@@ -1,11 +1,11 @@
-"""The compiled kernel, where it was built: a batch of pictures in one call without the GIL.
+"""The native kernel, if it was built: a batch of images in one call without the GIL.
 
-It resizes pictures that are stored as pixels or planes straight from where they lie, and decodes
-baseline JPEGs; of all it touches only the pixels that are used. That a file was cut short is
-noticed, and so is all damage that libjpeg sees up to where the box ends; there is some, also of the
-pixels before, that shows at the end of the data only. Whatever it leaves undone is for ``pixels``,
-whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it, with
-``ADAPTERS_KERNEL=required`` it must be there.
+It resizes images stored as pixels or planes without a copy, and decodes baseline JPEGs; it touches
+only the pixels that are used. It notices files that were cut short, and all damage that libjpeg
+sees before the end of the box; some damage, even to earlier pixels, shows only at the end of the
+data. Images that it leaves undone go to ``pixels``, which gives the same values. The environment
+variable ``ADAPTERS_KERNEL=0`` disables the kernel; with ``ADAPTERS_KERNEL=required``, a missing
+kernel is an error.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from adapters.images.geometry import Crop, reduced, reduction
 
 log = logging.getLogger("adapters")
-# The first byte of a JPEG. What is stored as pixels has another, and isn't decoded smaller.
+# First byte of a JPEG. Images stored as pixels have another, and aren't decoded smaller.
 _JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
-# Of ``native/module.c``, which has a new one when a function comes or gets other arguments.
+# As in ``native/module.c``; it changes when a function is added or its arguments change.
 _VERSION = 3
 _trouble: str | None = None
-# Of ``native/records.h``.
+# As in ``native/records.h``.
 INTEGER, FLOATING = 1, 2
 _CONTENTS = np.dtype(
     {
@@ -43,14 +43,14 @@ _CONTENTS = np.dtype(
 
 @functools.cache
 def load() -> ModuleType | None:
-    """The kernel; None where it wasn't built, can't be loaded, or isn't wanted.
+    """Load the kernel; None if it wasn't built, can't be loaded, or is disabled.
 
     Raises:
-        ImportError: It can't be had, and ``ADAPTERS_KERNEL`` is ``required``.
+        ImportError: It can't be loaded, and ``ADAPTERS_KERNEL`` is ``required``.
     """
     kernel = load_untried()
     if kernel is not None and kernel.HUFFMAN_IS_OWN:
-        from adapters.images.probe import own_huffman_fits  # Programs of arrays do without it.
+        from adapters.images.probe import own_huffman_fits  # Programs with arrays don't need it.
 
         if not own_huffman_fits(kernel):
             _say(
@@ -62,7 +62,7 @@ def load() -> ModuleType | None:
 
 @functools.cache
 def load_untried() -> ModuleType | None:
-    """The same for whoever decodes no JPEGs: whether it does that right may not have been tried."""
+    """Load the kernel for callers that decode no JPEGs: its JPEG decoding may be untested."""
     wanted = os.environ.get("ADAPTERS_KERNEL")
     if wanted == "0":
         return None
@@ -80,7 +80,7 @@ def load_untried() -> ModuleType | None:
 
 
 def trouble() -> str | None:
-    """What is wrong with a kernel that was built; None where nothing is, or there is none."""
+    """Describe the fault of a kernel that was built; None without a fault, or without a kernel."""
     load()
     return _trouble
 
@@ -92,7 +92,7 @@ def _say(reason: str) -> None:
 
 
 def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | None]:
-    """Height and width of encoded images, without a decoder; None where it takes one to tell."""
+    """Read height and width of encoded images; None for those that need a decoder."""
     kernel = load()
     if kernel is None:
         return [None] * len(buffers)
@@ -103,18 +103,18 @@ def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | N
 def find_images(
     buffers: Sequence[memoryview], records: NDArray[np.int64], names: tuple[str, str]
 ) -> NDArray[Any] | None:
-    """Find images and labels in records, without the GIL, which reading from a disk may take long.
+    """Find images and labels in records, without the GIL, as reading from a disk may take long.
 
     Args:
         buffers: The files.
-        records: The number of a record's file, its first byte, its size or 0, its codec's
-            ``kernel_kind``, and whether to verify it; int64 ``(records, 5)``.
-        names: What the features of image and label are called, where there are features.
+        records: File number, first byte, size or 0, the codec's ``kernel_kind``, and whether to
+            verify, for each record; int64 ``(records, 5)``.
+        names: Names of the image's and the label's feature, if records have features.
 
     Returns:
-        ``kind``, which is 0 where nothing is said of a record, ``INTEGER`` or ``FLOATING``; where
-        the image begins, ``begin``, and its ``size``; and the label, as ``integer`` or
-        ``floating``. None without the kernel, or of names that it doesn't know.
+        A structured array: ``kind`` (``INTEGER``, ``FLOATING``, or 0 if the kernel leaves the
+        record undone), ``begin`` and ``size`` of the image, and the label as ``integer`` or
+        ``floating``. None without the kernel, or if the names are equal or not ASCII.
     """
     kernel = load()
     if kernel is None or names[0] == names[1] or not all(map(str.isascii, names)):
@@ -132,18 +132,18 @@ def decode_rows(
     channels_first: bool,
     table: NDArray[np.float32] | None,
 ) -> list[int]:
-    """Decode what is wanted of encoded images into rows of a batch.
+    """Decode crops of encoded images into rows of a batch.
 
     Args:
         buffers: The encoded images.
-        crops: What is wanted of each; None for nothing.
-        rows: Which row of ``out`` is whose.
+        crops: Crop of each image; None to skip it.
+        rows: Row of ``out`` for each image.
         out: uint8 or float32, ``(rows, height, width, 3)`` or ``(rows, 3, height, width)``.
-        channels_first: Which of them.
-        table: For float32, what a channel's value becomes, ``(3, 256)``; else None.
+        channels_first: True for the second.
+        table: For float32, the result for each value of a channel, ``(3, 256)``; else None.
 
     Returns:
-        Which images are still to be decoded, by their place in ``buffers``.
+        Indices in ``buffers`` of the images still to be decoded.
     """
     kernel = load()
     wanted = [place for place, crop in enumerate(crops) if crop is not None]
@@ -173,7 +173,7 @@ def decode_rows(
 def numbers_of(
     crop: Crop, row: int, goal: tuple[int, ...], reducible: bool = True
 ) -> tuple[int, ...] | None:
-    """A ``Crop`` of ``native/batch.h``; None where it is beyond what that can say."""
+    """Convert to the fields of a ``Crop`` in ``native/batch.h``; None if they can't express it."""
     height, width = goal
     factor = reduction(crop, (height, width)) if reducible else 1
     image = -(-crop.image[0] // factor), -(-crop.image[1] // factor)

@@ -1,4 +1,4 @@
-"""Arrays in NPY's format, which is how raw images are stored.
+"""Arrays in NPY's format, in which raw images are stored.
 
 ::
 
@@ -25,10 +25,10 @@ MAGIC = b"\x93NUMPY"
 
 
 def read(buffer: memoryview | bytes) -> NDArray[Any]:
-    """An array, looked at where it lies.
+    """Read an array without a copy.
 
     Raises:
-        ContentError: A damaged header, another number of bytes than it says, or no numbers.
+        ContentError: The header is damaged or doesn't fit the size, or the values aren't numbers.
     """
     start = 12 if bytes(buffer[6:7]) > b"\x01" else 10
     end = start + int.from_bytes(buffer[8:start], "little")
@@ -44,14 +44,14 @@ def read(buffer: memoryview | bytes) -> NDArray[Any]:
 
 
 def write(array: NDArray[Any]) -> bytes:
-    """An array in this format, in C order; ``np.save`` takes ten times as long for a picture."""
+    """Encode an array, in C order; ``np.save`` takes ten times as long for an image."""
     header = _header(array.shape, array.dtype.str)
     return b"".join((header, np.asarray(array, order="C").data))
 
 
 @functools.lru_cache(maxsize=64)
 def _header(shape: tuple[int, ...], dtype: str) -> bytes:
-    stream, npy_format = io.BytesIO(), cast(Any, np.lib.format)  # Which has no types.
+    stream, npy_format = io.BytesIO(), cast(Any, np.lib.format)  # It has no types.
     about = {"descr": dtype, "fortran_order": False, "shape": shape}
     npy_format.write_array_header_1_0(stream, about)
     return stream.getvalue()

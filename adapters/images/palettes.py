@@ -1,6 +1,6 @@
-"""Indices into the palette of a GIF, BMP or TIFF, by Pillow: OpenCV gives colours alone.
+"""Palette indices of a GIF, BMP or TIFF, by Pillow: OpenCV gives only colours.
 
-Of a PNG, ``png.as_grey`` has them. And a TIFF's RGBA, which OpenCV multiplies by its alpha.
+``png.as_grey`` is for PNGs. Here is also a TIFF's RGBA: OpenCV multiplies colours by alpha.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from adapters.errors import ContentError
 from adapters.images import tiff
 
 _KINDS = {b"GI": "Gif", b"BM": "Bmp", b"II": "Tiff", b"MM": "Tiff"}
-_PALETTE = 3  # Of a TIFF's photometric interpretation.
+_PALETTE = 3  # TIFF photometric interpretation.
 _ERRORS = (OSError, SyntaxError, ValueError)
 
 
 def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
-    """Indices (height, width); None of what has no palette, or one of grey levels in their order.
+    """Read indices (height, width); None without a palette, or if it is grey levels in order.
 
     Raises:
-        ContentError: It is damaged.
+        ContentError: The image is damaged.
         ImportError: Pillow isn't installed.
     """
     name = _KINDS.get(bytes(buffer[:2]))
@@ -39,10 +39,10 @@ def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
 
 
 def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
-    """The colours of a TIFF as they are stored, and its alpha; uint8 (height, width, 4), upright.
+    """Decode a TIFF's colours as stored, and its alpha; uint8 (height, width, 4), upright.
 
     Raises:
-        ContentError: It is damaged.
+        ContentError: The image is damaged.
         ImportError: Pillow isn't installed.
     """
     return np.array(_loaded(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)

@@ -1,19 +1,18 @@
-"""One encoded image of any kind into its row of an array.
+"""Decoding of one image of any kind into its row of an array.
 
-JPEG goes through libjpeg-turbo (simplejpeg), which is asked for a half, a quarter or an eighth of
-the size where that is still as large as the row; arrays in NPY's format, which is how raw images
-are stored, are looked at where they lie; YUV planes are ``planes``'s, JPEG 2000 is ``jpeg2000``'s,
-TIFFs of other bands than OpenCV reads are tifffile's; the rest goes through OpenCV. What is cut
-short or damaged is refused where that can be told, rather than decoded as far as it goes: a JPEG of
-which the decoder says so, a PNG with a wrong CRC, whatever OpenCV refuses. Nor is anything decoded
-that claims to have more than ``MOST_PIXELS``, or holds several images.
+JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
+is still as large as the row. Arrays in NPY's format, in which raw images are stored, are read
+without a copy. ``planes`` decodes YUV planes, ``jpeg2000`` JPEG 2000, tifffile the TIFFs whose
+bands OpenCV doesn't read, and OpenCV the rest. Damaged and truncated images are refused if that
+can be detected, not decoded as far as they go: a JPEG whose decoder reports it, a PNG with a wrong
+CRC, whatever OpenCV refuses. So are images that claim more than ``MOST_PIXELS``, and files of
+several images.
 
-Resizing has half-pixel centres in all interpolations, so that an image and its mask stay aligned:
-bilinear without antialiasing is OpenCV's ``INTER_LINEAR``, which is also what MXNet does; nearest
-is its ``INTER_NEAREST_EXACT``, which takes the pixel that Pillow takes, or one as near. CMYK
-becomes RGB; ``bands`` says what becomes of other channels and of more bits. What EXIF says about
-the orientation is ignored, as MXNet and TensorFlow do, but for a TIFF's, which OpenCV heeds
-whatever it is told.
+All interpolations have half-pixel centres, so that an image and its mask stay aligned. Bilinear
+without antialiasing is OpenCV's ``INTER_LINEAR``, as in MXNet. Nearest is its
+``INTER_NEAREST_EXACT``, which takes the pixel that Pillow takes, or one as near. CMYK becomes RGB;
+``bands`` converts other channels and more bits. EXIF orientation is ignored, as in MXNet and
+TensorFlow, except for TIFFs, where OpenCV always applies it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.signatures import HEAD_BYTES, recognized
 
-# 16,384 x 16,384: what the kernel has, too.
+# 16,384 x 16,384, as in the kernel.
 MOST_PIXELS = 1 << 28
 _MOST_VALUES = 1 << 31
 _JPEG = b"\xff\xd8\xff"
@@ -45,12 +44,12 @@ INTERPOLATIONS = {
     "cubic": "INTER_CUBIC",
     "bicubic": "INTER_CUBIC",
 }
-"""And what OpenCV calls them."""
-# Of a TIFF's photometric interpretation.
+"""OpenCV's name of each interpolation."""
+# TIFF photometric interpretations.
 _GREYS_TIFF, _RGB_TIFF, _PALETTE_TIFF, _CMYK_TIFF = (0, 1), 2, 3, 5
-# Of its fourth channel: an alpha that the colours aren't multiplied by.
+# TIFF extra sample: an alpha that the colours aren't multiplied by.
 _UNASSOCIATED = 2
-# Of its sample format, and its bits.
+# TIFF sample formats; below, with their bits.
 _UNSIGNED, _SIGNED, _FLOATING = 1, 2, 3
 _READ_BY_OPENCV = {(_UNSIGNED, 8), (_UNSIGNED, 16), (_FLOATING, 32), (_FLOATING, 64)} | {
     (_SIGNED, bits) for bits in (8, 16, 32)
@@ -58,10 +57,10 @@ _READ_BY_OPENCV = {(_UNSIGNED, 8), (_UNSIGNED, 16), (_FLOATING, 32), (_FLOATING,
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Height and width of an encoded image, from its header where that is easy to read.
+    """Read height and width of an encoded image, from its header if that is easy to read.
 
     Raises:
-        ContentError: Not an image.
+        ContentError: This is no image.
     """
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
@@ -74,7 +73,7 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width = jpeg2000.size_of(buffer)
     elif not tiff.is_tiff(buffer) and (claimed := sizes.size_in_header(buffer)) is not None:
         height, width = claimed
-    else:  # Of a TIFF, which OpenCV may turn, too.
+    else:  # TIFFs, too: OpenCV may turn them.
         height, width = _decoded(buffer, AS_STORED).shape[:2]
         if not (height and width):
             raise ContentError("an image", f"one of {height} x {width} pixels")
@@ -84,14 +83,14 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
 
 
 def decode(buffer: memoryview | bytes) -> NDArray[Any]:
-    """An encoded image.
+    """Decode an image.
 
     Returns:
         uint8 (height, width, 3), RGB; an array in NPY's format as it is, without a copy.
 
     Raises:
-        ContentError: Not an image, or a damaged one, or one that is too large, or of which bits,
-            bands or pages would be lost.
+        ContentError: This is no image, it is damaged or too large, or bits, bands or pages would
+            be lost.
     """
     if bytes(buffer[:8]).startswith(npy.MAGIC):
         return npy.read(buffer)
@@ -99,14 +98,14 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
 
 
 def stored(buffer: memoryview | bytes) -> NDArray[Any]:
-    """An encoded image with all its bits and channels.
+    """Decode an image with all its bits and channels.
 
     Returns:
         ``(height, width, channels)``: grey, grey and alpha, RGB, RGBA, or other bands; an array in
         NPY's format as it is, without a copy.
 
     Raises:
-        ContentError: Not an image, or a damaged one, or one that is too large or of several pages.
+        ContentError: This is no image, or it is damaged, too large or of several pages.
     """
     if bytes(buffer[:8]).startswith(npy.MAGIC):
         return npy.read(buffer)
@@ -114,15 +113,15 @@ def stored(buffer: memoryview | bytes) -> NDArray[Any]:
 
 
 def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) -> None:
-    """Decode what is wanted of an image into its row.
+    """Decode a crop of an image into its row.
 
     Args:
         buffer: The encoded image.
-        crop: What is wanted.
-        row: uint8 (height, width, 3), contiguous; written whole.
+        crop: The crop.
+        row: uint8 (height, width, 3), contiguous; overwritten completely.
 
     Raises:
-        ContentError: Not an image, or a damaged one.
+        ContentError: This is no image, or it is damaged.
     """
     cropped(buffer, crop, (row.shape[0], row.shape[1]), PLAIN, row)
 
@@ -134,21 +133,21 @@ def cropped(
     wanted: Wanted,
     row: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Decode what is wanted of an image.
+    """Decode a crop of an image.
 
     Args:
         buffer: The encoded image.
-        crop: The part of it.
+        crop: The crop.
         goal: Height and width of the result.
-        wanted: Its channels and dtype.
-        row: Written whole, if there is one: (*goal, channels) of the dtype, contiguous.
+        wanted: Its channels, dtype and interpolation.
+        row: Overwritten completely if given: (*goal, channels) of the dtype, contiguous.
 
     Returns:
-        (*goal, channels), of the dtype that is wanted, but uint8 of 8 bits for float32; the row, if
-        there is one.
+        ``row`` if given, else (*goal, channels), of the requested dtype; 8-bit images stay uint8
+        for float32.
 
     Raises:
-        ContentError: Not an image, or a damaged one, or one of which something would be lost.
+        ContentError: This is no image, it is damaged, or data would be lost.
     """
     head = bytes(buffer[:8])
     is_yuv = head.startswith(planes.MAGIC)
@@ -191,7 +190,7 @@ def cropped(
 def _resized(
     image: NDArray[Any], goal: tuple[int, int], wanted: Wanted, row: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """The image in another size; in the row, where OpenCV can write there."""
+    """Resize an image, into the row if OpenCV can write there."""
     cv2 = _cv2()
     how = getattr(cv2, INTERPOLATIONS[wanted.interpolation])
     row = row if image.shape[2:] == (3,) else None
@@ -205,7 +204,7 @@ def _resized(
 
 
 def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDArray[Any]:
-    """A whole image, (height, width, channels); a JPEG at 1 / ``factor`` of its size."""
+    """Decode a whole image, (height, width, channels); a JPEG at 1 / ``factor`` of its size."""
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
         image = _jpeg(buffer, factor, wanted.channels in (1, None))
@@ -226,7 +225,7 @@ def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDA
 
 
 def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> NDArray[np.uint8]:
-    """A JPEG at 1 / ``factor`` of its size, rounded up; 1, 2, 4 or 8."""
+    """Decode a JPEG at 1 / ``factor`` of its size, rounded up; 1, 2, 4 or 8."""
     height, width, colour_space = _jpeg_header(buffer)
     _check_size(height, width)
     height, width = -(-height // factor), -(-width // factor)
@@ -244,13 +243,13 @@ def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> 
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error
     if kind != "CMYK":
         return image
-    # As OpenCV has it, and so MXNet: what is stored is how little ink there is.
+    # As in OpenCV, and so in MXNet: stored values are inverted, 255 for no ink.
     black = image[:, :, 3:].astype(np.uint16)
     return (black - ((255 - image[:, :, :3]) * black >> 8)).astype(np.uint8)
 
 
 def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
-    """Height, width and colour space."""
+    """Read height, width and colour space."""
     try:
         height, width, colour_space, _ = _simplejpeg().decode_jpeg_header(buffer)
     except KeyError as error:
@@ -294,7 +293,7 @@ def _other(buffer: memoryview | bytes, wanted: Wanted) -> NDArray[Any]:
 
 
 def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
-    """Upright, by OpenCV where it reads all that is there, else by tifffile."""
+    """Decode a TIFF upright, by OpenCV if it reads all of it, else by tifffile."""
     tags = tiff.numbers(next(tiff.directories(buffer), []))
     bands, bits = tags.get(tiff.SAMPLES, 1), tags.get(tiff.BITS, 1)
     colours = tags.get(tiff.PHOTOMETRIC)
@@ -309,7 +308,7 @@ def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
     is_read = is_read or (bands == 3 and number == _FLOATING)
     if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
         image = _by_opencv(buffer)
-        # Which is multiplied by it if it has 8 bits.
+        # OpenCV multiplies 8-bit colours by their alpha.
         is_multiplied = bands == 4 and bits == 8 and tags.get(tiff.EXTRA) == _UNASSOCIATED
         if is_multiplied and not (image[:, :, 3] == 255).all():
             return palettes.rgba_of_tiff(buffer)
@@ -346,7 +345,7 @@ def _check_size(height: int, width: int) -> None:
 
 
 def _by_opencv(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArray[Any]:
-    """As it is stored, or as 8-bit RGB with the flag for that."""
+    """Decode as stored, or as 8-bit RGB with the flag for that."""
     cv2 = _cv2()
     encoded = np.frombuffer(buffer, np.uint8)
     flags = getattr(cv2, flag) | cv2.IMREAD_IGNORE_ORIENTATION

@@ -1,4 +1,4 @@
-"""Pictures stored as planes of Y, U and V, the latter two of half the size: half the bytes of RGB.
+"""Images stored as planes of Y, U and V, the latter two of half the size: half the bytes of RGB.
 
 ::
 
@@ -6,13 +6,13 @@
      .  Y  U  V  4  2  0
 
 Numbers are little-endian. Y is uint8 ``(height, width)``, U and V are uint8 ``((height + 1) // 2,
-(width + 1) // 2)``; nothing is behind them. That is BT.601 in full range, with the chroma in the
-middle of its four pixels, as in JPEG files (ITU-T T.871). A picture of odd sides is taken for one
-whose last row or column stands there twice.
+(width + 1) // 2)``; nothing follows them. Colours are BT.601 in full range, with the chroma in the
+middle of its four pixels, as in JPEG files (ITU-T T.871). If a side is odd, the last row or column
+counts twice.
 
-It is never RGB as a whole: each plane is resized to the row by its own scale, and becomes RGB
-there, with the arithmetic of ``native/yuv.h``. ``decode_into`` does that with NumPy, to the bit as
-the kernel does.
+The whole image is never converted to RGB: each plane is resized to the row by its own scale, and
+converted there, with the arithmetic of ``native/yuv.h``. ``decode_into`` does that with NumPy, and
+equals the kernel to the bit.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ MAGIC = b"\x93YUV420"
 _VERSION = 1
 _HEADER = struct.Struct("<7sBII")
 _CHANNELS = (), (1,), (3,)
-# What is decoded again.
+# Limit of the decoder.
 _MOST_PIXELS = 1 << 28
-# Of 2^16, as in libjpeg.
+# In 1/2^16, as in libjpeg.
 _Y = 19595, 38470, 7471
 _U = -11059, -21709, 32768
 _V = 32768, -27439, -5329
 _WEIGHT_ONE = np.float32(1 << 11)
-# 128, with 3 bits behind the point.
+# 128, with 3 fractional bits.
 _MIDDLE = 128 << 3
-# Of 2^15: 0.598, 0.655864, 0.714136 and 0.772.
+# In 1/2^15: 0.598, 0.655864, 0.714136 and 0.772.
 _RED_V, _GREEN_U, _GREEN_V, _BLUE_U = 19595, 21491, 23401, 25297
 
 Plane = NDArray[np.uint8]
 
 
 class _Taps(NamedTuple):
-    """Where output pixels come from: ``first`` of pixel ``at``, ``second`` of the one behind it."""
+    """Sources of output pixels: weight ``first`` of pixel ``at``, ``second`` of the next one."""
 
     at: NDArray[np.int64]
     first: NDArray[np.int32]
@@ -55,14 +55,14 @@ class _Taps(NamedTuple):
 
 
 def encode(pixels: NDArray[np.uint8]) -> bytes:
-    """A picture as planes.
+    """Encode an image as planes.
 
     Args:
         pixels: RGB, uint8 ``(height, width, 3)``; or grey, ``(height, width)`` or with 1 channel,
             which becomes RGB.
 
     Raises:
-        ContentError: Another array, or one without pixels.
+        ContentError: The dtype or shape is another, or there are no pixels or too many.
     """
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in _CHANNELS:
         raise ContentError(
@@ -91,10 +91,10 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Height and width, of a header that says as many bytes as there are; they may be anything.
+    """Read height and width, and check the number of bytes, which may have any value.
 
     Raises:
-        ContentError: Another version, or another number of bytes than it says.
+        ContentError: The version is another, or the number of bytes doesn't fit the header.
     """
     if len(buffer) < _HEADER.size:
         raise ContentError(f"a header of {_HEADER.size} bytes", f"{len(buffer)}")
@@ -109,13 +109,13 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
 
 
 def decode(buffer: memoryview | bytes, resized: tuple[int, int] | None = None) -> Plane:
-    """A picture in RGB, as it is or resized as a whole.
+    """Decode an image to RGB, in its own size or resized as a whole.
 
     Returns:
         uint8 ``(height, width, 3)``.
 
     Raises:
-        ContentError: What ``size_of`` says.
+        ContentError: As for ``size_of``.
     """
     crop = whole(*size_of(buffer))
     if resized is not None:
@@ -127,15 +127,15 @@ def decode(buffer: memoryview | bytes, resized: tuple[int, int] | None = None) -
 
 
 def decode_into(buffer: memoryview | bytes, crop: Crop, row: Plane) -> None:
-    """Resize what is wanted of a picture into its row, with NumPy.
+    """Resize a crop of an image into its row, with NumPy.
 
     Args:
-        buffer: The picture.
-        crop: What is wanted; where the whole is resized first, its box is as large as the row.
-        row: uint8 ``(height, width, 3)``; written whole.
+        buffer: The image.
+        crop: The crop; if the whole image is resized first, its box is as large as the row.
+        row: uint8 ``(height, width, 3)``; overwritten completely.
 
     Raises:
-        ContentError: What ``size_of`` says.
+        ContentError: As for ``size_of``.
     """
     height, width = size_of(buffer)
     pixels = np.frombuffer(buffer, np.uint8)
@@ -164,7 +164,7 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: Plane) -> None:
 def _product(
     channels: list[NDArray[np.int32]], factors: tuple[int, ...], bits: int, middle: int
 ) -> Plane:
-    """To the nearest; 255.5 is 255."""
+    """Weight and add channels, rounded to the nearest; 255.5 becomes 255."""
     r, g, b = (channel * factor for channel, factor in zip(channels, factors))
     r += g
     r += b
@@ -177,7 +177,7 @@ _Axis = tuple[int, int, int, int, int]
 
 
 def _axes(crop: Crop, goal: tuple[int, ...]) -> list[_Axis]:
-    """For height and width: begin, length, what that is resized to, offset, count."""
+    """Return begin, length, resized length, offset and count, for height and width."""
     boxes = zip(crop.image, crop.resized or goal, crop.box[:2], crop.box[2:], goal)
     if crop.resized is not None:
         return [(0, image, resized, begin, count) for image, resized, begin, _, count in boxes]
@@ -190,7 +190,7 @@ def _places(length: int, resized: int, offset: int, count: int) -> NDArray[np.fl
 
 
 def _whole(begin: int, length: int, resized: int, offset: int, count: int, plane: int) -> _Taps:
-    """``taps_fill`` of ``native/resize.c``."""
+    """Compute taps as ``taps_fill`` of ``native/resize.c``."""
     places = np.maximum(_places(length, resized, offset, count).astype(np.float32), 0)
     at = places.astype(np.int64)
     rest: NDArray[np.float32] = places - at.astype(np.float32)
@@ -199,7 +199,7 @@ def _whole(begin: int, length: int, resized: int, offset: int, count: int, plane
 
 
 def _half(begin: int, length: int, resized: int, offset: int, count: int, plane: int) -> _Taps:
-    """``half_taps_fill`` of ``native/yuv.c``."""
+    """Compute taps as ``half_taps_fill`` of ``native/yuv.c``."""
     places = np.clip(_places(length, resized, offset, count), 0, length - 1)
     places = np.maximum((begin + places) * 0.5 - 0.25, 0)
     at = places.astype(np.int64)
@@ -213,7 +213,7 @@ def _taps(at: NDArray[np.int64], rest: NDArray[np.float32], length: int) -> _Tap
 
 
 def _resized(plane: Plane, down: _Taps, across: _Taps) -> NDArray[np.int32]:
-    """With 3 bits behind the point."""
+    """Resize a plane, with 3 fractional bits."""
     top, bottom = int(down.at.min()), int(down.at.max()) + 2
     rows = plane[top:bottom].astype(np.int32)
     behind = np.minimum(across.at + 1, plane.shape[1] - 1)

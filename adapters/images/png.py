@@ -1,14 +1,13 @@
-"""What is read of a PNG before OpenCV decodes it: its size, and whether it is whole.
+"""Checks of a PNG before OpenCV decodes it: its size, and whether it is complete.
 
 ::
 
     PNG    89 "PNG" 0D 0A 1A 0A | chunk | chunk | ... | chunk "IEND"
     chunk  u32 bytes of the data | kind, 4 letters | data | u32 CRC of kind and data
 
-All numbers are big-endian (W3C, Portable Network Graphics, third edition). What makes it move is in
-chunks of three kinds, which decoders that know none of them leave out: the picture is that of its
-``IDAT`` then. OpenCV from 4.11 on reads them, and takes other pixels out of some of these files, or
-none.
+All numbers are big-endian (W3C, Portable Network Graphics, third edition). Animation is in chunks
+of three kinds; decoders that don't know them skip them and show the image in ``IDAT``. OpenCV from
+4.11 on reads them, and returns other pixels for some of these files, or none.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _ANIMATION = {b"acTL", b"fcTL", b"fdAT"}
 
 
 class Colours(NamedTuple):
-    """What a PNG's header says of its pixels.
+    """Pixel format from a PNG's header.
 
     Args:
-        bits: Of a sample, or of an index.
+        bits: Bits of a sample, or of an index.
         kind: 0 grey, 2 RGB, 3 a palette, 4 grey and alpha, 6 RGBA.
     """
 
@@ -40,7 +39,7 @@ GREY, PALETTE, GREY_ALPHA = 0, 3, 4
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Height and width, by the header alone.
+    """Read height and width from the header.
 
     Raises:
         ContentError: The header is damaged.
@@ -52,17 +51,17 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
 
 
 def colours(buffer: memoryview | bytes) -> Colours:
-    """Depth and kind, of a header that ``size_of`` has read."""
+    """Read depth and kind from a header that ``size_of`` has checked."""
     return Colours(*bytes(buffer[24:26]))
 
 
 def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, int, int]]:
-    """The kind of each chunk, where it begins and where it ends.
+    """Yield the kind, begin and end of each chunk.
 
-    All CRCs are looked at, and that it has an end: some OpenCVs decode as far as it goes.
+    All CRCs and the end are checked: some OpenCV versions decode truncated files as far as they go.
 
     Raises:
-        ContentError: It is cut short, or damaged.
+        ContentError: The file is cut short, or damaged.
     """
     view = memoryview(buffer)
     at, kind = len(MAGIC), b""
@@ -78,19 +77,19 @@ def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def still(buffer: memoryview | bytes) -> memoryview | bytes:
-    """The same without what makes it move, if there is such a thing.
+    """Remove the animation, if there is one.
 
     Raises:
-        ContentError: It is cut short, or damaged.
+        ContentError: The file is cut short, or damaged.
     """
     return _without(_ANIMATION, buffer)
 
 
 def as_grey(buffer: memoryview | bytes) -> bytes:
-    """A PNG of indices into a palette as one of grey values, each index times ``255 // most``.
+    """Turn a PNG of palette indices into one of grey values, each index times ``255 // most``.
 
     Raises:
-        ContentError: It is cut short, or damaged.
+        ContentError: The file is cut short, or damaged.
     """
     grey = bytearray(_without(_ANIMATION | {b"PLTE", b"tRNS"}, buffer))
     grey[25] = GREY
@@ -99,7 +98,7 @@ def as_grey(buffer: memoryview | bytes) -> bytes:
 
 
 def transparent_grey(buffer: memoryview | bytes) -> int | None:
-    """The level that stands for transparent pixels, of a whole grey PNG that has one."""
+    """Read the grey level that means transparent; the PNG must be complete. None without one."""
     view, at, kind = memoryview(buffer), len(MAGIC), b""
     while kind not in (b"tRNS", b"IDAT", b"IEND"):
         length, kind = int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8])

@@ -1,8 +1,8 @@
-"""Whether our own Huffman decoding fits the libjpeg-turbo that is loaded; it is tried once.
+"""Test, made once, that our own Huffman decoding fits the libjpeg-turbo that is loaded.
 
-It puts itself into a private slot of libjpeg's, which has been in the same place from 2.1.5 to 3.2.
-One that has it elsewhere would give wrong pixels, so an image is decoded by both before any other
-is. It takes 0.5 ms.
+Our decoder uses a private slot of libjpeg, which has been in the same place from 2.1.5 to 3.2. With
+another layout, pixels would be wrong, so both decode a test image before any other image is
+decoded. The test takes 0.5 ms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _JPEG = base64.b85decode(
     "ahp10t0Y*_I4hr0bC3SLOsUCYKIrG3lu=!@-lp8vi)K~q?QmIQEF#GufsNn&YAB+;*gi#Me2rSut2Zg?&;Qu"
 )
 _HEIGHT, _WIDTH = 40, 56
-# Of pixels: all of them, and boxes for which columns and rows are skipped.
+# In pixels: the whole image, and boxes for which columns and rows are skipped.
 _BOXES = ((0, 0, _HEIGHT, _WIDTH), (0, 33, 9, 17), (21, 5, 9, 17), (31, 39, 9, 17))
 
 
@@ -44,8 +44,8 @@ _fits: dict[Any, bool] = {}
 
 
 def own_huffman_fits(kernel: Any) -> bool:
-    """Whether both give the same pixels; if not, libjpeg decodes alone from now on."""
-    with _trying:  # Two threads that try at once would switch it off and on under each other.
+    """True if both give the same pixels; if not, libjpeg decodes alone from now on."""
+    with _trying:  # Concurrent tests would switch the decoder under each other.
         if kernel not in _fits:
             _fits[kernel] = _decoded(kernel, True) == _decoded(kernel, False)
             kernel.use_own_huffman(_fits[kernel])

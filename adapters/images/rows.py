@@ -1,6 +1,6 @@
-"""Rows of one size out of records and arrays, raw pictures above all, by the kernel.
+"""Gathering of equal-sized rows from records and arrays, above all raw images, by the kernel.
 
-It asks memory for rows ahead of the one that it copies, which is what a shuffled gather waits for.
+The kernel prefetches the memory of later rows, which is what a shuffled gather waits for.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from adapters.images.kernel import load_untried
 
 Parts = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Memory, and where in it parts of an array begin and how many rows each has, ``(parts, 2)``."""
+"""Memory, and the offset and number of rows of each part of an array in it, ``(parts, 2)``."""
 _NUMBERS = frozenset("biufc")
 MOST_ARRAYS = 64
-"""That ``take`` takes rows of at once."""
+"""Most arrays of one call of ``take``."""
 
 
 def can_be_taken(array: NDArray[Any]) -> bool:
-    """Whether ``take`` takes rows of this array, where there is a kernel."""
+    """True if ``take`` supports this array, provided that there is a kernel."""
     return array.dtype.kind in _NUMBERS and array.flags.c_contiguous
 
 
@@ -31,17 +31,17 @@ def take(
     outs: tuple[NDArray[Any], ...],
     places: NDArray[np.int64] | None = None,
 ) -> bool:
-    """Write rows of arrays into others, each like the one that it is for, if there is a kernel.
+    """Copy rows of each array into the corresponding output, if there is a kernel.
 
     Args:
-        arrays: Up to ``MOST_ARRAYS``, each ``(rows, ...)`` and as ``can_be_taken`` asks, or
+        arrays: Up to ``MOST_ARRAYS``, each ``(rows, ...)`` and accepted by ``can_be_taken``, or
             ``parts_of`` several.
-        numbers: Of the rows.
+        numbers: Numbers of the rows.
         outs: Each ``(numbers, ...)``, contiguous.
-        places: Into which rows of ``outs`` they go; None for one after another.
+        places: Target rows in ``outs``; None for consecutive ones.
 
     Returns:
-        Whether there is one.
+        True if there is a kernel.
 
     Raises:
         IndexError: There is no such row, or place.
@@ -54,14 +54,14 @@ def take(
 
 
 def parts_of(arrays: Sequence[NDArray[Any]], lengths: Sequence[int]) -> Parts:
-    """Several arrays' rows, numbered through, as ``take`` takes them.
+    """Join several arrays for ``take``, with rows numbered consecutively.
 
-    All that lies between the first array and the last is one memory, of which the kernel reads what
-    it is told to: the rows.
+    The memory from the first array to the last counts as one block, of which the kernel reads only
+    the rows.
 
     Args:
-        arrays: Of one dtype and shape but for the rows, each as ``can_be_taken`` asks.
-        lengths: Rows of each that count, not more than it has.
+        arrays: Arrays of one dtype and row shape, each accepted by ``can_be_taken``.
+        lengths: Number of rows to use of each array.
     """
     counted = [array[:length] for array, length in zip(arrays, lengths)]
     begins = [int(array.__array_interface__["data"][0]) for array in counted]

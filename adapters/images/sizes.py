@@ -1,7 +1,7 @@
-"""How large images say that they are that OpenCV decodes, read before it does.
+"""Sizes that image headers claim, read before OpenCV decodes the image.
 
-OpenCV has a limit of its own, of 2^30 pixels. Where a header says several sizes, the largest
-counts, as it isn't known which one OpenCV takes; a header that says none is refused.
+OpenCV's own limit is 2^30 pixels. If a header has several sizes, the largest counts, as it isn't
+known which one OpenCV takes; a header without a size is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HDR_MOST_BYTES = 1 << 16
 
 
 def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
-    """Height and width; None of other kinds.
+    """Read height and width; None for kinds that aren't known here.
 
     Raises:
         ContentError: The header is damaged.
@@ -36,7 +36,7 @@ def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
 
 
 def _tiff(view: memoryview) -> tuple[int, int]:
-    """Size in the first directory, which is the first image's."""
+    """Read the size in the first directory, which is the first image's."""
     found = {tiff.WIDTH: 0, tiff.HEIGHT: 0}
     for tag, kind, value in next(tiff.directories(view), []):
         if tag in found:
@@ -53,7 +53,7 @@ def _bmp(view: memoryview) -> tuple[int, int]:
 
 
 def _webp(view: memoryview) -> tuple[int, int]:
-    """Of a file with a canvas; pictures by themselves have at most 16,383 x 16,383 pixels."""
+    """Read the size of a canvas; files without one have at most 16,383 x 16,383 pixels."""
     width, height = (int.from_bytes(view[at : at + 3], "little") + 1 for at in (24, 27))
     return height, width
 

@@ -1,11 +1,11 @@
-"""Tags of TIFF's directories: of a TIFF, one directory a page; EXIF is a TIFF without an image.
+"""Tags in TIFF directories. A TIFF has one directory a page; EXIF is a TIFF without an image.
 
 ::
 
-    TIFF       "II" or "MM" | u16 42 | u32 where the first directory is
-    BigTIFF    "II" or "MM" | u16 43 | u16 8 | u16 0 | u64 where the first directory is
-    directory  u16 (u64) entries | entry | ... | entry | u32 (u64) where the next one is, or 0
-    entry      u16 tag | u16 type | u32 (u64) count | 4 (8) bytes: the values, or where they are
+    TIFF       "II" or "MM" | u16 42 | u32 offset of the first directory
+    BigTIFF    "II" or "MM" | u16 43 | u16 8 | u16 0 | u64 offset of the first directory
+    directory  u16 (u64) entries | entry | ... | entry | u32 (u64) offset of the next one, or 0
+    entry      u16 tag | u16 type | u32 (u64) count | 4 (8) bytes: the values, or their offset
 
 Source: TIFF 6.0, and the BigTIFF of libtiff.
 """
@@ -20,7 +20,7 @@ from typing import NamedTuple
 SUBFILE, WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION = 254, 256, 257, 258, 262, 274
 SAMPLES, PLANAR, EXTRA, FORMAT = 277, 284, 338, 339
 _HEAD = re.compile(rb"II[*+]\0|MM\0[*+]")
-# Of a directory's entries, libtiff takes no more; of types, these are whole numbers.
+# libtiff's limit on a directory's entries; integer types.
 _MOST_ENTRIES = 4096
 _NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 # Bits of a page's subfile type: a smaller version of another page, or its mask.
@@ -31,9 +31,9 @@ class Tag(NamedTuple):
     """An entry of a directory.
 
     Args:
-        tag: Which one.
+        tag: Number of the tag.
         kind: TIFF's number of the type.
-        value: The first of its whole numbers; None of another type.
+        value: First of its integers; None for other types.
     """
 
     tag: int
@@ -42,15 +42,15 @@ class Tag(NamedTuple):
 
 
 def is_tiff(buffer: memoryview | bytes) -> bool:
-    """Whether a TIFF or a BigTIFF begins here."""
+    """True if the buffer begins like a TIFF or a BigTIFF."""
     return _HEAD.match(bytes(buffer[:4])) is not None
 
 
 def directories(buffer: memoryview | bytes) -> Iterator[list[Tag]]:
-    """The tags of each directory, in their order.
+    """Yield the tags of each directory, in order.
 
     Raises:
-        ValueError, struct.error: The buffer is damaged, as far as it was read.
+        ValueError, struct.error: The part of the buffer that was read is damaged.
     """
     view = memoryview(buffer)
     order = "<" if view[0] == ord("I") else ">"
@@ -88,16 +88,16 @@ def _tag(view: memoryview, order: str, offset: str, tag: int, kind: int, *rest: 
 
 
 def numbers(directory: list[Tag]) -> dict[int, int]:
-    """The tags that are whole numbers."""
+    """Select the tags with integer values."""
     return {tag: value for tag, _, value in directory if value is not None}
 
 
 def pages(buffer: memoryview | bytes) -> int:
-    """Images of a TIFF that aren't smaller versions of others, or masks."""
+    """Count the images of a TIFF, except smaller versions of others and masks."""
     count = 0
     try:
         for directory in directories(buffer):
             count += not numbers(directory).get(SUBFILE, 0) & _NO_PAGE
     except (struct.error, ValueError):
-        pass  # Whoever decodes the first page says what is wrong with it.
+        pass  # Decoding the first page reports the damage.
     return count

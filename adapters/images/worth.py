@@ -1,11 +1,10 @@
-"""What the image kernel is worth on this machine, measured in two seconds.
+"""Benchmark of the native kernel on this machine, in two seconds.
 
-A picture of 500x375, made here, goes into rows of 224x224 by random boxes, as photographs do in
-training, in one thread. With the kernel, that is measured with it and without it. Where there is
-none, its speed can't be measured. What it saves can be, roughly: decoding what of a picture no box
-needs. So the boxes are stored as JPEGs of their own, and decoded by the same libraries. The kernel
-comes near that by other means: it reads codes that it doesn't need, too, but faster. That is an
-estimate, and called so.
+A synthetic image of 500x375 is decoded into rows of 224x224 by random boxes, like photographs in
+training, in one thread. If there is a kernel, that is measured with it and without it. If not, its
+speed is estimated. It saves roughly the decoding of pixels that no box needs, so the boxes are
+stored as JPEGs of their own, and decoded by the same libraries. The kernel comes near that by other
+means: it also reads codes that it doesn't need, but faster. The result is marked as an estimate.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from adapters.images.kernel import decode_rows, load
 
 _HEIGHT, _WIDTH, _GOAL = 375, 500, (224, 224)
 _PICTURES = 32
-# As much noise as makes a photograph's 47 KB.
+# Noise that gives a photograph's 47 KB.
 _NOISE, _QUALITY = 6.0, 90
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 
 
 class Worth(NamedTuple):
-    """Pictures/s of one thread.
+    """Images/s of one thread.
 
     Args:
-        without: By other people's libraries alone.
-        kernel: With the kernel, or the estimate of it.
-        estimated: Which of the two.
+        without: With simplejpeg and OpenCV alone.
+        kernel: With the kernel, measured or estimated.
+        estimated: True if ``kernel`` is an estimate.
     """
 
     without: float
@@ -45,18 +44,18 @@ class Worth(NamedTuple):
 
     @property
     def times(self) -> float:
-        """How many times as fast the kernel is."""
+        """Speed-up by the kernel."""
         return self.kernel / self.without
 
 
 def kernel_worth(seconds: float = 2.0) -> Worth | None:
-    """Measure it.
+    """Measure the kernel's speed-up.
 
     Args:
-        seconds: For all of it, but for some tenths.
+        seconds: Time for the measurement; some tenths are added.
 
     Returns:
-        None where simplejpeg or OpenCV isn't installed: nothing decodes JPEGs without the kernel.
+        None if simplejpeg or OpenCV isn't installed: without the kernel, nothing decodes JPEGs.
     """
     try:
         encode = importlib.import_module("simplejpeg").encode_jpeg
@@ -89,7 +88,7 @@ def kernel_worth(seconds: float = 2.0) -> Worth | None:
 
 
 def _picture(rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Slopes and noise, of as many bytes as a photograph."""
+    """Make an image of slopes and noise, as many bytes as a photograph."""
     down, right = np.mgrid[:_HEIGHT, :_WIDTH]
     slopes = np.stack([down / 2, right / 3, (down + right) / 4], axis=-1)
     noise = rng.normal(0.0, _NOISE, (_HEIGHT, _WIDTH, 1))
@@ -98,13 +97,13 @@ def _picture(rng: np.random.Generator) -> NDArray[np.uint8]:
 
 
 def _part(picture: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
-    """What a box needs of a picture."""
+    """Cut the box of a crop."""
     top, left, height, width = crop.box
     return np.ascontiguousarray(picture[top : top + height, left : left + width])
 
 
 def _seconds(*works: Callable[[], None], seconds: float) -> list[float]:
-    """Of CPU time, the quickest round of each, in turns: others may have the CPUs meanwhile."""
+    """Measure each one's shortest CPU time, in turns: other processes may use the CPUs."""
     best = [float("inf")] * len(works)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or float("inf") in best:

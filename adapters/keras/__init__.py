@@ -1,6 +1,6 @@
-"""The face towards Keras: ``SafeSequence``, and callbacks: ``Resume``, ``WaitReport``, ``Watch``.
+"""Keras front end: ``SafeSequence`` and the callbacks ``Resume``, ``WaitReport`` and ``Watch``.
 
-The only room that imports keras; TensorFlow, JAX and PyTorch are reached through Keras alone.
+Only this package imports keras. It uses TensorFlow, JAX and PyTorch only through Keras.
 """
 
 from __future__ import annotations

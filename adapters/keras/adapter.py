@@ -1,7 +1,7 @@
-"""How Keras reads a ``SafeSequence``: the adapter of one ``fit``, ``evaluate`` or ``predict``.
+"""Adapter through which one ``fit``, ``evaluate`` or ``predict`` reads a ``SafeSequence``.
 
-The order of calls that ``on_epoch_begin``, ``on_epoch_end`` and the iterators must make sense of
-differs between backends and versions; tests/keras/ runs them all.
+Backends and versions of Keras call ``on_epoch_begin``, ``on_epoch_end`` and the iterators in
+different orders; tests/keras/ covers them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,22 @@ from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
-# Batches that TensorFlow's signature is taken from, as Keras does.
+# Batches that TensorFlow's signature is taken from; Keras uses as many.
 _BATCHES_FOR_SIGNATURE = 2
 
 
 class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
-    Keras asks for an iterator per epoch, or for one that goes on over all of them where
-    ``steps_per_epoch`` is given; that one has no end. Workers that were started end with the
-    adapter.
+    Keras asks for one iterator per epoch. With ``steps_per_epoch`` it asks for a single endless
+    iterator. Workers started for the adapter end with it.
 
     Args:
-        x: What is read.
-        class_weight: As in ``fit``.
-        shuffle: Permute the batches of an epoch as wholes; of no use where the samples are
-            permuted already, or no epoch has an end.
-        steps: Of an epoch, as Keras counts it; None for the length of the sequence.
+        x: The sequence to read.
+        class_weight: See ``fit``.
+        shuffle: Permute the order of the batches in an epoch. Ignored if the sequence shuffles its
+            samples or is endless.
+        steps: Steps per epoch in Keras; None for the length of the sequence.
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         check_class_weight(class_weight)
         shuffle = bool(shuffle) and not x._endless
         super().__init__(x, class_weight=class_weight, shuffle=shuffle)
-        # Keras leaves its iterators in reference cycles when training is stopped; they must not
-        # keep the sequence, and with it the workers, from going when its last user lets go.
+        # When training is stopped, Keras leaves its iterators in reference cycles. These must not
+        # keep the sequence and its workers alive.
         self.py_dataset = weakref.proxy(x)
         self._engine = x._engine
         self._source = x._source
@@ -80,23 +79,23 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         self._signature: Signature | None = None
         self._error: BaseException | None = None
         self.fit: Fit | None = None
-        """What the adapter was made for, if a callback was told of it."""
+        """The ``fit`` that trains on this adapter, if it has a ``FitCallback``; else None."""
         self._inspection: Any = None
         self._sequence = weakref.ref(x)
         self._engine.retain()
         self._reads = True
 
     def read_aside(self) -> None:
-        """Move nothing, as another call reads the sequence within which this one does."""
+        """Leave the position alone: an enclosing call reads the same sequence."""
         self._aside = True
 
     def expect(self, epochs: int) -> None:
-        """The call trains for so many epochs, if nothing ends it before."""
+        """Note that the call trains for at most this many epochs."""
         self._trains = True
         self._last_epoch = self._progress.start[0] + epochs - 1
 
     def end(self) -> None:
-        """The call that this adapter was made for is over, in whatever way."""
+        """End the pass: the call is over, normally or by an exception."""
         if self._reads:
             if self._account is not None and self._account.count is not None:
                 self._progress.finish(self._account)
@@ -113,7 +112,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         self._engine.release()
 
     def inspect(self, model: Any) -> None:
-        """Look at the first batches that this model is trained on, once for each sequence."""
+        """Inspect the first batches that the model is trained on, once per sequence."""
         sequence = self._sequence()
         if sequence is None or sequence in _inspected or sequence.epoch or sequence._measured:
             return
@@ -124,110 +123,111 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         self._inspection = Inspection(shuffled, scales(model), self._source)
 
     def reads(self, progress: Progress) -> bool:
-        """Whether it reads the sequence of this progress, and its call isn't over."""
+        """True if the call is running and reads the sequence with this ``Progress``."""
         return self._reads and self._progress is progress
 
     def begin(self) -> None:
-        """The trainer begins: what is read from now on is what it consumes."""
+        """Treat what is read from now on as consumed by the trainer."""
         self._begun = True
 
     def interrupt(self) -> None:
-        """Have whoever waits for a batch go without one; from any thread."""
+        """Release a reader that waits for a batch. May be called from any thread."""
         self._close_batches()
 
     def __del__(self) -> None:
-        if getattr(self, "_reads", False):  # TensorFlow, which counts, may be gone.
+        # No final count of consumed batches: TensorFlow, which counts them, may be gone.
+        if getattr(self, "_reads", False):
             self._let_go()
 
     @property
     def num_batches(self) -> int | None:
-        """Batches that Keras may ask an iterator for; None for an endless one."""
+        """Number of batches that an iterator gives; None if it is endless."""
         return None if self._endless else self._engine.plan.num_batches
 
     @property
     def done(self) -> int:
-        """Batches of the epoch that begins that need not be delivered any more."""
+        """Number of batches to skip at the start of this epoch: they were delivered before."""
         if self._endless:
             return self.fit.steps_done if self.fit is not None else 0
         return (self._next_start() or self._progress.start)[1]
 
     def on_epoch_begin(self) -> None:
-        """Keras begins an epoch, or the symbolic build that looks like one."""
+        """Handle the start of an epoch, or of a symbolic build, which looks like one."""
         self._within, self._used = True, False
         self._progress.look()
         if self._endless and self._account is not None and self._stamp == self._progress.stamp:
-            self._progress.go_on(self._account)  # Its batches may have been handed out before.
+            self._progress.go_on(self._account)  # Its batches may have been read ahead already.
 
     def on_epoch_end(self) -> None:
-        """Keras ends an epoch, or forgets its iterators before the first.
+        """Handle the end of an epoch, or Keras's reset of its iterators before the first one.
 
         Raises:
-            Exception: What a batch raised; TensorFlow would have wrapped it beyond recognition.
+            Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
         """
         self._progress.look()
         self.raise_error()
         if self._account is not None and self._counts:
             self._progress.advance_past(self._account)
-            # TensorFlow may have read all batches of this epoch within the one before.
+            # TensorFlow may have read all batches of this epoch during the previous one.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
         elif self._account is not None:
-            self._account.forget()  # Keras has built the model with it, or its metrics.
+            self._account.forget()  # Keras has only built the model or its metrics with it.
         self._within = False
 
     def raise_error(self) -> None:
-        """Raise what a batch has raised, if TensorFlow was told no more than that the data end."""
+        """Raise the error of a batch that TensorFlow saw only as the end of the data."""
         error, self._error = self._error, None
         if error is not None:
             try:
                 raise error
             finally:
-                del error  # The traceback would refer to it through this frame, in a circle.
+                del error  # Break the reference cycle error -> traceback -> this frame.
 
     @property
     def _counts(self) -> bool:
-        """Whether a pass is more than the symbolic build of JAX and PyTorch."""
+        """True if a pass counts: it is not just the symbolic build on JAX or PyTorch."""
         return self._begun or self._on_tensorflow
 
     def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
-        """The iterator of the next pass, ahead on the device if there is a ``transfer``."""
-        # Keras asks for the next iterator when an epoch has come to its end, still within it.
+        """Iterator of the next pass; with ``transfer``, batches are sent to the device ahead."""
+        # Keras asks for the next iterator at the end of an epoch, before on_epoch_end.
         if self._account is not None and self._within and self._used and self._counts:
             self._progress.advance_past(self._account)
             self._within = False
         return _Batches(self, transfer)
 
     def on_the_device(self) -> Iterator[Any] | None:
-        """The batches on JAX's GPU before the trainer asks for them; None if Keras copies them."""
+        """Iterator over batches that are on JAX's GPU ahead of time; None if Keras copies them."""
         epoch, step = self._next_start() or self._progress.start
         further = math.inf if self._endless else max(0, self._last_epoch - epoch)
         batches = (1 + further) * (self._engine.plan.num_batches or math.inf) - step
         transfer = jax_transfer(batches, self._engine.window)
-        # What isn't asked for yet may be of the next epoch, which has other batches once it begins.
+        # Reading ahead may enter the next epoch, and its hooks may still change its batches.
         if transfer is None or (self._endless and self._engine.plan.own_epochs):
             return None
         self._lag = 0
         return self.batches(transfer)
 
     def get_jax_iterator(self) -> Iterator[Any]:
-        """The batches, whose NumPy arrays are what JAX takes."""
+        """Iterator over the batches, as NumPy arrays, which JAX accepts."""
         self._lag = jax_lag()
         return map(for_jax, self.batches())
 
     def get_torch_dataloader(self) -> Iterator[Any]:
-        """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
+        """Iterator over the batches as tensors on Keras's device, without a ``DataLoader``."""
         if keras.backend.backend() != "torch":
             return super().get_torch_dataloader()  # type: ignore[no-any-return]
         return map(for_torch, self.batches())
 
     def get_tf_dataset(self) -> Any:
-        """The batches as a ``tf.data.Dataset``, see ``dataset``."""
+        """``tf.data.Dataset`` of the batches, see ``dataset``."""
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
         self._on_tensorflow = True
-        # What isn't asked for yet may be of the next epoch, which has other batches once it begins.
+        # Reading ahead may enter the next epoch, and its hooks may still change its batches.
         ahead = not (self._endless and self._engine.plan.own_epochs)
-        # One in the prefetch buffer, one on its way there.
+        # One batch in the prefetch buffer and one on its way there.
         self._engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(self._next_start())
         try:
@@ -256,14 +256,14 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         return dataset
 
     def _ready(self, batch: Any) -> Any:
-        """The batch as Keras wants it."""
+        """Return the batch in the form that Keras expects."""
         if self.class_weight is not None:
             check_one_output(batch)
         batch = self.standardized(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 
     def _begin(self) -> tuple[Account, Stream]:
-        """Start a pass; what an earlier one of this adapter has under way is let go."""
+        """Start a pass, and drop the batches in flight of this adapter's previous pass."""
         self._close_batches()
         start = self._next_start()
         if self._account is not None and self._account.count is not None:
@@ -284,8 +284,8 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
             batches.close()
 
     def _next_start(self) -> tuple[int, int] | None:
-        # The epochs of one fit follow on each other, whatever else is done with the sequence in
-        # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
+        # Epochs of one fit are consecutive, even if a callback evaluates the sequence in between.
+        # Only set_epoch and load_state_dict change that.
         if self._aside and (self._account is None or not self._trains):
             return self._progress.start[0], 0
         if self._account is None or self._stamp != self._progress.stamp:
@@ -304,9 +304,9 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
 
 
 class _Batches(ReadingAhead):
-    """The iterator that Keras reads; TensorFlow does so from a thread of its own.
+    """Iterator that Keras reads, on TensorFlow from one of TensorFlow's threads.
 
-    TensorFlow may keep it long after the adapter is gone.
+    TensorFlow may keep it long after the adapter is gone, so it refers to the adapter weakly.
     """
 
     def __init__(self, adapter: SafeSequenceAdapter, transfer: Transfer | None = None) -> None:
@@ -322,7 +322,7 @@ class _Batches(ReadingAhead):
         return adapter
 
     def _next(self) -> Any:
-        adapter = self._owner()  # Which stays as long as somebody waits for a batch here.
+        adapter = self._owner()  # Keeps the adapter alive while a reader waits for a batch here.
         if adapter is None:
             raise StopIteration
         batch = self._fetch_ahead()
@@ -360,7 +360,7 @@ class _Batches(ReadingAhead):
         return batch
 
     def _finish(self) -> None:
-        """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
+        """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
         adapter = self._adapter
         assert self._account is not None
         self._finished = True
@@ -378,4 +378,4 @@ class _Batches(ReadingAhead):
                 adapter._error = error
             raise StopIteration from error
         finally:
-            del error  # Its traceback would refer to it through this frame, in a circle.
+            del error  # Break the reference cycle error -> traceback -> this frame.

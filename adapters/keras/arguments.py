@@ -1,4 +1,4 @@
-"""What ``SafeSequence`` refuses, before any work starts: the argument, the rule, the value."""
+"""Argument checks of ``SafeSequence``. Each error names the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
 from adapters.ranks import ShardArgument
 
-# What stands for class weights of several outputs.
+# Replacement for class_weight if the model has several outputs.
 _SAMPLE_WEIGHTS = (
     "give sample weights of each output, as batch_transform=lambda batch: (*batch, {name: "
     "np.take(weights[name], y) for name, y in batch[1].items()}) makes them"
@@ -45,11 +45,11 @@ def check_arguments(
     max_queue_size: Any,
     thread_safe: Any,
 ) -> None:
-    """Check what doesn't depend on the source.
+    """Check the arguments that don't depend on the source.
 
     Raises:
-        TypeError: Of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
     """
     check_integer("batch_size", batch_size, 1)
     check_integer("seed", seed, 0)
@@ -71,7 +71,7 @@ def check_collate(collate: Any) -> None:
     """Check ``collate``.
 
     Raises:
-        TypeError: It is nothing to call.
+        TypeError: It isn't callable.
     """
     if collate is not None and not callable(collate):
         raise TypeError(
@@ -81,11 +81,12 @@ def check_collate(collate: Any) -> None:
 
 
 def check_workers(workers: Any, use_multiprocessing: Any) -> None:
-    """Check who shall compute.
+    """Check ``workers``, and ``use_multiprocessing`` with it.
 
     Raises:
-        TypeError: Of the wrong type.
-        ValueError: Out of range.
+        TypeError: ``workers`` has the wrong type.
+        ValueError: ``workers`` is out of range, or both a Dask client and
+            ``use_multiprocessing`` are given.
     """
     if is_cluster(workers):
         check_client("workers", workers)
@@ -101,7 +102,7 @@ def check_workers(workers: Any, use_multiprocessing: Any) -> None:
 def settings_of(
     workers: Any, use_multiprocessing: Any, max_queue_size: Any, isolated: bool
 ) -> Settings:
-    """Who computes, as the engine takes it, of arguments that were checked."""
+    """Worker settings for the engine, from checked arguments."""
     size = int(max_queue_size)
     if is_cluster(workers):
         count = max(1, len(workers.nthreads()))
@@ -115,7 +116,7 @@ def check_order(order: Order) -> None:
     """Check that every shard has a batch.
 
     Raises:
-        ValueError: It hasn't.
+        ValueError: A shard has none.
     """
     check_shard_size(order.size, order.shard)
     if order.num_batches == 0:
@@ -126,14 +127,14 @@ def check_order(order: Order) -> None:
 
 
 def check_given_shard(given: tuple[int, int] | None, asked: ShardArgument) -> None:
-    """Check the part of the data that Keras gives to this process.
+    """Check the shard that Keras gives to this process against the constructor's.
 
     Args:
-        given: The part; None if Keras gives all.
+        given: Shard from Keras, ``(index, count)``; None if Keras doesn't shard.
         asked: The constructor's ``shard``.
 
     Raises:
-        ValueError: Both are given, and they differ.
+        ValueError: The two shards differ.
     """
     if given is not None and not asked.auto and asked.value not in (None, given):
         raise ValueError(
@@ -155,10 +156,10 @@ _FIXED = (
 
 
 def check_subclass(kind: type, base: type) -> None:
-    """Check that a subclass overrides nothing that ``fit`` would not ask it for.
+    """Check that a subclass overrides no attribute that ``fit`` bypasses.
 
     Raises:
-        TypeError: It does.
+        TypeError: It overrides one.
     """
     for name in _FIXED:
         if getattr(kind, name) is not getattr(base, name):
@@ -171,7 +172,7 @@ def check_subclass(kind: type, base: type) -> None:
 
 
 def fixed(name: str, value: Any) -> AttributeError:
-    """The error for an attribute that only the constructor takes."""
+    """Error for setting an attribute that only the constructor sets."""
     return AttributeError(
         f"{name} is fixed once a SafeSequence is there: make another one with "
         f"SafeSequence(..., {name}={value!r})"
@@ -188,10 +189,10 @@ def check_whole_batches(
     on_error: Any,
     shuffle: Any,
 ) -> None:
-    """Check what may be asked of a source that gives whole batches.
+    """Check the arguments that a source of whole batches restricts.
 
     Raises:
-        ValueError: More than that.
+        ValueError: An argument needs single samples, or an epoch with an end.
     """
     name = type(source).__name__
     if transform is not None:
@@ -218,10 +219,10 @@ def check_whole_batches(
 
 
 def check_members(source: Any) -> None:
-    """Check that a tuple is one that Keras unpacks.
+    """Check that Keras can unpack a tuple.
 
     Raises:
-        ValueError: It has more than three members.
+        ValueError: The tuple has more than three members.
     """
     if isinstance(source, tuple) and len(source) > 3:
         raise ValueError(
@@ -234,11 +235,11 @@ def check_steps(batches: int | None, steps: int | None) -> None:
     """Check that Keras knows where an epoch ends.
 
     Args:
-        batches: In an epoch of the sequence; None if its source has no end.
-        steps: In an epoch of Keras, if somebody says so.
+        batches: Batches in an epoch of the sequence; None if its source is endless.
+        steps: Steps per epoch, if given to Keras.
 
     Raises:
-        ValueError: Nobody does.
+        ValueError: Both are None.
     """
     if steps is None and batches is None:
         raise ValueError(
@@ -249,11 +250,11 @@ def check_steps(batches: int | None, steps: int | None) -> None:
 
 
 def index_of(index: Any, length: int | None) -> int:
-    """A batch number from an index as lists take it; without a length, only from 0 on.
+    """Batch number for a list-style index. Without a length, negative indexes are refused.
 
     Raises:
-        IndexError: Out of range.
-        TypeError: No integer.
+        IndexError: The index is out of range.
+        TypeError: The index is no integer.
     """
     try:
         number = operator.index(index)
@@ -269,11 +270,11 @@ def index_of(index: Any, length: int | None) -> int:
 
 
 def check_class_weight(class_weight: Any) -> None:
-    """Check what ``fit`` is given beside a sequence.
+    """Check the ``class_weight`` of ``fit``.
 
     Raises:
-        TypeError: No mapping of classes.
-        ValueError: Weights of several outputs.
+        TypeError: It is no mapping.
+        ValueError: It has weights for several outputs.
     """
     if class_weight is None:
         return
@@ -291,10 +292,10 @@ def check_class_weight(class_weight: Any) -> None:
 
 
 def check_one_output(batch: Any) -> None:
-    """Check that a batch beside ``class_weight`` has one array of classes.
+    """Check that ``y`` of a batch is one array, as ``class_weight`` needs.
 
     Raises:
-        ValueError: It has several, or one with a name.
+        ValueError: It is a dict, tuple or list.
     """
     y = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
     if isinstance(y, (dict, tuple, list)):

@@ -1,6 +1,6 @@
-"""What becomes of a batch on its way to a backend, and what TensorFlow's signature makes of it.
+"""Conversion of batches for a backend, and the check against TensorFlow's signature.
 
-Arrays go as they are. Leaves that are none, such as SciPy's sparse matrices, Keras converts as it
+Arrays are passed on unchanged. Keras converts other leaves, such as SciPy's sparse matrices, as it
 does for every data set.
 """
 
@@ -16,7 +16,7 @@ from adapters.structure import flatten, map_leaves, unflatten
 
 
 def for_jax(batch: Any) -> Any:
-    """The batch, with what JAX takes in the places of leaves that are no NumPy arrays."""
+    """Return the batch, with leaves that are no NumPy arrays converted for JAX."""
     for leaf in flatten(batch)[0]:
         if not isinstance(leaf, np.ndarray) and get_jax_iterator is not None:
             return next(get_jax_iterator((batch,)))
@@ -24,7 +24,7 @@ def for_jax(batch: Any) -> Any:
 
 
 def for_tensorflow(batch: Any) -> Any:
-    """The batch, with TensorFlow's own texts, as no array has them, and no None at its end."""
+    """Return the batch with text as TensorFlow's string tensors, and without a None at its end."""
     if type(batch) is tuple:
         while batch and batch[-1] is None:
             batch = batch[:-1]
@@ -38,14 +38,14 @@ def _as_text(leaf: Any) -> Any:
 
 
 class Signature:
-    """What TensorFlow takes all batches to be like.
+    """Structure, shapes and dtypes that TensorFlow expects of all batches.
 
     Args:
-        batches: Some of them, as ``for_tensorflow`` gives them.
-        remedy: What makes all batches like them, for people.
+        batches: Some batches, as ``for_tensorflow`` returns them.
+        remedy: How to make all batches alike, for error messages.
 
     Raises:
-        ValueError: One of them holds None.
+        ValueError: A batch holds None.
     """
 
     def __init__(self, batches: list[Any], remedy: str) -> None:
@@ -61,14 +61,15 @@ class Signature:
         self._dtypes = [np.dtype(spec.dtype.as_numpy_dtype) for spec in self._flat]
 
     def checked(self, batch: Any, account: Account) -> Any:
-        """The batch, with its arrays in the dtypes of the first ones.
+        """Return the batch, with its arrays cast to the dtypes of the first ones.
 
         Args:
-            batch: As ``for_tensorflow`` gives it.
-            account: Knows its number.
+            batch: A batch, as ``for_tensorflow`` returns it.
+            account: Cursor of the pass, for the batch number in errors.
 
         Raises:
-            ValueError: TensorFlow would say less of it, or make other numbers of its own.
+            ValueError: The batch doesn't match. TensorFlow's own error would say less, or it would
+                change the values silently.
         """
         leaves, structure = flatten(batch)
         if structure != self._skeleton:
@@ -76,7 +77,7 @@ class Signature:
             raise _unlike(account, found, "give all of them the same structure")
         other = False
         for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
-            shape = getattr(leaf, "shape", spec.shape)  # TensorFlow's own have a TensorShape.
+            shape = getattr(leaf, "shape", spec.shape)  # A TensorShape for TensorFlow's tensors.
             if not spec.shape.is_compatible_with(shape):
                 found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
                 raise _unlike(account, found, self._remedy)
@@ -96,7 +97,7 @@ class Signature:
 
 
 def remedy_of(plan: Any) -> str:
-    """What makes all batches of a ``SourcePlan`` alike, for people."""
+    """Advice for error messages: how to make all batches of a ``SourcePlan`` alike."""
     if plan.batch_transform is not None:
         made = "have batch_transform give all of them equal shapes there"
     elif hasattr(plan.collate, "remedy"):
@@ -118,7 +119,7 @@ def _unlike(account: Account, found: str, remedy: str) -> ValueError:
 
 
 def _place_of_none(tree: Any) -> str | None:
-    """Where None is in a structure, as one would write it behind a name."""
+    """Path to a None in a nested structure, as ``[0]['a']``; None if it holds none."""
     if tree is None:
         return ""
     inside: Any = ()

@@ -1,7 +1,7 @@
-"""What callbacks know of a training, beyond their arguments.
+"""Saving and restoring the state of callbacks.
 
-Keras's own have no way to tell it: ``internals.CALLBACK_STATES`` names their attributes. Any other
-callback may have ``state_dict()`` and ``load_state_dict(state)``.
+Keras's callbacks have no API for it, so ``internals.CALLBACK_STATES`` lists their attributes. Other
+callbacks may have ``state_dict()`` and ``load_state_dict(state)``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ States = list[tuple[str, dict[str, Any]]]
 
 
 def states_of(callbacks: Sequence[Any]) -> States:
-    """What is to be saved: of each callback its class's name and state, copied.
+    """Copy the states of callbacks, each with its class name.
 
     Raises:
         TypeError: A callback's own ``state_dict`` returned no dict.
@@ -38,7 +38,7 @@ def states_of(callbacks: Sequence[Any]) -> States:
 
 
 def restore(callbacks: Sequence[Any], states: States) -> None:
-    """Give callbacks their states back: the n-th of a class that of the n-th of that name."""
+    """Restore the states of callbacks, matched by class name and order."""
     waiting = list(states)
     for callback in callbacks:
         name = type(callback).__name__
@@ -51,7 +51,7 @@ def restore(callbacks: Sequence[Any], states: States) -> None:
 
 
 def _fields_of(callback: Any) -> list[str]:
-    """The attributes that are its state; warns once of one that this Keras hasn't got."""
+    """Names of the attributes that are its state. Warns once if this Keras lacks one."""
     found, name = [], type(callback).__name__
     for kind, fields in _KINDS.items():
         for field in fields if isinstance(callback, kind) else ():
@@ -87,7 +87,7 @@ def _restore(callback: Any, state: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A copy whose numbers are Python's or NumPy's, not those of a backend."""
+    """Copy a value, with a backend's tensors and variables converted to NumPy arrays."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Its lists and dicts anew, as what was loaded may be restored twice."""
+    """Copy lists and dicts, because a loaded state may be restored twice."""
     if isinstance(value, dict):
         return {name: _copied(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

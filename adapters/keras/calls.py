@@ -1,7 +1,8 @@
-"""Which sequences are read by Keras's calls that run in this thread.
+"""Registry of the running calls of Keras in this thread, and of the sequences that they read.
 
-While a ``fit`` reads a sequence, its place is that of the training: a validation over the same one,
-or a callback that evaluates it or loops over it, reads *aside*. Other threads are on their own.
+While a ``fit`` reads a sequence, only the training moves its position. A validation over the same
+sequence, or a callback that evaluates it or loops over it, is a secondary pass (``aside``). Each
+thread has its own registry.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from adapters.keras.progress import Progress
 
 
 class Reader(Protocol):
-    """Reads a sequence for a call, as ``SafeSequenceAdapter`` does."""
+    """Object that reads a sequence for a call, such as ``SafeSequenceAdapter``."""
 
     def reads(self, progress: Progress) -> bool:
-        """Whether it reads the sequence of this progress, and its call isn't over."""
+        """True if the call is running and reads the sequence with this ``Progress``."""
 
     def begin(self) -> None:
-        """Take what is read from now on for what the trainer consumes."""
+        """Treat what is read from now on as consumed by the trainer."""
 
     def interrupt(self) -> None:
-        """Have whoever waits for a batch go without one; from any thread."""
+        """Release a reader that waits for a batch. May be called from any thread."""
 
     def end(self) -> None:
-        """End the pass, as the call is over."""
+        """End the pass because the call is over."""
 
 
 class Call:
-    """One ``fit``, ``evaluate`` or ``predict`` that runs.
+    """One running ``fit``, ``evaluate`` or ``predict``.
 
     Args:
-        model: Whose.
-        trains_on: What ``fit`` was given as ``x``; None for the others.
-        epochs: How many ``fit`` trains.
-        announced: A ``BeginCallback`` says when the trainer begins.
+        model: The model that is called.
+        trains_on: Argument ``x`` of ``fit``; None for the other calls.
+        epochs: Number of epochs that ``fit`` trains.
+        announced: True if a ``BeginCallback`` reports when the trainer starts.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Call:
         self.epochs = epochs
         self.announced = announced
         self.readers: list[Reader] = []
-        """What was made in it, and ends with it."""
+        """Readers that were created in the call. They end with it."""
 
 
 class _Running(threading.local):
@@ -60,43 +61,44 @@ class _Running(threading.local):
 
 
 running = _Running()
-"""The calls of this thread, the innermost last."""
+"""Running calls of this thread, innermost last."""
 
 
 def is_read_by_a_call(progress: Progress) -> bool:
-    """Whether a call of Keras's that runs in this thread reads the sequence of this progress."""
+    """True if a running call of this thread reads the sequence with this ``Progress``."""
     return any(reader.reads(progress) for call in running.calls for reader in call.readers)
 
 
 class BeginCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells readers when the trainer begins; what was read before has built the model.
+    """Callback that tells readers when the trainer starts.
 
-    Keras calls these hooks after that on every backend, in the thread of the call.
+    What was read before only built the model. On every backend, Keras calls these hooks after the
+    build, in the thread of the call.
     """
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """``fit`` trains."""
+        """Start the readers for ``fit``."""
         self._begin()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """``evaluate`` does, or ``fit`` validates."""
+        """Start the readers for ``evaluate``, or for the validation of ``fit``."""
         self._begin()
 
     def on_predict_begin(self, logs: Any = None) -> None:
-        """``predict`` does."""
+        """Start the readers for ``predict``."""
         self._begin()
 
     def _begin(self) -> None:
-        # The readers of a validation belong to the fit that it is in.
+        # The readers of a validation belong to the enclosing fit.
         for call in running.calls:
             for reader in call.readers:
                 reader.begin()
 
 
 def announce(callbacks: Any) -> Any:
-    """Put a ``BeginCallback`` in front of what a call was given as ``callbacks``."""
+    """Prepend a ``BeginCallback`` to the ``callbacks`` argument of a call."""
     inside = getattr(callbacks, "callbacks", None)
-    if inside is not None:  # A CallbackList, as fit gives to its evaluate.
+    if inside is not None:  # A CallbackList, which fit passes to its evaluate.
         if not any(isinstance(each, BeginCallback) for each in inside):
             inside.insert(0, BeginCallback())
         return callbacks

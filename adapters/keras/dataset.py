@@ -1,10 +1,10 @@
-"""The batches of a ``SafeSequence`` as a ``tf.data.Dataset``.
+"""Conversion of a ``SafeSequence`` into a ``tf.data.Dataset``.
 
     generator --groups--> unbatch --> prefetch(1) --> count --> trainer
 
-TensorFlow takes about 0.25 ms to ask Python for an element, most of which a group of small batches
-shares. The counter behind the prefetch says how many batches have reached the trainer, as that is
-what an epoch's end and ``state_dict`` are about.
+TensorFlow takes about 0.25 ms to fetch an element from Python. Small batches are grouped to share
+most of that cost. The counter after the prefetch counts the batches that have reached the trainer,
+which the end of an epoch and ``state_dict`` depend on.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from adapters.alignment import aligned_empty
 from adapters.keras.internals import tensorflow
 from adapters.structure import flatten, unflatten
 
-# Bytes of a batch up to which the two copies that grouping costs are cheaper than what it saves.
+# Batch size up to which grouping saves more than its two copies cost.
 _SMALL_BYTES = 256 * 1024
-# What a group may take to come together.
+# Time limit for collecting a group.
 _GROUP_SECONDS = 0.001
 _MOST_BATCHES = 8
 
 
 def small(batches: list[Any]) -> bool:
-    """Whether batches like these are worth putting into groups."""
+    """True if batches like these are small enough to be worth grouping."""
     leaves = [leaf for batch in batches for leaf in flatten(batch)[0]]
     return all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf" for leaf in leaves) and (
         sum(leaf.nbytes for leaf in leaves) <= _SMALL_BYTES * len(batches)
@@ -43,11 +43,12 @@ def tf_dataset(
     Args:
         batches: Called for every iterator that TensorFlow makes.
         signature: Nested ``tf.TensorSpec`` of a batch.
-        grouped: ``batches`` gives ``Groups``.
-        ahead: One batch may be asked for before the trainer wants it.
+        grouped: True if ``batches`` returns ``Groups``.
+        ahead: True if one batch may be prefetched.
 
     Returns:
-        The data set, and the ``tf.Variable`` that counts; None under a distribution strategy.
+        The data set and the ``tf.Variable`` that counts consumed batches. The latter is None under
+        a distribution strategy.
     """
     tf = tensorflow()
     if grouped:
@@ -66,9 +67,9 @@ def tf_dataset(
 
         def count(*batch: Any) -> Any:
             consumed.assign_add(1)
-            return batch if type(signature) is tuple else batch[0]  # Named ones come whole.
+            return batch if type(signature) is tuple else batch[0]  # Only plain tuples unpack.
 
-        # There is nothing to convert, which takes time.
+        # AutoGraph would take time and has nothing to convert.
         dataset = dataset.map(tf.autograph.experimental.do_not_convert(count))
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -77,11 +78,11 @@ def tf_dataset(
 
 
 class Groups:
-    """Batches put together, one axis more in front, as many as come at once.
+    """Iterator that stacks batches along a new first axis, as many as are ready in time.
 
     Args:
-        batches: One after the other.
-        most: Called before each group: how many batches it may hold.
+        batches: The batches.
+        most: Called before each group, returns the largest number of batches in it.
     """
 
     def __init__(self, batches: Iterator[Any], most: Callable[[], int]) -> None:

@@ -1,14 +1,14 @@
-"""Batches on the trainer's GPU when the trainer asks for them.
+"""Transfer of batches to the trainer's GPU before the trainer asks for them.
 
-    fetched --> gathered in host memory --> one transfer of all of them --> handed out, sliced there
+    fetch --> gather in host memory --> transfer together --> slice on the device, hand out
 
-On JAX, a transfer costs the interpreter about as much for ten small batches as for one, so small
-batches of equal shapes share one. Batches are gathered only if they come at once; those of a slow
-source go to the GPU one by one. What is ahead has not been handed out: no count of batches knows of
-it, an error waits for its place, and it is part of ``max_queue_size``. On PyTorch, each batch is
-copied from pinned memory, which the trainer doesn't wait for.
+On JAX, a transfer of ten small batches costs the interpreter about as much as one of a single
+batch, so small batches of equal shapes share a transfer. Only batches that are ready are gathered;
+those of a slow source go to the GPU one by one. Staged batches don't count as handed out, errors
+are raised at the place of their batch, and ``max_queue_size`` includes staged batches. On PyTorch,
+each batch is copied asynchronously from pinned memory.
 
-This is on when the trainer computes on a GPU and no ``keras.distribution`` places the batches.
+Staging is on if the trainer computes on a GPU and no ``keras.distribution`` places the batches.
 ``ADAPTERS_STAGING=0`` turns it off, ``1`` on.
 """
 
@@ -32,12 +32,12 @@ from adapters.keras.internals import torch_device
 from adapters.structure import map_leaves
 
 MOST_BATCHES = 16
-"""Batches that share a transfer."""
+"""Most batches in one transfer."""
 LEAST_BATCHES = 256
-"""Batches of a call from which on the function that slices groups is worth its compilation."""
+"""Least number of batches in a call for which compiling the slicing function pays off."""
 _GROUP_BYTES = 8 << 20
-# What the quickest of the latest batches may take to fetch if another is to be fetched before it is
-# needed; a busy machine makes single ones slow.
+# Batches are gathered while the quickest of the latest fetches stays below this. The minimum counts
+# because single fetches are slow on a busy machine.
 _QUICK_SECONDS = 0.002
 _LOOKED_AT = 4
 _FETCHED_AT_ONCE = 2
@@ -48,14 +48,14 @@ class Transfer:
     """Copies batches to JAX's device, several of equal shapes at once.
 
     Args:
-        most: Batches that may share a transfer.
+        most: Most batches in one transfer.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
 
     def kind(self, batch: Any) -> tuple[Any, int]:
-        """What batches that share a transfer have in common, and how many may do so."""
+        """Structure, shapes and dtypes that a transfer must share, and the most batches in it."""
         import jax
 
         leaves, structure = jax.tree_util.tree_flatten(batch)
@@ -66,11 +66,11 @@ class Transfer:
         return kind, max(1, min(self._most, _GROUP_BYTES // size))
 
     def start(self, batches: list[Any]) -> Iterator[Any]:
-        """Start the transfer of batches of one kind, or of a single one; returns them there."""
+        """Start the transfer of batches of one kind, and iterate over them on the device."""
         import jax
 
         if len(batches) == 1:
-            # What is no array, Keras converts; memory is the batch's own, so JAX may alias it.
+            # Keras converts leaves that are no arrays. JAX may alias the batch's own memory.
             return iter((keras.tree.map_structure(jax.device_put, for_jax(batches[0])),))
         flat = [jax.tree_util.tree_flatten(batch) for batch in batches]
         columns = [_stacked(column) for column in zip(*(leaves for leaves, _ in flat))]
@@ -87,7 +87,7 @@ def _slices(group: list[Any], number: Any, structures: list[Any]) -> Iterator[An
 
 @functools.cache
 def _picker() -> Callable[[list[Any], Any], tuple[list[Any], Any]]:
-    """What takes a batch out of a group, compiled once for all groups of the same shapes."""
+    """Function that slices a batch out of a group, compiled once per shape of group."""
     import jax
 
     def pick(group: list[Any], number: Any) -> tuple[list[Any], Any]:
@@ -99,44 +99,44 @@ def _picker() -> Callable[[list[Any], Any], tuple[list[Any], Any]]:
 
 
 def _stacked(arrays: tuple[Any, ...]) -> Any:
-    """In memory of its own, which JAX may alias."""
+    """Stack arrays in new memory, which JAX may alias."""
     out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
     return np.stack(arrays, out=out)
 
 
 class Staged:
-    """The batches of one pass, ahead of the trainer.
+    """Batches of one pass that are staged ahead of the trainer.
 
     Args:
-        transfer: How they come to the device.
+        transfer: Copies the batches to the device, as ``Transfer`` does.
     """
 
     def __init__(self, transfer: Any) -> None:
         self._transfer = transfer
         self._kind: tuple[Any, int] = None, 1
         self._there: Iterator[Any] = iter(())
-        self._left = 0  # Of those.
+        self._left = 0  # Batches left in ``_there``.
         self._gathered: collections.deque[Any] = collections.deque()
         self._uneven = self._begun = False
         self._took: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
         self._error: BaseException | None = None
         self.fetching = self._gathering = False
-        """Whether a batch is being fetched, which may fail and end the pass."""
+        """True while a batch is being fetched, which may fail and end the pass."""
 
     @property
     def ahead(self) -> int:
-        """Batches that have been fetched and not been handed out, or are being fetched ahead."""
+        """Number of batches that are fetched ahead: staged ones, and one being fetched."""
         return self._left + len(self._gathered) + self._gathering
 
     def next(self, fetch: Callable[[], Any], at_once: Callable[[], bool]) -> Any:
-        """The next batch.
+        """Return the next batch.
 
         Args:
-            fetch: Gives the next one that isn't ahead.
-            at_once: Whether there is one that needn't be waited for.
+            fetch: Returns the next batch that isn't staged.
+            at_once: Returns True if ``fetch`` would not wait.
 
         Raises:
-            Exception: What ``fetch`` raised in this batch's place.
+            Exception: The error that ``fetch`` raised for this batch.
         """
         if not self._left and not self._gathered:
             if self._error is not None:
@@ -149,24 +149,24 @@ class Staged:
         self._left -= 1
         batch = next(self._there)
         self._uneven = self._uneven and bool(self._gathered)
-        if self._begun:  # Who builds a model takes one batch, and nothing may be read behind it.
+        if self._begun:  # Building a model takes one batch, and nothing may be read after it.
             self._gather(fetch, at_once)
         self._begun = True
         return batch
 
     def drop(self) -> None:
-        """Drop what is ahead."""
+        """Drop the staged batches."""
         self._there, self._left, self._error = iter(()), 0, None
         self._gathered.clear()
 
     def _send(self) -> None:
-        """Send all that was gathered; one by one if shapes have changed, or it isn't a group."""
+        """Transfer a full group together, or the first gathered batch alone."""
         whole = not self._uneven and len(self._gathered) == self._kind[1]
         batches = [self._gathered.popleft() for _ in range(len(self._gathered) if whole else 1)]
         self._there, self._left = self._transfer.start(batches), len(batches)
 
     def _taken_error(self) -> BaseException:
-        # No frame that raises it may name it, as its traceback leads back to that frame.
+        # The raising frame must not name the error: its traceback refers to that frame.
         error, self._error = self._error, None
         assert error is not None
         return error
@@ -207,14 +207,14 @@ class Staged:
 
 
 class ReadingAhead(Reading):
-    """One walk through batches, ahead on the device if there is a ``transfer``."""
+    """Pass over batches that are staged on the device if there is a ``transfer``."""
 
     def __init__(self, engine: Engine, transfer: Transfer | None) -> None:
         super().__init__(engine)
         self._staged = Staged(transfer) if transfer is not None else None
 
     def _fetch_ahead(self) -> Any:
-        """The next batch, as ``_fetch`` gives it."""
+        """Return the next batch, staged if there is a transfer."""
         staged = self._staged
         if staged is None:
             return self._fetch()
@@ -226,7 +226,7 @@ class ReadingAhead(Reading):
             self._engine.staged = staged.ahead
 
     def _fetch_counted(self) -> Any:
-        """The next batch; the engine makes no more than fit beside those that are ahead."""
+        """Fetch the next batch, after telling the engine how many are staged."""
         if self._staged is not None:
             self._engine.staged = self._staged.ahead
         return self._fetch()
@@ -236,7 +236,7 @@ class ReadingAhead(Reading):
         return bool(self._left) and stream is not None and stream.ready and not self._engine.closed
 
     def close(self) -> None:
-        """Let go of what is under way, and of what is ahead of the trainer."""
+        """Drop the batches in flight and the staged ones."""
         if self._staged is not None and not self._staged.fetching:
             self._staged.drop()
             self._engine.staged = 0
@@ -244,11 +244,11 @@ class ReadingAhead(Reading):
 
 
 def jax_transfer(batches: float, queue: int) -> Transfer | None:
-    """How batches come to JAX's GPU; None if Keras does that.
+    """Transfer of batches to JAX's GPU; None if Keras copies them.
 
     Args:
-        batches: That the call will read, as far as known.
-        queue: ``max_queue_size``.
+        batches: Number of batches that the call will read; infinite if unknown.
+        queue: Most batches in a group, from ``max_queue_size``.
     """
     import jax
 
@@ -263,14 +263,14 @@ def jax_transfer(batches: float, queue: int) -> Transfer | None:
 
 # --- PyTorch ---
 
-# Those that PyTorch has under the same names; Keras converts the others.
+# Dtypes that PyTorch has under the same names. Keras converts the others.
 _OF_PYTORCH = frozenset(
     ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 )
 
 
 def for_torch(batch: Any) -> Any:
-    """The batch as tensors on Keras's device, copied to a GPU from pinned memory."""
+    """Convert a batch to tensors on Keras's device, through pinned memory for a GPU."""
     staging = os.environ.get("ADAPTERS_STAGING", "") != "0"
     if not staging or not str(torch_device()).startswith("cuda"):
         return map_leaves(keras.ops.convert_to_tensor, batch)
@@ -284,12 +284,12 @@ def _pinned_copy(leaf: Any) -> Any:
         return keras.ops.convert_to_tensor(leaf)
     host = pinned(leaf.shape, getattr(torch, leaf.dtype.name))
     host.numpy()[...] = leaf
-    # PyTorch keeps pinned memory until the copy out of it is over.
+    # PyTorch keeps the pinned memory until the copy is over.
     return host.to(torch_device(), non_blocking=True)
 
 
 def pinned(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An uninitialised tensor in pinned memory."""
+    """Return an uninitialised tensor in pinned memory."""
     import torch
 
     return torch.empty(shape, dtype=dtype, pin_memory=True)

@@ -1,7 +1,7 @@
-"""What ``adapters.diagnose`` must know of Keras: its models, its data sets, and its ``fit``.
+"""Keras support of ``adapters.diagnose``: models, data sets and ``fit``.
 
-A model is trained by ``fit`` on a clock, and put back as it was. While ``adapters doctor`` runs a
-script, ``fit`` is intercepted.
+A model is trained by a timed ``fit``, and its state is restored afterwards. While ``adapters
+doctor`` runs a script, ``fit`` is intercepted.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from adapters.structure import flatten, map_leaves
 
 _SKIPPED = 14
 _SKIPPED_OF_THE_SAME = 5
-# TensorFlow has read batches ahead while it compiled the first step.
+# TensorFlow has read batches ahead while it compiled the first step, so some are always skipped.
 _LEAST_SKIPPED = 3
 _ENDLESS = 1_000_000
-# Of ``fit``, for arrays.
+# Default of ``fit`` for arrays.
 _BATCH_SIZE = 32
 
 
 class KerasFace(Face):
-    """The face towards Keras."""
+    """Keras front end for ``adapters.diagnose``."""
 
     hints = Hints(
         transforms="move what NumPy can do to a whole batch from transform into batch_transform",
@@ -47,11 +47,11 @@ class KerasFace(Face):
     )
 
     def owns(self, loader: Any) -> bool:
-        """Sequences."""
+        """True for a ``SafeSequence``."""
         return isinstance(loader, SafeSequence)
 
     def in_place_of(self, loader: Any) -> tuple[Any, str] | None:
-        """A sequence of the same batches, for other people's."""
+        """``SafeSequence`` of the same batches and its description, for a stock ``PyDataset``."""
         if not isinstance(loader, keras.utils.PyDataset):
             return None
         workers = loader.workers if loader.workers > 1 else 0
@@ -60,33 +60,33 @@ class KerasFace(Face):
         return sequence, "SafeSequence in the place of the PyDataset"
 
     def twin(self, loader: SafeSequence) -> SafeSequence:
-        """The same sequence once more, where this one stands, with workers of its own."""
+        """Copy of the sequence at the same position, with separate workers."""
         twin = copy.copy(loader)
         twin._measured = True
         return twin
 
     def engine(self, loader: SafeSequence) -> Engine:
-        """Of a sequence."""
+        """Engine of a sequence."""
         return loader._engine
 
     def ablations(self, loader: SafeSequence) -> Ablations:
-        """Of the epoch that comes next."""
+        """Ablations for the current epoch."""
         return ablations_of(loader._plan, loader.epoch)
 
     def call(self, kind: str, workers: str, queue: int) -> str:
-        """The call of ``SafeSequence``."""
+        """Text of the call to ``SafeSequence``."""
         return (
             f"SafeSequence(..., workers={workers}, use_multiprocessing={kind == 'processes'}, "
             f"max_queue_size={queue})"
         )
 
     def trainer(self, step: Any) -> ModelTrainer | None:
-        """For a compiled model."""
+        """Trainer for a Keras model; None for another kind of step."""
         return ModelTrainer(step) if isinstance(step, keras.Model) else None
 
     @contextmanager
     def intercepted(self, observer: Observer) -> Iterator[None]:
-        """Within, every call of ``fit`` tells the observer first."""
+        """Report every call of ``fit`` within the block to the observer first."""
 
         def fit(
             self: Any,
@@ -112,7 +112,7 @@ class KerasFace(Face):
 
 
 def _loader_of(x: Any, y: Any, batch_size: int | None) -> Any:
-    """What gives the batches of this ``fit``."""
+    """Loader of the batches that a ``fit`` with these arguments trains on."""
     if y is not None or isinstance(x, dict) or holds_arrays(x):
         return SafeSequence(x if y is None else (x, y), batch_size or _BATCH_SIZE, shuffle=True)
     if hasattr(x, "__next__"):
@@ -124,13 +124,13 @@ def _loader_of(x: Any, y: Any, batch_size: int | None) -> Any:
 
 
 class ModelTrainer:
-    """Trains a compiled model by ``fit``, and puts back what it was before.
+    """Trains a compiled model with ``fit``, and restores its state afterwards.
 
     Args:
-        model: Compiled.
+        model: A compiled model.
 
     Raises:
-        TypeError: It isn't compiled.
+        TypeError: The model isn't compiled.
     """
 
     def __init__(self, model: Any) -> None:
@@ -146,13 +146,13 @@ class ModelTrainer:
         return self._fit(loader, seconds, _SKIPPED)
 
     def same(self, batch: Any, seconds: float) -> Timing:
-        """Train on one batch, again and again."""
+        """Train on one batch repeatedly."""
         with SafeSequence(_Same(batch), workers=0) as again:
             again._measured = True
             return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """The time of its copy to Keras's device."""
+        """Seconds to copy a batch to Keras's device; None if it has non-numeric arrays."""
 
         def copy(each: Any) -> None:
             wait_for_devices(map_leaves(keras.ops.convert_to_tensor, each))
@@ -167,7 +167,7 @@ class ModelTrainer:
         _build(self._model, data)
         state = _State(self._model)
         try:
-            # Without an end to the epoch, a SafeSequence goes on into the next one.
+            # In one endless epoch of Keras, a SafeSequence runs on through its own epochs.
             endless = clock.own
             self._model.fit(
                 data,
@@ -183,7 +183,7 @@ class ModelTrainer:
 
 
 class _Same(keras.utils.PyDataset):  # type: ignore[misc]
-    """One batch, again and again."""
+    """Data set that repeats one batch."""
 
     thread_safe = True
 
@@ -202,9 +202,9 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
     """Stops ``fit`` when enough batches have been timed.
 
     Args:
-        sequence: Whose waits are looked up; None where nobody notes them.
-        seconds: For how long, once it counts.
-        skipped: Batches before it counts, in as many seconds at the most.
+        sequence: The sequence that records waits; None for another data set.
+        seconds: Duration of the measurement.
+        skipped: Warm-up batches before the measurement, for at most ``seconds``.
     """
 
     def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:
@@ -221,24 +221,24 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
         self._waits: list[float] = []
 
     def set_model(self, model: Any) -> None:
-        """The model that is trained."""
+        """Pass the model on to the report."""
         super().set_model(model)
         if self._report is not None:
             self._report.set_model(model)
 
     def set_params(self, params: Any) -> None:
-        """How many steps there are."""
+        """Pass the parameters on to the report."""
         super().set_params(params)
         if self._report is not None:
             self._report.set_params(params)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Waits are worked out epoch by epoch."""
+        """Start the epoch's waits."""
         if self._report is not None:
             self._report.on_epoch_begin(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Only those that count are asked for on the clock."""
+        """Record the time of the request, for batches that are measured."""
         if self._report is not None:
             self._report.begin_at(batch)
             if self._began is not None:
@@ -264,13 +264,13 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
             self._waits += self._report.waits_of_epoch()
 
     def timing(self) -> Timing:
-        """What was found."""
+        """Result of the measurement."""
         assert self._began is not None
         return Timing(self._batches, self._ended - self._began, tuple(self._waits))
 
 
 def _build(model: Any, data: Any) -> None:
-    """Give a model that waits for its first batch the variables that will be put back."""
+    """Build a model from the first batch, so that it has the variables to restore later."""
     if model.built:
         return
     batch = data[0] if isinstance(data, keras.utils.PyDataset) else next(iter(data))
@@ -278,25 +278,25 @@ def _build(model: Any, data: Any) -> None:
     try:
         model(map_leaves(keras.ops.convert_to_tensor, inputs))
     except NotImplementedError:
-        return  # Its train_step calls the models that it is made of, and no call of its own.
+        return  # A model without call(): its train_step calls its parts.
 
 
 class _State:
-    """The variables of a model and of its optimizer, by value."""
+    """Saved values of the variables of a model and its optimizers."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         own = model.optimizer
         if own is not None and model.built and not own.built:
             own.build(model.trainable_variables)
-        # Copies: on PyTorch, NumPy would look at the memory that training changes.
+        # Copied, because NumPy shares memory with PyTorch's tensors, which training changes.
         self._values = [
             (variable, np.array(keras.ops.convert_to_numpy(variable)))
             for variable in self._variables()
         ]
 
     def _variables(self) -> list[Any]:
-        # Models with a train_step of their own may have several optimizers.
+        # Models with a custom train_step may have several optimizers.
         attributes = [self._model.optimizer, *vars(self._model).values()]
         kind = keras.optimizers.Optimizer
         optimizers = {id(each): each for each in attributes if isinstance(each, kind)}
@@ -304,7 +304,7 @@ class _State:
         return [*self._model.variables, *own]
 
     def put_back(self) -> None:
-        """Make the variables what they were."""
+        """Restore the variables."""
         self._model.stop_training = False
         for variable, value in self._values:
             variable.assign(value)

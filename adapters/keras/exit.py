@@ -1,8 +1,7 @@
-"""What is ended before the interpreter exits: the workers of every sequence that is open.
+"""Shutdown of the workers of all open sequences before the interpreter exits.
 
-Sequences with workers must be closed before the interpreter takes the threads down under them:
-TensorFlow destroys its iterators then, and waits for the batch that one of them waits for, or that
-a thread of TensorFlow's is making.
+This must happen before the interpreter stops their threads. At exit, TensorFlow destroys its
+iterators and waits for batches that they wait for or that its threads are computing.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any
 
 from adapters.engine import wait_for_readers
 
-# How long a batch that is being made keeps the program from its end.
+# How long the exit waits for a batch that is being computed.
 _PATIENCE_SECONDS = 10.0
 
 opened: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sequences that may have workers."""
 calls_of_threads: set[threading.Event] = set()
-"""What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
+"""Events of the calls of Keras in non-daemon threads, for which Python waits at exit."""
 
 
 def _close_all() -> None:
@@ -34,5 +33,5 @@ def _close_all() -> None:
         wait_for_readers(_PATIENCE_SECONDS)
 
 
-# Before the executors of concurrent.futures are taken down, which atexit is too late for.
+# Must run before the executors of concurrent.futures shut down; atexit runs too late.
 getattr(threading, "_register_atexit", atexit.register)(_close_all)

@@ -1,4 +1,4 @@
-"""What ``seq.explain()`` prints."""
+"""Text that ``seq.explain()`` prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AUTO = 'workers="auto": '
 
 
 def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
-    """A line for each part of the way, the workers last."""
+    """Yield a line for each stage of the pipeline, workers last."""
     yield f"source: {plan.way}"
     if plan.transform is not None:
         yield f"transform {_name_of(plan.transform)}: a sample at a time"
@@ -35,7 +35,7 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
 
 
 def _idle(plan: SourcePlan, engine: Engine) -> str:
-    """Which threads can't be busy, and why; "" where all can."""
+    """Explain why only one thread can be busy; "" if all can."""
     settings = engine.chosen
     count = settings.workers
     if count == "auto" or count < 2 or settings.use_multiprocessing or settings.kind is not None:

@@ -1,8 +1,7 @@
-"""What a ``fit`` was called with, for callbacks of ours that must know.
+"""Arguments of a running ``fit``, for callbacks that need them.
 
-``told`` wraps ``fit`` of ``keras.Model``. Where a ``FitCallback`` is among the callbacks it comes
-to be the first of them, so that what the others do is done when it is called at the begin of
-something, and is told of the call before Keras does anything. All in the thread that calls ``fit``.
+``told`` wraps ``keras.Model.fit``. It moves each ``FitCallback`` in front of the other callbacks,
+and notifies it of the call before Keras starts. Everything runs in the thread that calls ``fit``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import keras
 from adapters.keras.sequence import SafeSequence
 from adapters.structure import flatten
 
-# More batches than TensorFlow reads ahead of the trainer, with the steps of one execution.
+# Exceeds the batches that TensorFlow reads ahead plus the steps of one execution.
 _LATEST = 1000
 
 
@@ -29,15 +28,15 @@ class Fit:
     """One call of ``fit``.
 
     Args:
-        model: Whose.
-        sequence: What is trained on; None if it is no ``SafeSequence``.
-        validation: The same of ``validation_data``.
-        callbacks: All that were given, in their order, without those that are told.
-        told: The others.
-        epochs: Where it ends.
-        initial_epoch: Where it begins; may be changed before it begins.
-        steps_per_epoch: As given.
-        shuffle: As given.
+        model: The model that is trained.
+        sequence: Training data; None if it is no ``SafeSequence``.
+        validation: Validation data; None if it is no ``SafeSequence``.
+        callbacks: The callbacks that are no ``FitCallback``, in order.
+        told: The ``FitCallback`` instances, in order.
+        epochs: Argument of ``fit``.
+        initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
+        steps_per_epoch: Argument of ``fit``.
+        shuffle: Argument of ``fit``.
     """
 
     model: Any
@@ -50,14 +49,14 @@ class Fit:
     steps_per_epoch: int | None
     shuffle: bool
     steps_done: int = 0
-    """Batches of the epoch that begins now that need not be trained on again, where
-    ``steps_per_epoch`` says how long an epoch is; else the sequence knows."""
+    """Batches to skip at the start of this epoch, with ``steps_per_epoch`` or an endless source.
+    Otherwise the sequence knows the number."""
     samples: dict[int, int] = field(default_factory=dict)
-    """Of each batch that was handed out, by its place among all of all epochs; Keras weights a
-    batch's loss by them. The latest ones."""
+    """Number of samples of the latest batches, by position over all epochs. Keras weights the loss
+    of a batch by it."""
 
     def hands_out(self, place: int, batch: Any) -> None:
-        """Take note of a batch."""
+        """Record the number of samples of a batch."""
         shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
         if shape:
             self.samples[place] = int(shape[0])
@@ -65,13 +64,13 @@ class Fit:
 
 
 class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """A callback that is told of the ``fit`` that it is used in."""
+    """Callback that is notified of the ``fit`` it is used in."""
 
     def fit_begins(self, fit: Fit) -> None:
-        """Before Keras does anything."""
+        """Handle the start of the call, before Keras does anything."""
 
     def fit_ends(self, fit: Fit) -> None:
-        """In whatever way."""
+        """Handle the end of the call, normal or by an exception."""
 
 
 class _Running(threading.local):
@@ -82,13 +81,13 @@ _running = _Running()
 
 
 def running_over(sequence: SafeSequence) -> Fit | None:
-    """The innermost ``fit`` of this thread, if that is what it trains on and somebody is told."""
+    """Innermost ``fit`` of this thread that has a ``FitCallback``, if it trains on ``sequence``."""
     fit = _running.fits[-1] if _running.fits else None
     return fit if fit is not None and fit.sequence is sequence else None
 
 
 def told(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``fit``, with each ``FitCallback`` told of it."""
+    """Wrap ``fit`` to notify each ``FitCallback``."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -96,7 +95,7 @@ def told(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
-            return method(*args, **kwargs)  # Says what is wrong.
+            return method(*args, **kwargs)  # Raises an error that says what is wrong.
         with _in_place(given) as arguments:
             return method(*arguments.args, **arguments.kwargs)
 
@@ -107,7 +106,7 @@ def told(method: Callable[..., Any]) -> Callable[..., Any]:
 def _in_place(given: inspect.BoundArguments) -> Iterator[inspect.BoundArguments]:
     asked = given.arguments
     callbacks = asked.get("callbacks")
-    inside = getattr(callbacks, "callbacks", None)  # Of a CallbackList, which Keras takes as it is.
+    inside = getattr(callbacks, "callbacks", None)  # Of a CallbackList, which Keras also accepts.
     listed = list(_flat(callbacks if inside is None else inside))
     first = [each for each in listed if isinstance(each, FitCallback)]
     if not first:

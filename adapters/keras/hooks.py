@@ -1,12 +1,12 @@
-"""``on_epoch_begin`` and ``on_epoch_end`` of a subclass of ``SafeSequence``.
+"""Calls of ``on_epoch_begin`` and ``on_epoch_end`` of ``SafeSequence`` subclasses.
 
-Keras calls them in another order on every backend, and more often than there are epochs. Here each
-is called once per epoch, in turn, before the epoch's first batch is computed and after its last one
-has been delivered, however often an epoch is replayed. A sequence with such hooks is never read
-beyond the end of its epoch, as they may change what the next batches are.
+Each backend of Keras calls them in a different order, and more than once per epoch. Here each is
+called once per epoch, also if the epoch is replayed: before its first batch is computed and after
+its last batch is delivered. A sequence with such hooks is never read beyond the end of its epoch,
+because they may change the next batches.
 
-A loop of the program's own over ``seq[i]`` calls them, too, as stock Keras has it: then they say
-where an epoch ends.
+A user's loop over ``seq[i]`` also calls them, as with stock Keras. They mark the end of an epoch
+there.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _running = threading.local()
 
 
 def own_hooks(kind: type, base: type) -> bool:
-    """Whether a class has other hooks than ``base``."""
+    """True if a class overrides a hook of ``base``."""
     return any(getattr(kind, name, None) is not getattr(base, name, None) for name in NAMES)
 
 
 def divert(kind: type, base: type) -> None:
-    """Have whoever calls a subclass's hook reach the base's account, which has it called in time.
+    """Redirect calls of a subclass's hooks to the base class, which calls the hooks when due.
 
     Args:
         kind: The subclass.
-        base: Whose hooks need no diversion.
+        base: The base class. Its hooks are not redirected.
     """
     for name, account in zip(NAMES, ("_begin_epoch", "_end_epoch")):
         own = getattr(kind, name)
@@ -58,7 +58,7 @@ def _diverted(own: Callable[[Any], None], account: str) -> Callable[[Any], None]
 
 
 def run_hook(sequence: Any, name: str) -> None:
-    """Call a sequence's own hook, and those that it calls by ``super()``."""
+    """Call a hook of a sequence, including the hooks that it calls by ``super()``."""
     outer = getattr(_running, "sequence", None)
     _running.sequence = sequence
     try:
@@ -68,18 +68,18 @@ def run_hook(sequence: Any, name: str) -> None:
 
 
 def is_running(sequence: Any) -> bool:
-    """Whether a hook of this sequence runs in this thread, by ``run_hook``."""
+    """True if ``run_hook`` runs a hook of this sequence in this thread."""
     return getattr(_running, "sequence", None) is sequence
 
 
 class HookedEngine(Engine):
-    """The engine of a sequence whose class has hooks of its own.
+    """Engine of a sequence whose class overrides hooks.
 
     Args:
-        plan: What is computed.
-        settings: By whom.
-        sequence: Whose hooks are called. Its ``_hook_calls`` are the calls so far, ``[begins,
-            ends]``, which a copy of it takes along.
+        plan: Plan of the batches.
+        settings: Worker settings.
+        sequence: The sequence. Its ``_hook_calls`` count the calls so far, ``[begins, ends]``, and
+            are copied with it.
     """
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
@@ -89,17 +89,17 @@ class HookedEngine(Engine):
         self._calling = False
 
     def enter_epoch(self, epoch: int) -> None:
-        """Call what is due before the first batch of this epoch."""
+        """Call the hooks that are due before the first batch of this epoch."""
         super().enter_epoch(epoch)
         self._call(epoch + 1, epoch)
 
     def leave_for(self, epoch: int) -> None:
-        """The epochs before this one have been delivered; it has not begun."""
+        """Call the hooks that are due once all epochs before this one are delivered."""
         super().enter_epoch(epoch)
         self._call(epoch, epoch)
 
     def turn(self) -> None:
-        """End an epoch and begin the next one, where the source knows of none."""
+        """End an epoch and begin the next one, for a source without epochs."""
         sequence = self._sequence()
         if sequence is not None:
             begins, ends = sequence._hook_calls
@@ -124,13 +124,13 @@ class HookedEngine(Engine):
             self.refresh()
 
     def forget_workers(self) -> None:
-        """Start over in a forked process, where whoever held the lock is not."""
+        """Start over in a forked process. The thread that held the lock doesn't exist there."""
         self._calls_lock = threading.RLock()
         super().forget_workers()
 
 
 def turn(engine: Engine, source: Source) -> None:
-    """An epoch of Keras's ends, and the source, which has no end, knows of none."""
+    """End an epoch of Keras over an endless source, which has no epochs itself."""
     source.turn()
     if isinstance(engine, HookedEngine):
         engine.turn()

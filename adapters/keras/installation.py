@@ -1,18 +1,19 @@
-"""Where this package stands in front of Keras, for instances of ``SafeSequence`` only.
+"""Patches of Keras that make it read a ``SafeSequence`` through ``SafeSequenceAdapter``.
 
-Keras makes a ``PyDatasetAdapter`` of every ``PyDataset``, which permutes the batch numbers with
-Python's global generator and asks for one batch after another, so that nothing can be read ahead at
-``fit``'s defaults. ``install`` replaces the one function that makes adapters: Keras's own answers
-first, and keeps its say in what it refuses and how it shards the data of a distribution; of what it
-answers, only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced. Nothing in Keras says
-that a ``fit`` is over which an exception or ``stop_training`` has ended, so its three callers are
-wrapped too: the adapters that were made in a call end with it. ``fit`` is wrapped once more for the
-callbacks that must know of it, see ``fits``, and what counts the batches of an epoch begins where
-the sequence stands.
+Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter permutes the batch
+numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
+defaults nothing can be read ahead. ``install`` patches three things:
 
-Where Keras has changed too much for that, and with ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is
-touched. Its own adapter then reads a ``SafeSequence`` as a ``PyDataset`` without workers: the same
-batches, none of them ahead of time.
+- ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
+  data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
+- ``fit``, ``evaluate`` and ``predict``. Keras doesn't report that an exception or ``stop_training``
+  has ended a call, so the wrappers end the adapters made in it. ``fit`` also notifies callbacks,
+  see ``fits``.
+- ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
+
+If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, nothing in Keras is patched. Its
+own adapter then reads a ``SafeSequence`` as a ``PyDataset`` without workers: the same batches, none
+of them computed ahead of time.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ log = logging.getLogger("adapters")
 _CALLS = ("fit", "evaluate", "predict")
 
 
-# Those that run in the main thread, as ``evaluate`` does within ``fit``.
+# Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
 _of_the_main_thread: list[Call] = []
 
 
 def install() -> bool:
-    """Have Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``.
+    """Make Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``.
 
     Returns:
-        Whether it does.
+        True if it does.
     """
     stock = getattr(internals.data_adapters, "get_data_adapter", None)
     if getattr(stock, "for_safe_sequence", False):
@@ -70,7 +71,7 @@ def install() -> bool:
         )
         return False
     assert stock is not None
-    # Only now, as its base is Keras's.
+    # Imported late: its base class is Keras's, and may be missing.
     from adapters.keras.adapter import SafeSequenceAdapter
 
     signature = inspect.signature(stock)
@@ -82,7 +83,7 @@ def install() -> bool:
         x = given.get("x")
         if not isinstance(x, SafeSequence) or type(answer) is not internals.PyDatasetAdapter:
             return answer
-        steps = given.get("steps_per_epoch") or None  # Keras takes 0 for none.
+        steps = given.get("steps_per_epoch") or None  # Keras treats 0 as None.
         check_steps(x.num_batches, steps)
         if not running.calls:
             _notice_undone()
@@ -99,7 +100,7 @@ def install() -> bool:
         )
         if not call.announced:
             adapter.begin()
-        if x is call.trains_on and not call.readers:  # Not to validate on the same.
+        if x is call.trains_on and not call.readers:  # Not for validation on the same sequence.
             adapter.fit = running_over(x)
             adapter.expect(call.epochs)
             adapter.inspect(call.model)
@@ -119,7 +120,7 @@ def install() -> bool:
 
 
 def _wrap(name: str) -> None:
-    """Have a method of ``keras.Model`` end what was begun in it."""
+    """Wrap a method of ``keras.Model`` so that readers started in a call end with it."""
     method = _ends_what_it_began(getattr(keras.Model, name))
     if name == "fit":
         method = told(method)
@@ -128,15 +129,16 @@ def _wrap(name: str) -> None:
 
 
 def _is_wrapped(method: Callable[..., Any]) -> bool:
-    """Whether it is ours, or somebody else's around ours."""
+    """True if the method is our wrapper, or another wrapper around it."""
     found = inspect.unwrap(method, stop=lambda each: hasattr(each, "ends_what_it_began"))
     return hasattr(found, "ends_what_it_began")
 
 
 def _notice_undone() -> None:
-    """Warn if another package has put back what ``install`` has wrapped, and wrap it again.
+    """Warn if another package has removed the wrappers of ``install``, and wrap again.
 
-    Nobody else can have made an adapter outside of a call, but who bypasses ``keras.Model.fit``.
+    Called when an adapter is made outside of a call. Otherwise only code that bypasses
+    ``keras.Model.fit`` does that.
     """
     undone = [name for name in _CALLS if not _is_wrapped(getattr(keras.Model, name))]
     if not undone:
@@ -153,9 +155,9 @@ def _notice_undone() -> None:
 
 
 def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
-    """Have Keras ask for the rest of an epoch only, and number its batches accordingly.
+    """Make Keras ask only for the rest of an epoch, with the right batch numbers.
 
-    And warn that the data have ended only where nothing went wrong.
+    Also raise a batch's error instead of warning that the data ended early.
     """
 
     def enumerated(iterator: Any, stock: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
@@ -171,7 +173,7 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
 
 
 def _interruptible() -> AbstractContextManager[None]:
-    """Lets Ctrl-C end a call that waits for a batch in TensorFlow's own code."""
+    """Return a context in which Ctrl-C ends a call that waits in TensorFlow for a batch."""
     if keras.backend.backend() != "tensorflow":
         return contextlib.nullcontext()
     return released_by_interrupts(_interrupt)
@@ -191,12 +193,12 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
-            return method(*args, **kwargs)  # Says what is wrong.
+            return method(*args, **kwargs)  # Raises an error that says what is wrong.
         asked, outer = given.arguments, running.calls
         this = Call(args[0] if args else asked.get("self"))
         if method.__name__ == "fit":
             this.trains_on = asked.get("x")
-            with contextlib.suppress(TypeError):  # Which is Keras's to raise.
+            with contextlib.suppress(TypeError):  # Keras raises it.
                 this.epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
         if "callbacks" in signature.parameters:
             asked["callbacks"], this.announced = announce(asked.get("callbacks")), True

@@ -1,7 +1,7 @@
-"""Every private name of Keras that this package uses; no other file knows one.
+"""Private names of Keras that this package uses. No other file uses one.
 
-Each is looked up when this module is imported. What isn't there is None, and ``missing`` names it:
-then Keras reads a ``SafeSequence`` by its own adapter, see ``installation``.
+They are looked up when this module is imported. A missing name is None and is listed by
+``missing``. Keras then reads a ``SafeSequence`` through its own adapter, see ``installation``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEEDED_METHODS = (
 
 
 def _found(module: str, name: str | None = None) -> Any:
-    """A module, or a name in it; None where Keras hasn't got it."""
+    """Return a module, or a name in it; None if Keras doesn't have it."""
     try:
         there = importlib.import_module(module)
     except ImportError:
@@ -42,25 +42,25 @@ def _found(module: str, name: str | None = None) -> Any:
 
 
 data_adapters: Any = _found(_ADAPTERS)
-"""The module whose ``get_data_adapter`` Keras's trainers call."""
+"""Module whose ``get_data_adapter`` Keras's trainers call."""
 PyDatasetAdapter: Any = _found(f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter")
-"""How Keras reads a ``PyDataset``."""
+"""Keras's adapter of a ``PyDataset``."""
 get_tensor_spec: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_tensor_spec")
-"""The ``tf.TensorSpec`` that some batches have in common; TensorFlow only."""
+"""Function that computes the common ``tf.TensorSpec`` of batches; TensorFlow only."""
 get_jax_iterator: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_jax_iterator")
-"""Converts the leaves of batches for JAX; without it they stay as they are."""
+"""Function that converts the leaves of batches for JAX; without it they are passed unchanged."""
 
 
 def _batches_by_public_names(stock: type) -> type:
     class Adapter(stock):  # type: ignore[misc]
-        """A ``PyDatasetAdapter`` whose batches are those of ``batches()``."""
+        """``PyDatasetAdapter`` that takes its batches from ``batches()``."""
 
         def batches(self) -> Iterator[Any]:
-            """The iterator of one pass."""
+            """Iterator of one pass."""
             raise NotImplementedError
 
         def standardized(self, batch: Any) -> Any:
-            """The batch with Keras's structure, and with weights of its classes."""
+            """Return the batch in Keras's structure, with sample weights from class weights."""
             return self._standardize_batch(batch)
 
         def _get_iterator(self) -> Iterator[Any]:
@@ -72,10 +72,10 @@ def _batches_by_public_names(stock: type) -> type:
 Adapter: Any = (
     _batches_by_public_names(PyDatasetAdapter) if isinstance(PyDatasetAdapter, type) else None
 )
-"""What an adapter of ours derives from."""
+"""Base class of ``SafeSequenceAdapter``."""
 
 EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
-"""Counts the batches of an epoch; its ``_enumerate_iterator`` does."""
+"""Keras's iterator over an epoch. Its ``_enumerate_iterator`` counts the batches."""
 _torch_device: Any = (
     _found("keras.src.backend.torch.core", "get_device")
     if keras.backend.backend() == "torch"
@@ -84,12 +84,12 @@ _torch_device: Any = (
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 
 by_own_adapter = True
-"""Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
+"""True if Keras's own adapter reads a ``SafeSequence``; ``installation.install`` sets it."""
 _warned_of_stock: list[bool] = []
 
 
 def missing() -> list[str]:
-    """What Keras hasn't got, or has in another form, of what is needed on its backend."""
+    """Private names needed on this backend that Keras lacks or has in another form."""
     absent = []
     stock = getattr(data_adapters, "get_data_adapter", None)
     if not (callable(stock) and set(inspect.signature(stock).parameters) >= _NEEDED_ARGUMENTS):
@@ -108,20 +108,20 @@ def missing() -> list[str]:
 
 
 def shard_of(stock: Any) -> tuple[int, int] | None:
-    """The part of the data that Keras has given to this process: ``(index, count)``.
+    """Shard of the data that Keras gives to this process, ``(index, count)``; None if it has all.
 
     Args:
-        stock: The ``PyDatasetAdapter`` that Keras made. From 3.16 on it reads every ``count``-th
-            batch under a ``keras.distribution`` with ``auto_shard_dataset``.
+        stock: The ``PyDatasetAdapter`` that Keras made. From Keras 3.16 on it reads every
+            ``count``-th batch under a ``keras.distribution`` with ``auto_shard_dataset``.
     """
     count = getattr(stock, "_num_data_shards", 1)
     return (int(stock._data_shard_id), int(count)) if count > 1 else None
 
 
 def tensorflow_shards(model: Any) -> bool:
-    """Whether TensorFlow gives each process its part of what ``fit`` of this model reads.
+    """True if TensorFlow shards the data that ``fit`` of this model reads.
 
-    A ``tf.distribute`` strategy over several processes does; nothing may be sharded before that.
+    A ``tf.distribute`` strategy over several processes does. The data must not be sharded before.
     """
     if keras.backend.backend() != "tensorflow":
         return False
@@ -132,24 +132,24 @@ def tensorflow_shards(model: Any) -> bool:
 
 
 def jax_lag() -> int:
-    """Batches that Keras puts on JAX's device before the trainer asks for them."""
+    """Number of batches that Keras puts on JAX's device ahead of the trainer."""
     import jax
 
     if keras.distribution.distribution() is not None:
         return 0
     iterator = _found("keras.src.backend.jax.trainer", "JAXEpochIterator")
-    # Versions before 3.15 don't ask which device it is; where the class has moved, Keras is newer.
+    # Versions before 3.15 don't check the device. If the class isn't found here, Keras is newer.
     code = getattr(getattr(iterator, "_get_iterator", None), "__code__", None)
     older = code is not None and "default_backend" not in code.co_names
     return int(older or jax.default_backend() != "cpu")
 
 
 def read_by(iterator: Any, batches: Callable[[], Iterator[Any] | None]) -> None:
-    """Have Keras on JAX read what is on the device already, without putting it there ahead.
+    """Make Keras on JAX read batches that are on the device, without its own prefetch.
 
     Args:
         iterator: The ``EpochIterator``.
-        batches: The batches of a pass; None to have Keras read as usual.
+        batches: Returns an iterator over the batches of a pass, or None for Keras's usual one.
     """
     kind, this = type(iterator), weakref.ref(iterator)
 
@@ -162,12 +162,12 @@ def read_by(iterator: Any, batches: Callable[[], Iterator[Any] | None]) -> None:
 
 
 def torch_device() -> Any:
-    """Where Keras on PyTorch puts tensors; None where it doesn't say so."""
+    """Device on which Keras puts PyTorch tensors; None if unknown."""
     return _torch_device() if _torch_device is not None else None
 
 
 def notice_own_adapter() -> None:
-    """Say once, if so, that Keras's own adapter reads a ``SafeSequence`` though ours should."""
+    """Warn once if Keras's own adapter reads a ``SafeSequence`` although ours is installed."""
     if not (by_own_adapter or _warned_of_stock):
         _warned_of_stock.append(True)
         log.warning(
@@ -178,17 +178,17 @@ def notice_own_adapter() -> None:
 
 
 def called_by_keras() -> bool:
-    """Whether code of Keras's own has called the function that asks.
+    """True if the caller of this function was called by Keras's code.
 
-    That is how its adapter, which looks at ``workers`` and calls ``on_epoch_end``, is told from
-    everybody else, who is to find what was asked for and what a subclass does.
+    Keras's adapter reads ``workers`` and calls ``on_epoch_end``, and needs other answers than a
+    user's code.
     """
     module = str(sys._getframe(2).f_globals.get("__name__", ""))
     return module.partition(".")[0] == "keras"
 
 
 def tensorflow() -> Any:
-    """TensorFlow, which Keras has imported if it is the backend."""
+    """Return the TensorFlow module, which Keras has imported if it is the backend."""
     return sys.modules["tensorflow"]
 
 
@@ -196,7 +196,7 @@ def tensorflow() -> Any:
 
 
 def missing_to_continue() -> list[str]:
-    """What Keras hasn't got of what it takes to begin within an epoch."""
+    """Private names that Keras lacks to start within an epoch."""
     absent = (
         []
         if hasattr(EpochIterator, "_enumerate_iterator")
@@ -206,12 +206,12 @@ def missing_to_continue() -> list[str]:
 
 
 def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: int) -> Iterator[Any]:
-    """What ``_enumerate_iterator`` yields, for an epoch some of whose batches are done.
+    """Enumerate the rest of an epoch as ``_enumerate_iterator`` does.
 
     Args:
         iterator: The ``EpochIterator``.
-        stock: Its own way, which begins to count at 0.
-        done: Batches.
+        stock: Keras's ``_enumerate_iterator``, which counts from 0.
+        done: Number of batches to skip.
     """
     name = "_num_batches" if iterator.steps_per_epoch is None else "steps_per_epoch"
     all_of_them = getattr(iterator, name)
@@ -224,11 +224,11 @@ def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: in
 
 
 def before_a_warning(iterator: Any, act: Callable[[], None]) -> None:
-    """Have something done before it is said that the data have ended before their time.
+    """Call a function before Keras warns that the data ended early.
 
     Args:
-        iterator: The ``EpochIterator``, which says so by a method from 3.9 on.
-        act: May raise, and nothing is said then.
+        iterator: The ``EpochIterator``. It warns by a method from Keras 3.9 on.
+        act: The function. If it raises, the warning is not given.
     """
     kind, this = type(iterator), weakref.ref(iterator)
     if not hasattr(kind, "_interrupted_warning"):
@@ -244,10 +244,10 @@ def before_a_warning(iterator: Any, act: Callable[[], None]) -> None:
 def count_epochs_by(
     enumerated: Callable[[Any, Callable[[Any], Iterator[Any]]], Iterator[Any]],
 ) -> None:
-    """Have another function enumerate the batches of an epoch.
+    """Replace the function that enumerates the batches of an epoch.
 
     Args:
-        enumerated: Is given the ``EpochIterator``, and Keras's own way.
+        enumerated: Called with the ``EpochIterator`` and Keras's ``_enumerate_iterator``.
     """
     stock = EpochIterator._enumerate_iterator
 
@@ -259,14 +259,14 @@ def count_epochs_by(
 
 
 def build(model: Any, batch: Any) -> None:
-    """Make the variables of a model, its optimizer and its metrics, which training would make.
+    """Create the variables of a model, its optimizer and its metrics, as training would.
 
     Args:
-        model: Compiled.
-        batch: One like those that it will be given.
+        model: A compiled model.
+        batch: A batch like those it trains on.
 
     Raises:
-        RuntimeError: Keras has another way to do that.
+        RuntimeError: Keras has no ``Model._symbolic_build``.
     """
     if not hasattr(model, "_symbolic_build"):
         raise RuntimeError(
@@ -277,12 +277,12 @@ def build(model: Any, batch: Any) -> None:
 
 
 def compiled_metrics(model: Any) -> Any:
-    """Those that ``compile`` was given, which have variables when they are built; or None."""
+    """Metrics given to ``compile``, which have variables once built; or None."""
     return getattr(model, "_compile_metrics", None)
 
 
 def sync_state(model: Any) -> None:
-    """Have a model's variables hold what ``fit`` has trained, which on JAX keeps it elsewhere."""
+    """Update a model's variables during ``fit``, which keeps the state elsewhere on JAX."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
@@ -295,16 +295,16 @@ CALLBACK_STATES = {
     "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
     "History": ("epoch", "history"),
 }
-"""What Keras's own callbacks know of a training, beyond their arguments: their attributes.
+"""Attributes of Keras's callbacks that hold state of a training.
 
-Nothing is in it that a callback works out by itself. (``EarlyStopping`` turns the sign of
-``min_delta`` around when it first looks at a value, once per object: it isn't saved.)"""
+Attributes that a callback derives from its arguments are left out. (``EarlyStopping`` negates
+``min_delta`` at the first value, once per object, so it isn't saved.)"""
 
 
 def global_seed() -> Any:
-    """The state of the generator that functions of ``keras.random`` without a seed draw from.
+    """State variable of the generator that ``keras.random`` uses without a seed.
 
-    None as long as nobody has, or where Keras keeps it elsewhere.
+    None if the generator hasn't been used yet, or if Keras keeps it elsewhere.
     """
     generator = _global_attribute("global_seed_generator") if _global_attribute else None
     return getattr(generator, "state", None)

@@ -1,10 +1,10 @@
-"""Ctrl-C while TensorFlow waits for a batch.
+"""Handling of Ctrl-C while TensorFlow waits for a batch.
 
-Python handles a signal in the main thread, between two of its instructions. There are none while
-TensorFlow waits there, in C++, for what a thread of its own asks us for: a batch that never comes
-would keep it from ever ending. But Python writes each signal's number to a descriptor at once, and
-a thread can wait for that: it lets go of the batches, TensorFlow returns, and Python handles the
-signal.
+Python handles signals in the main thread, between two bytecode instructions. While that thread
+waits in TensorFlow's C++ code for a batch, Python executes none, so a batch that never arrives
+would block Ctrl-C forever. But Python writes each signal number to the wakeup descriptor at once.
+A watcher thread reads it and releases the waiting readers. TensorFlow then returns, and Python
+handles the signal.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
-    """Call ``release`` from a thread when Ctrl-C has come, which is about to raise.
+    """Call ``release`` from a thread when Ctrl-C is pressed.
 
-    That is so while ``signal.default_int_handler`` handles it, in the main thread. Where somebody
-    else is told of signals already, or handles this one, nothing changes.
+    This applies in the main thread, on POSIX, if ``signal.default_int_handler`` handles SIGINT. If
+    another wakeup descriptor or SIGINT handler is set, nothing changes.
 
     Args:
-        release: Has whoever waits for a batch return without one.
+        release: Makes readers that wait for a batch return without one.
 
     Raises:
-        KeyboardInterrupt: In place of what TensorFlow made of it: a ``RuntimeError``, where it was
-            raised while TensorFlow made an exception of its own.
+        KeyboardInterrupt: Replaces the ``RuntimeError`` that results if the interrupt arrives while
+            TensorFlow creates an exception.
     """
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     in_main = threading.current_thread() is threading.main_thread()
@@ -57,14 +57,14 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
         raise
     finally:
         signal.set_wakeup_fd(-1)
-        os.close(writing)  # The watcher reads to the end.
+        os.close(writing)  # The watcher reads until end of file.
         watcher.join()
         os.close(reading)
 
 
 def _watch(reading: int, came: threading.Event, release: Callable[[], None]) -> None:
     while received := os.read(reading, 512):
-        # A callback may have begun to handle it itself since.
+        # A callback may have set another handler since.
         handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if signal.SIGINT in received and handled:
             came.set()

@@ -1,4 +1,4 @@
-"""``for batch in seq``: one epoch, read by the program itself."""
+"""``for batch in seq``: iteration over one epoch in the user's own loop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from adapters.keras.progress import Account, Progress
 
 
 class Iteration(Reading):
-    """``iter(seq)``.
+    """Iterator returned by ``iter(seq)``.
 
     Args:
-        sequence: Is kept alive, and with it the workers.
-        engine: Of the sequence.
-        progress: Of the sequence.
+        sequence: The sequence. It is kept alive, and with it the workers.
+        engine: Engine of the sequence.
+        progress: Position of the sequence.
     """
 
     def __init__(self, sequence: Any, engine: Engine, progress: Progress) -> None:
@@ -40,7 +40,7 @@ class Iteration(Reading):
         return self._engine.stream(account.epoch, account.step, False, continuation)
 
     def close(self) -> None:
-        """Let go of what is under way; a pass that has come to its end counts."""
+        """Drop the batches in flight, and advance the epoch if the pass has reached its end."""
         if not self._over and self._account is not None:
             self._progress.advance_past(self._account)
         super().close()

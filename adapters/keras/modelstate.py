@@ -1,9 +1,9 @@
-"""The state of a model in training: variables of model, optimizers and metrics, and generators.
+"""State of a model in training: variables of model, optimizers and metrics, and generators.
 
-Variables are told by their order, and their names without the numbers that differ between
-processes, their shapes and their dtypes must be those that were saved. On JAX they are
-outside of the model during ``fit``, see ``internals.sync_state``. What is given here is a
-copy, as the next step overwrites what it trained.
+Variables are matched by order. Their names (without numbers, which differ between processes),
+shapes and dtypes must equal the saved ones. On JAX, variables live outside of the model during
+``fit``, see ``internals.sync_state``. The saved state is a copy, as the next step overwrites the
+variables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Group = list[tuple[str, Any]]
 
 
 def state_of(model: Any) -> dict[str, Any]:
-    """A copy of all that training changes."""
+    """Copy everything that training changes."""
     internals.sync_state(model)
     variables = {
         name: [(label, np.array(_to_numpy(value))) for label, value in group]
@@ -44,16 +44,16 @@ def state_of(model: Any) -> dict[str, Any]:
 
 
 def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool = True) -> None:
-    """Have a model train on from there.
+    """Restore the state of a model.
 
     Args:
-        model: Whose variables are all there.
-        state: What ``state_of`` gave.
-        metrics: Also those, as within an epoch.
-        generators: Also those, of the process that saved it.
+        model: A model with all variables built.
+        state: A state from ``state_of``.
+        metrics: Restore the metrics too, to continue within an epoch.
+        generators: Restore the random generators too.
 
     Raises:
-        ValueError: It isn't made like the model whose state that is.
+        ValueError: The model differs from the saved one.
     """
     if state.get("optimizers", here := _classes(model)) != here:
         raise ValueError(_differs(f"the optimizer {_listed(state['optimizers'])}", _listed(here)))
@@ -68,25 +68,25 @@ def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool
 
 
 def not_finite(model: Any, state: dict[str, Any]) -> str | None:
-    """The first weight that a training has spoiled, with NaN or an infinite value; or None.
+    """Return the name of the first trained weight with NaN or infinite values; or None.
 
-    Others than trained ones may be meant to be infinite, as a mask may.
+    Weights that aren't trained are ignored: a mask, for example, may be infinite.
 
     Args:
-        model: Whose.
-        state: What ``state_of`` gave.
+        model: The model of the state.
+        state: A state from ``state_of``.
     """
     trained = state["variables"]["model variables"][: len(model.trainable_variables)]
     for label, array in trained:
         with np.errstate(all="ignore"):
-            # A sum takes no memory, and is finite where all are, unless these are very large.
+            # The sum needs no temporary array. It is finite if all values are, barring overflow.
             if not np.isfinite(array.sum()) and not np.isfinite(array).all():
                 return str(label)
     return None
 
 
 def built(model: Any) -> bool:
-    """Whether all variables are there that training changes."""
+    """True if all variables that training changes exist."""
     metrics = internals.compiled_metrics(model)
     return bool(
         model.built
@@ -103,12 +103,12 @@ def _differs(saved: str, here: str) -> str:
 
 
 def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, Any]]:
-    """Each variable of a group with what was saved of it.
+    """Pair each variable of a group with its saved value.
 
-    A learning rate isn't a variable where it is a schedule, and may be one or the other.
+    The learning rate is a variable only if it is no schedule. It may change between the two.
 
     Raises:
-        ValueError: The variables are others.
+        ValueError: The variables differ from the saved ones.
     """
     saved = state["variables"].get(name, [])
     dtypes = state.get("dtypes", {}).get(name, [None] * len(saved))
@@ -130,10 +130,10 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
 
 
 def _optimizers(model: Any) -> list[Any]:
-    """The one of ``compile``, and those that the model holds for steps of its own.
+    """Find the optimizer of ``compile`` and other optimizers that the model holds.
 
-    Also in lists and dicts and within other optimizers; of models that it holds, those that have
-    been used, as one that was loaded may have an optimizer that nothing needs any more.
+    Lists, dicts and optimizers are searched too. Of nested models, only optimizers that have been
+    used count: a loaded model may have one that is no longer needed.
     """
     found: list[Any] = []
     seen: set[int] = set()
@@ -177,7 +177,7 @@ def _groups(model: Any) -> Iterator[tuple[str, _Group]]:
 
 
 def _warn_of_metrics(model: Any) -> None:
-    """Say once of a metric, if so, that nobody can save what it has counted."""
+    """Warn once of each metric whose counts can't be saved, as they are in no variable."""
     compiled = internals.compiled_metrics(model)
     plain = vars(keras.metrics.Metric())
     for metric in [*model.metrics, *(getattr(compiled, "metrics", None) or ())]:
@@ -217,7 +217,7 @@ def _generators() -> dict[str, Any]:
     seeds = internals.global_seed()
     if seeds is not None:
         kept["keras"] = np.array(keras.ops.convert_to_numpy(seeds))
-    if keras.backend.backend() == "torch":  # Which draws from there for Dropout without a seed.
+    if keras.backend.backend() == "torch":  # Dropout without a seed uses these generators.
         import torch
 
         kept["torch"] = torch.get_rng_state().numpy().copy()

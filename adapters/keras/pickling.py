@@ -1,6 +1,7 @@
-"""Data sets travel to worker processes without Keras, which takes seconds to import.
+"""Pickling of data sets for worker processes, without importing Keras, which takes seconds.
 
-Keras's own class does as a plain class, a ``SafeSequence`` as what it becomes when it is used.
+Keras's ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a stand-in that
+imports it on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a sequence stands: which epoch is current, and how far the latest pass has come.
+"""Position of a sequence: the current epoch, and the cursor of the latest pass.
 
-The epoch advances when a pass has delivered its last batch; a pass that was abandoned changes
-nothing, so the next one starts where it started. No class here knows a worker or a framework.
+The epoch advances when a pass has delivered its last batch. An abandoned pass changes nothing: the
+next pass starts where it started. This module is independent of workers and frameworks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from adapters.batch.key import WHOLE, Continuation
 
 
 def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
-    """(epoch, step) so many batches further; None is the length of an epoch without an end."""
+    """Position ``(epoch, step)`` after ``count`` more batches; None for an endless epoch."""
     if num_batches is None:
         return epoch, step + count
     epochs, step = divmod(step + count, num_batches)
@@ -21,23 +21,23 @@ def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> t
 
 
 def place_of(epoch: int, step: int, num_batches: int | None) -> int:
-    """Of a batch among those of all epochs, or among those of one without an end."""
+    """Number of a batch counted over all epochs, or within an endless epoch."""
     return epoch * (num_batches or 0) + step
 
 
 def left_after(step: int, num_batches: int | None) -> float:
-    """Batches from this one to the end of its epoch; infinite if it has none."""
+    """Number of batches from this one to the end of its epoch; infinite for an endless epoch."""
     return math.inf if num_batches is None else num_batches - step
 
 
 class Account:
-    """The account of one walk through batches, over the ends of epochs if it is endless.
+    """Cursor of one pass. An endless pass runs over the ends of epochs.
 
     Args:
-        num_batches: In an epoch; None if it has no end.
-        epoch: Of the first batch.
-        step: Of the first batch in its epoch.
-        aside: It moves nothing, see ``Progress``.
+        num_batches: Batches in an epoch; None if it is endless.
+        epoch: Epoch of the first batch.
+        step: Number of the first batch in its epoch.
+        aside: True for a secondary pass, which doesn't move the position, see ``Progress``.
     """
 
     def __init__(self, num_batches: int | None, epoch: int, step: int, aside: bool = False) -> None:
@@ -47,57 +47,57 @@ class Account:
         self.step = step
         self.aside = aside
         self.shuffled = False
-        """Whether the batches of an epoch are permuted as wholes."""
+        """True if the order of the batches in an epoch is permuted."""
         self.taken = 0
-        """Batches that have been handed out."""
+        """Number of batches handed out."""
         self.lag = 0
-        """Batches that the framework keeps before it gives one to the trainer."""
+        """Number of batches that the framework holds ahead of the trainer."""
         self.count: Callable[[], int] | None = None
-        """Counts the batches that have reached the trainer, where the framework can tell."""
+        """Returns the number of batches that have reached the trainer, if the framework counts."""
         self.stamp = 0
-        """Of the ``Progress``, when the walk began."""
+        """``Progress.stamp`` at the start of the pass."""
         self.seen = 0
-        """What that had counted when it was last looked."""
+        """Result of ``count`` at the last ``Progress.look``."""
 
     @property
     def left(self) -> float:
-        """Batches to hand out until the end of the first epoch; infinite if it has none."""
+        """Number of batches left in the first epoch; infinite if it is endless."""
         return self._most - self.taken
 
     @property
     def place(self) -> int:
-        """Of the batch that is handed out next, see ``place_of``."""
+        """Number of the batch to hand out next, see ``place_of``."""
         return place_of(self.epoch, self.step + self.taken, self._num_batches)
 
     @property
     def consumed(self) -> int:
-        """Batches that have reached the trainer."""
+        """Number of batches that have reached the trainer."""
         return self.count() if self.count is not None else max(0, self.taken - self.lag)
 
     @property
     def position(self) -> tuple[int, int]:
-        """(epoch, step) of the batch that the trainer needs next."""
+        """``(epoch, step)`` of the batch that the trainer needs next."""
         return place_after(self.epoch, self.step, self.consumed, self._num_batches)
 
     @property
     def start_of_next(self) -> tuple[int, int]:
-        """Where the pass after this one starts."""
+        """``(epoch, step)`` at which the pass after this one starts."""
         epoch = self.position[0]
         return (epoch, 0) if epoch > self.epoch else (self.epoch, self.step)
 
     def forget(self) -> None:
-        """What was handed out was looked at, and is the next again."""
+        """Reset the count of batches handed out: they were only inspected."""
         self.taken = 0
 
 
 class Progress:
-    """The state of a sequence: two integers, and the pass that moves them.
+    """Position of a sequence: two integers, and the pass that moves them.
 
-    Whoever reads the sequence within a call of Keras's that does so, as a validation of the same
-    may, or a callback, reads aside, see ``calls``: that moves nothing.
+    A pass within a call of Keras that reads the same sequence is secondary (``aside``), such as a
+    validation or a loop in a callback. It doesn't move the position, see ``calls``.
 
     Args:
-        num_batches: In an epoch; None if it has no end.
+        num_batches: Batches in an epoch; None if it is endless.
         on_advance: Called with the new epoch whenever it advances.
     """
 
@@ -106,26 +106,26 @@ class Progress:
         self._on_advance = on_advance
         self._start = 0, 0
         self.continuation = WHOLE
-        """The rest of the epoch that somebody has moved it into, if it isn't a whole one."""
+        """Rest of an epoch to resume, from ``move``; ``WHOLE`` for whole epochs."""
         self._latest: Account | None = None
         self._followed: list[Account] = []
         self._just_advanced = False
         self.stamp = 0
-        """Changes when somebody moves the sequence by hand."""
+        """Number of calls of ``move``, to notice that the position was changed."""
 
     @property
     def epoch(self) -> int:
-        """The current epoch."""
+        """Current epoch."""
         return self._start[0]
 
     @property
     def start(self) -> tuple[int, int]:
-        """(epoch, step) at which the next pass begins."""
+        """``(epoch, step)`` at which the next pass starts."""
         self.settle()
         return self._start
 
     def settle(self) -> None:
-        """Nobody goes on with the latest pass: advance the epoch if it has come to its end."""
+        """Advance the epoch if the latest pass has reached its end."""
         self.look()
         if self._latest is not None:
             self.advance_past(self._latest)
@@ -140,9 +140,9 @@ class Progress:
         return account
 
     def hand_out(self, account: Account) -> None:
-        """The pass has delivered a batch; it is the one that ``position`` is about.
+        """Count a delivered batch, and make this pass the one that ``position`` reports.
 
-        But where that is read ahead, by a framework that counts what reaches the trainer.
+        A pass whose framework counts consumed batches becomes that pass in ``look``.
         """
         account.taken += 1
         if account.count is None and not account.aside:
@@ -151,26 +151,26 @@ class Progress:
             self._latest = account
 
     def follow(self, account: Account) -> None:
-        """``position`` is about this pass, which counts, once a batch of it reaches the trainer."""
+        """Make ``position`` report this pass once its ``count`` shows a consumed batch."""
         if not account.aside:
             self._followed.append(account)
 
     def finish(self, account: Account) -> None:
-        """The pass is over; how far it has come is asked of nobody any more."""
+        """End a pass that has a ``count``, and freeze its result."""
         self.look()
         consumed = account.consumed
         account.count = lambda: consumed
         self.leave(account)
 
     def leave(self, account: Account) -> None:
-        """Whoever reads the pass is gone."""
+        """Stop following a pass whose reader is gone."""
         if account in self._followed:
             self._followed.remove(account)
 
     def look(self) -> None:
-        """Find out which of the passes that count has come further since the last look.
+        """Find the counting pass that has moved since the last call, for ``position``.
 
-        That is asked before another one begins or ends, so that it is one.
+        Called before another pass starts or ends, so at most one has moved.
         """
         for account in tuple(self._followed):
             consumed = account.consumed
@@ -179,13 +179,13 @@ class Progress:
                 self._latest = account
 
     def go_on(self, account: Account) -> None:
-        """Another epoch of the pass begins: it is the one that ``position`` is about."""
+        """Start another epoch of the pass, and make ``position`` report it."""
         self.look()
         if not account.aside:
             self._latest = account
 
     def advance_past(self, account: Account) -> None:
-        """Advance the epoch if the pass has come to the end of one, and nobody has moved it."""
+        """Advance the epoch if the pass has reached its end and ``move`` wasn't called since."""
         start = account.start_of_next
         moved = account.aside or account.stamp != self.stamp
         if not moved and start[0] > max(account.epoch, self._start[0]):
@@ -194,11 +194,11 @@ class Progress:
             self.advanced()
 
     def read_by_number(self) -> None:
-        """A loop of the program's own reads the current epoch, and will say when it is over."""
+        """Note a read by ``seq[i]``, in a loop that reports the end of its epoch itself."""
         self._just_advanced = False
 
     def end_epoch(self) -> None:
-        """Advance the epoch, unless a pass that came to its end has just done so."""
+        """Advance the epoch, unless a pass that reached its end has just done so."""
         self.settle()
         if not self._just_advanced:
             self.advance()
@@ -211,23 +211,23 @@ class Progress:
         self.advanced()
 
     def advanced(self) -> None:
-        """Say that another epoch is the current one."""
+        """Report the new current epoch to ``on_advance``."""
         self._on_advance(self.epoch)
 
     def position(self) -> tuple[int, int]:
-        """(epoch, step) behind the last batch that was delivered."""
+        """``(epoch, step)`` of the batch after the last delivered one."""
         self.look()
         return self._latest.position if self._latest is not None else self._start
 
     @property
     def counts_samples(self) -> bool:
-        """Whether what was delivered is the beginning of the epoch's order."""
+        """True if the delivered batches are the start of the epoch's order of samples."""
         epoch, step = self.position()
         shuffled = self._latest is not None and self._latest.shuffled
         return not (shuffled and step) or self.continuation.covers(epoch, step)
 
     def move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
-        """Make this the place where the next pass starts."""
+        """Make the next pass start here."""
         self.look()
         self._start, self.continuation = (epoch, step), continuation
         self._latest, self._just_advanced = None, False

@@ -1,18 +1,18 @@
-"""``Resume``: a callback with which ``fit`` goes on where a killed one was, to the bit.
+"""``Resume``: a callback that continues a killed ``fit`` bit for bit.
 
-A training is saved at two kinds of places: before an epoch begins, when all callbacks have seen the
-end of the one before, and between two batches, when all callbacks have seen the first of them.
-``Resume`` is the first callback to be called, see ``fits``, and saves in ``on_epoch_begin`` and
-``on_train_batch_begin``; there it also puts back what was saved, so that what other callbacks did
-before, in ``on_train_begin``, say, which for them is the begin of a training, has no effect.
+A training is saved either before an epoch, when all callbacks have handled the end of the previous
+one, or between two batches, when all callbacks have handled the first of them. ``Resume`` runs
+before all other callbacks, see ``fits``, and saves in ``on_epoch_begin`` and
+``on_train_batch_begin``. It restores the saved state at the same two places, which overrides
+whatever other callbacks reset in ``on_train_begin``.
 
-    fit --> fit_begins: the newest file is read, the sequences are put there, ``initial_epoch``
-        --> on_train_begin: weights
-        --> on_epoch_begin, or on_train_batch_begin within an epoch: all that was saved, once more
-        --> batches; every so often a copy, which a thread writes
-        --> on_train_end: a last one
+    fit --> fit_begins: read the newest file, move the sequences, set ``initial_epoch``
+        --> on_train_begin: restore the weights
+        --> on_epoch_begin, or on_train_batch_begin within an epoch: restore everything again
+        --> batches; at each interval copy the state, which a thread writes
+        --> on_train_end: save once more
 
-Training stops for the copy alone; while a file is being written no other is begun.
+Training pauses only for the copy. One file is written at a time.
 """
 
 from __future__ import annotations
@@ -32,31 +32,36 @@ log = logging.getLogger("adapters")
 
 
 class Resume(FitCallback):
-    """Saves a training while it runs, and has ``fit`` continue it exactly after a crash.
+    """Saves a training while it runs, so that ``fit`` continues it exactly after a crash.
 
-    ``fit`` with this callback begins where the folder says, or anew if nothing is in it. The losses
-    of the batches that follow are those of a run that was never interrupted, to the bit on the same
-    backend and kind of device, for any number of workers. Saved are the weights, the optimizer, the
-    metrics of the epoch so far, Keras's epoch and batch, the positions of the ``SafeSequence`` that
-    ``fit`` trains on and of the one that it validates with, what Keras's own callbacks know (and
-    others that have ``state_dict()`` and ``load_state_dict(state)``), and the random generators:
-    Keras's, ``random``, ``numpy.random``, PyTorch's.
+    ``fit`` with this callback resumes from the newest file in the folder, or starts from scratch if
+    there is none. The losses of the following batches equal those of an uninterrupted run, bit for
+    bit on the same backend and kind of device, for any number of workers. The saved state consists
+    of:
 
-    Weights that have become NaN or infinite are not saved, with a WARNING.
+    - the weights, the optimizer, and the metrics of the epoch so far,
+    - Keras's epoch and batch,
+    - the positions of the ``SafeSequence`` that ``fit`` trains on and of the one for validation,
+    - the state of Keras's callbacks, and of others with ``state_dict()`` and
+      ``load_state_dict(state)``,
+    - the random generators: Keras's, ``random``, ``numpy.random`` and PyTorch's.
 
-    A training that has come to its end stays there: ``fit`` again trains nothing, with more
-    ``epochs`` it goes on. Give a new training a new folder. The processes of a job share one where
-    the data of each has its ``shard``: rank 0 writes, and all read. A folder that another training
-    uses is refused.
+    If weights become NaN or infinite, nothing is saved, with a WARNING.
+
+    A finished training stays finished: another ``fit`` trains nothing, or continues if it has more
+    ``epochs``. Use a new folder for a new training. The processes of a job share a folder if the
+    data of each has its ``shard``: rank 0 writes, and all read. A folder that another training uses
+    is refused.
 
     Args:
-        folder: Where the files lie; is made if need be.
-        every: How often: seconds (30), or a text, ``"5 min"``, ``"500 batches"``, ``"1 epoch"``.
-        keep: How many files stay.
+        folder: Folder of the files. It is created if needed.
+        every: Interval between saves: seconds (30), or text, ``"5 min"``, ``"500 batches"`` or
+            ``"1 epoch"``.
+        keep: Number of files to keep.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: An argument out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Example:
         >>> import tempfile
@@ -89,19 +94,19 @@ class Resume(FitCallback):
         self._epoch = self._next_step = 0
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
         self._position: dict[str, Any] | None = None
-        """Of the sequence, where it can't be asked."""
+        """State of the sequence to save, while the sequence itself is at another position."""
 
     # --- the call ---
 
     def fit_begins(self, fit: Fit) -> None:
-        """Read what was saved, and put the sequences where they were.
+        """Read the saved state, and move the sequences to their saved positions.
 
         Raises:
-            ImportError: This Keras can't begin within an epoch.
+            ImportError: This Keras can't start within an epoch.
             RuntimeError: Another training uses the folder.
-            TypeError: What is trained on is no ``SafeSequence``.
-            ValueError: Another callback, too, says where ``fit`` begins; or the data isn't that of
-                the training that was saved.
+            TypeError: The training data is no ``SafeSequence``.
+            ValueError: Another callback also sets where ``fit`` starts, the data differs from that
+                of the saved training, or ``steps_per_epoch`` is too small.
         """
         if fit.sequence is None:
             raise TypeError(
@@ -122,7 +127,7 @@ class Resume(FitCallback):
             self._folder.clean()
         self._state = state = self._folder.newest()
         if state is None:
-            # A pass that was given up is replayed from here, which is not where it stands.
+            # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
             progress.move(*progress.start, progress.continuation)
         else:
@@ -135,20 +140,20 @@ class Resume(FitCallback):
             try:
                 fit.sequence.load_state_dict(state["sequence"])
             except ValueError:
-                self._check_data()  # Which knows better what is wrong.
+                self._check_data()  # Raises a more specific error.
                 raise
             if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
-                # Other shards have nothing left of that epoch.
+                # With this number of shards, nothing is left of the saved epoch.
                 state = {**state, "epoch": state["epoch"] + over, "step": 0}
                 self._state = state
-        # Until a batch has been trained on; Keras looks at some before.
+        # Used until the first batch has been trained on, as Keras reads some batches before.
         self._position = fit.sequence.state_dict()
         if state is None:
             return
         validation = None if fit.validation is fit.sequence else fit.validation
         if validation is not None and state["validation"] is not None:
             validation.set_epoch(state["validation"])
-        # What stopped before the epochs that were asked for goes on where more are asked for.
+        # A training that was stopped early stays over, unless fit has more epochs than before.
         over = state["over"] and fit.epochs <= state.get("epochs", fit.epochs)
         fit.initial_epoch = max(state["epoch"], fit.epochs) if over else state["epoch"]
         log.info(
@@ -159,7 +164,7 @@ class Resume(FitCallback):
         )
 
     def fit_ends(self, fit: Fit) -> None:
-        """What is being written is whole when ``fit`` is left, in whatever way."""
+        """Finish the file that is being written, however ``fit`` ends."""
         self._fit = self._state = None
         self._writer.wait()
         self._lock.release()
@@ -167,11 +172,11 @@ class Resume(FitCallback):
     # --- Keras's hooks ---
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Give the model its weights.
+        """Restore the model's weights.
 
         Raises:
-            ImportError: This Keras can't begin within an epoch.
-            RuntimeError: ``fit`` doesn't tell callbacks that it was called.
+            ImportError: This Keras can't start within an epoch.
+            RuntimeError: ``fit`` hasn't called ``fit_begins``.
         """
         if self._fit is None:
             _check_keras()
@@ -188,13 +193,13 @@ class Resume(FitCallback):
             self._check_data()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Before an epoch: put back what was saved there, or save."""
+        """Restore the state that was saved before this epoch, or save."""
         fit = self._running
         self._epoch, self._next_step, fit.steps_done = epoch, 0, 0
         if self._state is None:
             if self._schedule.due and modelstate.built(self.model):
                 self._save(epoch, 0)
-        elif self._state["step"]:  # Put back before its first batch.
+        elif self._state["step"]:  # Restored in on_train_batch_begin.
             self._next_step = fit.steps_done = self._state["step"]
         else:
             self._put_back()
@@ -202,7 +207,7 @@ class Resume(FitCallback):
             self._schedule.saved()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Before a batch: put back what was saved there, or save."""
+        """Restore the state that was saved before this batch, or save."""
         if self._trained:
             self._lock.check_writer()
         else:
@@ -220,15 +225,15 @@ class Resume(FitCallback):
     if keras.backend.backend() == "torch":
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            """Note the position: on PyTorch the next batch has been taken when it begins."""
+            """Note the position, as on PyTorch a batch is fetched before its ``begin`` hook."""
             self._position = self._now()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """The batches of an epoch are over, and its metrics are still there."""
+        """Save a training that was stopped within an epoch, before validation resets metrics."""
         self._notice_stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """An epoch is over for Keras."""
+        """Note the end of an epoch, and save if the training was stopped within it."""
         self._notice_stop()
         self._running.steps_done = 0
         self._position = None
@@ -236,7 +241,7 @@ class Resume(FitCallback):
         self._schedule.count_epoch()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Save where it ended, unless it was stopped within an epoch."""
+        """Save the end of the training, unless it was stopped within an epoch."""
         if self._state is not None:  # Nothing was left to train.
             self._put_back()
         if self._trained and not self._stopped_inside:
@@ -259,17 +264,17 @@ class Resume(FitCallback):
 
     @property
     def _callbacks(self) -> list[Any]:
-        """The others, and the history, which Keras adds by itself."""
+        """Callbacks whose state is saved, including the ``History`` that Keras adds."""
         others = self._running.callbacks
         history = getattr(self.model, "history", None)
         return others if history is None or history in others else [*others, history]
 
     def _notice_stop(self) -> None:
-        """Where training was stopped within an epoch it can go on from there, and is saved."""
+        """Save the training if it was stopped within an epoch, so that it can resume there."""
         steps = (self.params or {}).get("steps")
         inside = self._trained and steps is not None and 0 < self._next_step < steps
         if self._trained and not inside and self.model.stop_training:
-            self._stopped_before_end = True  # By somebody who didn't wait for the epoch's end.
+            self._stopped_before_end = True  # Stopped by a callback before on_epoch_end.
         if inside and self.model.stop_training and not self._stopped_inside:
             self._stopped_inside = True
             self._writer.wait()
@@ -282,7 +287,7 @@ class Resume(FitCallback):
         state = modelstate.state_of(self.model)
         if (spoiled := modelstate.not_finite(self.model, state)) is not None:
             self._warn_of(spoiled)
-            self._schedule.saved()  # To look again when the next one is due.
+            self._schedule.saved()  # Check again at the next interval.
             return
         fit = self._running
         position = self._now() if self._position is None else self._position
@@ -303,7 +308,7 @@ class Resume(FitCallback):
         self._schedule.saved()
 
     def _warn_of(self, spoiled: str) -> None:
-        """Say once in a ``fit`` that nothing can go on from these weights."""
+        """Warn once per ``fit`` that spoiled weights are not saved."""
         if not self._spoiled:
             self._spoiled = True
             log.warning(
@@ -330,10 +335,10 @@ class Resume(FitCallback):
 
 
 def _check_keras() -> None:
-    """Check that Keras can begin within an epoch.
+    """Check that Keras can start within an epoch.
 
     Raises:
-        ImportError: It can't, or not in a way that is known here.
+        ImportError: A private name that this needs is missing.
     """
     if absent := internals.missing_to_continue():
         raise ImportError(
@@ -343,7 +348,7 @@ def _check_keras() -> None:
 
 
 def _data_of(fit: Fit) -> dict[str, Any]:
-    """What tells the data from others."""
+    """Fingerprint of the order of the training data."""
     assert fit.sequence is not None
     order = fit.sequence._settled()._plan.order
     permuted = bool(fit.shuffle and not order.shuffle and not fit.sequence._endless)

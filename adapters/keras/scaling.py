@@ -1,11 +1,11 @@
-"""Whether a model brings the values of images into a small range before it computes with them."""
+"""Detection of models that scale the values of images before their first weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# What leaves values as they are, and what multiplies them by weights; of anything else, nobody can
-# tell. Layers are told by their classes' names, so that none is built or called.
+# Layers that keep the range of values, and layers that multiply them by weights. Others are taken
+# to scale. Layers are recognised by class name, so that none is built or called.
 _LEAVES_THEM: tuple[str, ...] = (
     "InputLayer",
     "Flatten",
@@ -21,10 +21,10 @@ _KNOWN = ("Sequential", "Functional")
 
 
 def scales(model: Any) -> bool:
-    """Whether it does, or may do; False where its first weights get the values as they are."""
+    """True if a model scales its input, or may do so; False if its first weights get raw values."""
     if type(model).__name__ not in _KNOWN:
         return True
-    for layer in getattr(model, "operations", model.layers):  # Divisions are no layers.
+    for layer in getattr(model, "operations", model.layers):  # Layers lack divisions, for example.
         name = type(layer).__name__
         if name in _KNOWN:
             return scales(layer)

@@ -1,4 +1,4 @@
-"""``SafeSequence``: the data set that goes into ``fit``, ``evaluate`` and ``predict``."""
+"""``SafeSequence``: the data set for ``fit``, ``evaluate`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from adapters.ranks import ShardArgument
 from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
 
-# What a sequence has once it has begun; a copy has its own.
+# Attributes that exist once a sequence has started. A copy makes its own.
 _BEGUN = frozenset({"_engine", "_progress", "_served"})
 _beginning = threading.RLock()
 
@@ -60,76 +60,80 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:
-        source: An array, or a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dict (nested
-            too, as in ``([x1, x2], y)``) of arrays of equal length; or an object with ``__len__``
-            and ``__getitem__`` that returns one sample (``__getitems__(list of int)`` is used where
-            it exists); or what ``open_records`` or ``open_images`` returns, or the path of a record
-            file or a glob, whose records are images with labels where the first one is, or of a
-            folder with a folder of images per class; or a Keras ``PyDataset``
-            whose items are whole batches. Arrays that it keeps are copied. An endless one
-            (``num_batches`` is None) needs ``steps_per_epoch`` in ``fit``.
+        source: An array, or a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dict of arrays
+            of equal length (also nested, as in ``([x1, x2], y)``); or an object with ``__len__``
+            and ``__getitem__``, which returns one sample (``__getitems__(list of int)`` is used if
+            it exists); or the result of ``open_records`` or ``open_images``; or the path or glob of
+            record files, read as images with labels if the first record is one; or the path of a
+            folder with one folder of images per class; or a Keras ``PyDataset``, whose items are
+            whole batches. Arrays that the ``PyDataset`` keeps are copied. If it is endless
+            (``num_batches`` is None), ``fit`` needs ``steps_per_epoch``.
         batch_size: Samples in a batch. A ``PyDataset`` has its own.
-        transform: ``transform(sample)`` or ``transform(sample, rng)`` makes a sample of a sample.
-        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` makes a batch
-            of a collated batch; much faster than ``transform`` where NumPy can do it to all
-            samples at once. ``rng`` is a ``numpy.random.Generator`` that depends on the seed, the
-            epoch and the number of the sample or batch alone.
-        shuffle: A new order of the samples in every epoch, in O(1) memory. ``"blocks"``, or
-            ``Blocks(...)``, reads large blocks of the source and mixes several at a time.
-        seed: Of the order and of the generators; also of ``random`` and ``numpy.random``, where
-            the code of the source or of a transform names them. What these give depends on the
-            seed, the epoch and the number of the sample (of the batch for a ``PyDataset`` and a
-            ``batch_transform``) alone, and they are afterwards as they were. Threads take turns for
-            that, and a thread of yours that draws meanwhile gets numbers that repeat.
-        drop_remainder: Leave out the last batch of an epoch when it isn't full.
+        transform: ``transform(sample)`` or ``transform(sample, rng)``, returns a sample.
+        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``, returns a
+            batch. Much faster than ``transform`` if NumPy can process all samples at once. ``rng``
+            is a ``numpy.random.Generator`` that depends only on the seed, the epoch and the number
+            of the sample or batch.
+        shuffle: Shuffle the samples in every epoch, in O(1) memory. ``"blocks"`` or ``Blocks(...)``
+            reads large blocks of the source and mixes several at a time.
+        seed: Seed of the order and of the generators. ``random`` and ``numpy.random`` are seeded
+            too if the code of the source or of a transform names them. Their numbers then depend
+            only on the seed, the epoch and the number of the sample (for a ``PyDataset`` and a
+            ``batch_transform``: of the batch), and their state is restored afterwards. Threads take
+            turns for that. Another thread that draws from them meanwhile gets repeated numbers.
+        drop_remainder: Leave out the last batch of an epoch if it isn't full.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per epoch. ``"auto"``: the
-            part of this process, as the framework or the launcher says, see docs/scale.md; it is
-            found out here, or else at the first use. Where a ``keras.distribution`` with
-            ``auto_shard_dataset`` shards a ``PyDataset`` (from Keras 3.16 on), None and ``"auto"``
+            part of this process, from the framework or the launcher, see docs/scale.md; it is
+            determined here, or else at the first use. If a ``keras.distribution`` with
+            ``auto_shard_dataset`` shards a ``PyDataset`` (Keras 3.16 or newer), None and ``"auto"``
             take the part that it gives to this process.
-        on_error: For a sample that can't be fetched or transformed: ``"raise"``; ``"skip"``, take
-            the sample with the next higher number that can be (counted, and logged at the end of
-            the epoch); or ``on_error(exception, sample_number)`` returns a finished sample.
-        workers: ``"auto"`` measures the first batches and decides; 0 computes each batch when it is
-            asked for; more compute that many at a time (processes beyond the CPUs: where the work
-            turns out to wait). Or the ``Client`` of a Dask cluster (dask.distributed), whose
-            workers compute for a host that lacks CPUs; they must find files under the same names.
-        use_multiprocessing: Workers are processes. Source and transforms are sent to them once, by
-            cloudpickle; arrays in them are shared. ``workers="auto"`` may choose processes without
-            it.
-        max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Each
-            worker may have one in progress besides.
-        collate: ``collate(list of samples)`` returns the batch; ``adapters.pad()`` makes one for
+        on_error: Handling of a sample that can't be fetched or transformed. ``"raise"``; ``"skip"``
+            to take the sample with the next higher number that can be read (counted, and logged at
+            the end of the epoch); or ``on_error(exception, sample_number)``, which returns a
+            finished sample.
+        workers: Number of batches computed at the same time. ``"auto"`` measures the first batches
+            and decides; 0 computes each batch when it is requested. More processes than CPUs are
+            used only if the work turns out to wait. A ``Client`` of a Dask cluster
+            (dask.distributed) computes on its workers, for a host that lacks CPUs; they must find
+            files under the same names.
+        use_multiprocessing: Use processes as workers. Source and transforms are sent to them once,
+            by cloudpickle; arrays in them are shared. ``workers="auto"`` may choose processes
+            anyway.
+        max_queue_size: Limit of batches that are ready ahead of the trainer; bounds the memory.
+            Each worker may have one more in progress.
+        collate: ``collate(list of samples)``, returns the batch. ``adapters.pad()`` makes one for
             samples of unequal lengths. None stacks samples of equal shapes.
-        weights: Of each sample: samples are drawn with replacement, as often as weights say, as
-            many in an epoch as there are; see ``Weighted``, and ``class_balanced(labels)``.
-        bucket_by: The length of each sample: those of a batch, of all shards together, have similar
-            ones; see ``Buckets``.
-        thread_safe: Whether several threads may run your code (source, ``transform``,
-            ``batch_transform``, ``collate``, ``on_error``) at once. None: each object may say so by
-            an attribute ``thread_safe``; code that says nothing runs in one thread at a time, in
-            any number of processes. NumPy's arrays and functions, and what this package opens and
-            decodes, need no declaration.
+        weights: Weight of each sample. Samples are drawn with replacement in proportion to their
+            weights, as many per epoch as there are; see ``Weighted`` and
+            ``class_balanced(labels)``.
+        bucket_by: Length of each sample. Batches, over all shards together, are made of samples of
+            similar length; see ``Buckets``.
+        thread_safe: True if several threads may run your code (source, ``transform``,
+            ``batch_transform``, ``collate``, ``on_error``) at once. None: each object may declare
+            it by an attribute ``thread_safe``. Undeclared code runs in one thread at a time, in any
+            number of processes. NumPy's arrays and functions, and the readers and decoders of this
+            package, need no declaration.
 
     Raises:
-        TypeError: A source without random access, or an argument of the wrong type.
-        ValueError: An argument out of range, or arrays of unequal lengths.
+        TypeError: The source has no random access, or an argument has the wrong type.
+        ValueError: An argument is out of range, or arrays have unequal lengths.
 
-    A worker's exception arrives as its own type, with the sample's number in its notes; a worker
-    process that dies again and again over one batch, as ``WorkerError``.
+    An exception in a worker arrives as its own type, with the sample's number in its notes. If
+    worker processes repeatedly die over the same batch, ``WorkerError`` is raised.
 
-    ``len(seq)`` is the number of batches, ``seq[i]`` batch i of the current epoch, and
-    ``for batch in seq`` one epoch, read ahead by the workers. The epoch advances when a pass has
-    delivered its last batch; a pass that is abandoned is replayed whole. After a loop of your own
-    over ``seq[i]``, ``seq.on_epoch_end()`` advances it. Threads may share a pass, each batch of
-    which goes to one of them, and call ``seq[i]``.
+    ``len(seq)`` is the number of batches, ``seq[i]`` is batch i of the current epoch, and
+    ``for batch in seq`` reads one epoch, which the workers read ahead. The epoch advances when a
+    pass has delivered its last batch; an abandoned pass is replayed from its start. After your own
+    loop over ``seq[i]``, ``seq.on_epoch_end()`` advances the epoch. Threads may share a pass, in
+    which each batch goes to one of them, and may call ``seq[i]``.
 
-    A subclass may have ``on_epoch_begin`` and ``on_epoch_end``, which are called once per epoch, on
-    every backend; nothing is read beyond the end of an epoch then. What makes a batch is given to
-    the constructor, and not overridden. A copy (``copy``, ``pickle``) has workers of its own, and
-    its next pass begins where the next one of this does; ``state_dict()`` has the place within a
-    pass. One that was pickled has no Dask client, but ``workers="auto"``.
+    A subclass may define ``on_epoch_begin`` and ``on_epoch_end``. They are called once per epoch on
+    every backend, and nothing is then read beyond the end of an epoch. Everything that makes a
+    batch is an argument of the constructor; the methods for it can't be overridden. A copy
+    (``copy``, ``pickle``) has separate workers, and its next pass starts where this sequence's next
+    pass does; for a position within a pass use ``state_dict()``. A pickled copy has
+    ``workers="auto"`` in place of a Dask client.
 
     Example:
         >>> import numpy as np
@@ -142,9 +146,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     _engine: Engine
     _progress: Progress
     _served: set[int] | None
-    """Batches that Keras's own adapter has asked for since its epoch began; None before that."""
+    """Batches that Keras's own adapter has read in its current epoch; None outside of one."""
     _measured = False
-    """Whether it is read to be measured, so that nothing else looks at its batches meanwhile."""
+    """True if the sequence is read for a measurement, so that nothing else inspects its batches."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -234,10 +238,10 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     # --- batches ---
 
     def __len__(self) -> int:
-        """Batches in an epoch.
+        """Return the number of batches in an epoch.
 
         Raises:
-            TypeError: The source has no end.
+            TypeError: The source is endless.
         """
         if self._endless:
             raise TypeError(
@@ -248,19 +252,19 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; None if the source has no end."""
+        """Number of batches in an epoch; None if the source is endless."""
         return self._settled()._plan.num_batches
 
     def __bool__(self) -> bool:
-        """There are batches, also where their number isn't known."""
+        """Return True, as an endless sequence has no length."""
         return True
 
     def __getitem__(self, index: int) -> Any:
         """Batch ``index`` of the current epoch, computed in the calling thread.
 
         Raises:
-            IndexError: ``index`` is not in ``range(-len(seq), len(seq))``; below 0, if the source
-                has no end.
+            IndexError: ``index`` is not in ``range(-len(seq), len(seq))``, or is negative and the
+                source is endless.
         """
         number = index_of(index, self._settled()._plan.num_batches)
         self._engine.enter_epoch(self.epoch)
@@ -272,15 +276,15 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         return batch
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch, or what ``load_state_dict`` left of it; no end if the source has none."""
+        """Iterate over one epoch, or over the rest of one after ``load_state_dict``."""
         self._settled()._shard.notice()
         return Iteration(self, self._engine, self._progress)
 
-    # --- workers, as the constructor was asked for them ---
+    # --- worker settings ---
 
     @property
     def workers(self) -> Any:
-        """What was asked for, ``"auto"``, a number or a Dask client; ``explain`` says more."""
+        """Constructor's ``workers``: ``"auto"``, a number or a Dask client; see ``explain``."""
         return 0 if called_by_keras() else self._settings.cluster or self._settings.workers
 
     @workers.setter
@@ -289,7 +293,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def use_multiprocessing(self) -> bool:
-        """What was asked for; with ``workers="auto"``, False leaves the choice open."""
+        """Constructor's ``use_multiprocessing``; ``workers="auto"`` may override False."""
         return not called_by_keras() and self._settings.use_multiprocessing
 
     @use_multiprocessing.setter
@@ -298,7 +302,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def max_queue_size(self) -> int:
-        """Batches that may be ready ahead of the trainer."""
+        """Limit of batches that are ready ahead of the trainer."""
         return self._settings.max_queue_size
 
     @max_queue_size.setter
@@ -309,14 +313,14 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0."""
+        """Current epoch, from 0."""
         return self._progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the current one; a pass that is under way is not changed.
+        """Make ``epoch`` the current one. A running pass is not changed.
 
         Raises:
-            ValueError: Below 0, or an epoch that a ``PyDataset`` with hooks of its own has left.
+            ValueError: ``epoch`` is negative, or a ``PyDataset`` with hooks has already left it.
         """
         check_integer("epoch", epoch, 0)
         self._move(int(epoch), 0)
@@ -328,19 +332,22 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         self._progress.move(epoch, step, rest)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the latest pass stands: two integers, ``{"epoch": e, "batch": i}``.
+        """Return the position of the latest pass: two integers, ``{"epoch": e, "batch": i}``.
 
-        ``i`` is the batch that comes next. With ``shard``, the state is ``{"epoch": e, "samples":
-        n}``, the samples that all shards together have consumed in this epoch. It is the same on
-        every shard, and any number of shards goes on from there, with any ``batch_size``: each
-        sample that is left comes once, up to equal lengths of the shards. Batches that
-        ``fit(shuffle=True)`` permutes, where the sequence itself doesn't shuffle, can only be
-        counted: the state has ``"batch"`` then, and equal shards alone can go on. So it is with
-        ``bucket_by`` and ``shuffle``, where shards go on whose batches make as many samples
-        together, which the state says: ``{"epoch": e, "batch of 64": i}``.
+        ``i`` is the next batch. With ``shard``, the state is ``{"epoch": e, "samples": n}``, with
+        the number of samples that all shards together have consumed in this epoch. It is the same
+        on every shard, and any number of shards, with any ``batch_size``, can resume from it: each
+        remaining sample comes once, up to equal lengths of the shards.
 
-        In a callback of ``fit``, that is the batch after the last one that was trained on; under a
-        ``tf.distribute`` strategy, which reads ahead by itself, up to two batches more.
+        Two cases are more restricted:
+
+        - If ``fit(shuffle=True)`` permutes the batches of a sequence that doesn't shuffle itself,
+          the state has ``"batch"``, and only equal shards can resume.
+        - With ``bucket_by`` and ``shuffle``, only shards whose batches together have the same
+          number of samples can resume. The state includes it: ``{"epoch": e, "batch of 64": i}``.
+
+        In a callback of ``fit``, the next batch is the one after the last that was trained on; up
+        to two more under a ``tf.distribute`` strategy, which reads ahead itself.
         """
         progress = self._settled()._progress
         epoch, step = progress.position()
@@ -352,15 +359,15 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         return {"epoch": epoch, unit_of(order.consumed(1)) if grouped else "batch": step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Have the next pass start at that batch; the passes after it are whole again.
+        """Make the next pass start at a saved position. Later passes are whole again.
 
         Args:
-            state: Of a sequence of the same samples, with the same ``shuffle`` and ``seed``. One
-                with ``"samples"`` may be of other shards and another ``batch_size``.
+            state: State of a sequence of the same samples, with the same ``shuffle`` and ``seed``.
+                If it has ``"samples"``, shards and ``batch_size`` may differ.
 
         Raises:
-            ValueError: Not a state of a sequence of this length, or of an epoch that a
-                ``PyDataset`` with hooks of its own has left.
+            ValueError: The state doesn't fit a sequence of this length, or a ``PyDataset`` with
+                hooks has already left its epoch.
         """
         count = self._settled()._plan.num_batches
         order = self._plan.order
@@ -371,7 +378,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, batch = told or position_of(state, lambda epoch: count, "sequence")
         if batch and self._sharded and told is None:
             self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
-        if batch and count is not None and batch >= count:  # What is left doesn't fill all shards.
+        if batch and count is not None and batch >= count:  # The rest doesn't fill all shards.
             epoch, batch = epoch + 1, 0
         self._move(epoch, batch)
 
@@ -380,33 +387,33 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         return self._shard.requested is not None or self._plan.order.shard[1] > 1
 
     def _go_on(self, epoch: int, samples: int) -> None:
-        """Have the next pass start where so many samples of an epoch's order were consumed."""
+        """Make the next pass start after this many samples of an epoch's order."""
         rest = self._plan.order.continuation(epoch, samples) if samples else WHOLE
         if rest is None:
             self._move(epoch + 1, 0)
         else:
             self._move(epoch, rest.step, rest)
 
-    # --- what is shown to people ---
+    # --- inspection ---
 
     @property
     def waits(self) -> Waits:
-        """How long whoever reads the batches waited for each.
+        """Waiting times of the reader of the batches.
 
-        In ``fit`` on JAX and PyTorch that is the trainer. On TensorFlow it is the thread that reads
-        ahead for it; ``adapters.keras.WaitReport`` tells there what the trainer waited.
+        The reader is the trainer in ``fit`` on JAX and PyTorch. On TensorFlow it is the thread that
+        reads ahead; use ``adapters.keras.WaitReport`` there for the trainer's waiting times.
         """
         return self._engine.waits
 
     def explain(self) -> None:
-        """Print how the batches are made, and by which workers: a line for each part of the way."""
+        """Print how the batches are made, and by which workers: one line per stage."""
         print("\n".join(explanation(self._settled()._plan, self._engine)))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
-        """The first samples of the current epoch's first batches, to be looked at.
+        """Return the first samples of the current epoch's first batches, for display.
 
-        A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
-        table, ``.save("sheet.png")`` writes the sheet. Nothing changes for who reads the sequence.
+        A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
+        table, and ``.save("sheet.png")`` writes the sheet. The position doesn't change.
         """
         check_integer("batches", batches, 1)
         plan = self._settled()._plan
@@ -424,25 +431,25 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         shuffled: bool = False,
         state: dict[str, int] | None = None,
     ) -> replaying.Replay:
-        """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
+        """Compute a batch again, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
-            epoch: Of the batch, from 0.
-            batch: Its number, as in ``seq[batch]``.
-            shuffled: ``batch`` counts as ``fit(shuffle=True)`` does, which permutes the batches of
-                a sequence whose samples aren't shuffled.
-            state: What ``load_state_dict`` was given in the middle of that epoch, where it went on
-                with other shards or another ``batch_size``. Not needed in the sequence that did.
+            epoch: Epoch of the batch, from 0.
+            batch: Number of the batch, as in ``seq[batch]``.
+            shuffled: True if ``batch`` counts in the order of ``fit(shuffle=True)``, which permutes
+                the batches of a sequence that doesn't shuffle.
+            state: Argument of ``load_state_dict``, if the epoch was resumed with other shards or
+                another ``batch_size``. Not needed in the sequence that resumed it.
 
         Raises:
             IndexError: ``batch`` is not in ``range(-len(seq), len(seq))``.
-            ValueError: The source has epochs of its own, and is in another one; or the batch came
-                before the state, of batches or shards of another size.
+            ValueError: The source has its own epochs and is in another one; or the batch is from
+                before the state, with batches or shards of another size.
         """
         check_integer("epoch", epoch, 0)
         plan, epoch = self._settled()._plan, int(epoch)
         if epoch == self.epoch:
-            self._engine.enter_epoch(epoch)  # Whose hooks may make its batches.
+            self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
         rest = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
@@ -453,19 +460,19 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def _hooked(self) -> bool:
-        """Whether the class has hooks of its own."""
+        """True if the class overrides a hook."""
         return own_hooks(type(self), SafeSequence)
 
     @property
     def _endless(self) -> bool:
-        """Whether no epoch ends."""
+        """True if the source is endless."""
         return self._source.endless
 
     def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
-        """Stand at this batch, with workers of its own."""
+        """Create the engine and the position, at this batch."""
         settings, num_batches = self._settings, self._plan.num_batches
         if self._endless and self._plan.own_epochs:
-            # Only Keras knows when its epochs end, which change what comes after them.
+            # Only Keras knows when its epochs end, and their hooks change later batches.
             settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
         self._hook_calls = list(self._hook_calls)
         if self._hooked:
@@ -479,17 +486,17 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         opened.add(self)
 
     def _as_source(self) -> SequenceSource:
-        """As the source of another sequence, which has workers of its own."""
+        """Return a source for another sequence, which has separate workers."""
         hooked = self if self._settled()._hooked else None
         return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
 
     @property
     def _has_begun(self) -> bool:
-        """Whether it has been constructed."""
+        """True once the sequence has been constructed."""
         return "_engine" in self.__dict__ or "_position" in self.__dict__
 
     def close(self) -> None:
-        """End the workers and free what they shared; batches that are held stay valid."""
+        """Stop the workers and free their shared memory. Delivered batches stay valid."""
         self._engine.close()
 
     def __enter__(self: _Self) -> _Self:
@@ -501,7 +508,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():  # Workers have ended with the main thread; modules may be gone.
             return
-        # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
+        # weakref.finalize would keep the plan alive, and the objects whose methods are in it.
         if (engine := self.__dict__.get("_engine")) is not None:
             engine.close()
 
@@ -523,10 +530,10 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _take_shard(self, given: tuple[int, int] | None) -> None:
-        """Read the part that Keras gives to this process, or else the one that was asked for.
+        """Take the shard that Keras gives to this process, or else the requested one.
 
         Raises:
-            ValueError: Both, and they differ.
+            ValueError: The two shards differ.
         """
         check_given_shard(given, self._shard)
         shard = given or self._shard.part
@@ -540,37 +547,37 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         self._engine.close()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
-        if step and order.elastic:  # Batches of the order before, which others have other sizes of.
+        if step and order.elastic:  # Batches differ between shards, so count samples.
             self._go_on(epoch, consumed)
 
     def _settled(self: _Self) -> _Self:
-        """Return itself, with the shard that it has from now on."""
+        """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():
             self._take_shard(None)
         return self
 
     # --- hooks ---
 
-    # Keras calls these two when its own adapter is in use, see installation.install. A subclass's
-    # own are called by HookedEngine, and whoever else calls them reaches the accounts alone.
+    # Keras calls these two if its own adapter is in use, see installation.install. HookedEngine
+    # calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch instead.
 
     def on_epoch_begin(self) -> None:
-        """For subclasses: called once per epoch, before its first batch is computed."""
+        """Hook for subclasses, called once per epoch, before its first batch is computed."""
         if not is_running(self):
             self._begin_epoch(called_by_keras())
 
     def on_epoch_end(self) -> None:
-        """Begin the next epoch, after a loop of your own over ``seq[i]``.
+        """Start the next epoch, after your own loop over ``seq[i]``.
 
-        Nothing happens within ``fit``, ``evaluate`` and ``predict``, or where ``for batch in seq``
-        has just come to the end of the epoch. For subclasses: called once per epoch, after its last
-        batch has been delivered, or by such a loop.
+        This does nothing within ``fit``, ``evaluate`` and ``predict``, or if ``for batch in seq``
+        has just reached the end of the epoch. As a hook for subclasses, it is called once per
+        epoch, after its last batch has been delivered, or by such a loop.
         """
         if not is_running(self):
             self._end_epoch(called_by_keras())
 
     def _begin_epoch(self, by_keras: bool) -> None:
-        """Count which batches Keras asks for, or call hooks that are due before the first batch."""
+        """Start recording the batches that Keras reads, or call the hooks that are due."""
         if by_keras:
             notice_own_adapter()
             self._served = set()
@@ -578,7 +585,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._engine.enter_epoch(self.epoch)
 
     def _end_epoch(self, by_keras: bool) -> None:
-        """Begin the next epoch, for Keras if it has asked for every batch of this one."""
+        """Start the next epoch; within Keras only if it has read every batch of this one."""
         if by_keras:
             if self._served is not None and len(self._served) == self._plan.num_batches:
                 self._progress.advance()
@@ -590,5 +597,5 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         else:
             calls = self._hook_calls
             if self._hooked and calls == [self.epoch, self.epoch]:
-                calls[0] += 1  # An epoch that nothing was read of has no begin.
+                calls[0] += 1  # No begin hook for an epoch of which nothing was read.
             self._progress.end_epoch()

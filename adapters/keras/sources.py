@@ -1,4 +1,4 @@
-"""What ``SafeSequence`` reads beyond what every loader of this package does: Keras's sequences."""
+"""Sources that only ``SafeSequence`` reads: Keras's ``PyDataset`` and ``Sequence``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_
 
 
 class Inner:
-    """A ``SafeSequence`` that is the source of another one, without workers of its own.
+    """``SafeSequence`` as the source of another one, without workers.
 
     Args:
-        plan: What is computed.
-        epoch: The one that it is at.
-        hooked: The sequence itself, if its class has hooks of its own.
+        plan: Plan of the batches.
+        epoch: Current epoch.
+        hooked: The sequence itself, if its class overrides hooks.
     """
 
     thread_safe = True
@@ -31,7 +31,7 @@ class Inner:
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; None for one without an end."""
+        """Number of batches in an epoch; None if it is endless."""
         return self._plan.num_batches
 
     def __getitem__(self, index: int) -> Any:
@@ -43,18 +43,18 @@ class Inner:
             run_hook(self._hooked, "on_epoch_begin")
 
     def on_epoch_end(self) -> None:
-        """Go on to the next epoch."""
+        """Advance to the next epoch, and call the hook of the sequence's class."""
         self._epoch += 1
         if self._hooked is not None:
             run_hook(self._hooked, "on_epoch_end")
 
     def __getstate__(self) -> dict[str, Any]:
-        # Hooks are called where the consumer is, not in its worker processes.
+        # Hooks are called in the consumer's process, not in worker processes.
         return {**self.__dict__, "_hooked": None}
 
 
 def without_none(source: Any) -> Any:
-    """Drop None at the end of ``(x, y, None)``, which Keras takes for ``(x, y)``."""
+    """Drop None at the end of ``(x, y, None)``, which Keras treats as ``(x, y)``."""
     if isinstance(source, tuple) and not hasattr(source, "_fields"):
         while source and source[-1] is None:
             source = source[:-1]
@@ -62,16 +62,16 @@ def without_none(source: Any) -> Any:
 
 
 def source_of(source: Any) -> Source:
-    """Wrap what a user gives to ``SafeSequence``.
+    """Wrap the ``source`` argument of ``SafeSequence``.
 
     Args:
-        source: See there; not a ``SafeSequence``.
+        source: See ``SafeSequence``; not a ``SafeSequence`` itself.
 
     Raises:
-        OSError: A path of nothing that can be read.
-        RecordError: A path of something that is no record file.
-        TypeError: No length, no random access, or a list that may mean two things.
-        ValueError: Arrays of unequal lengths, or no sample at all.
+        OSError: The path can't be read.
+        RecordError: The path is no record file.
+        TypeError: The source has no length or no random access, or is an ambiguous list.
+        ValueError: Arrays have unequal lengths, or there are no samples.
     """
     if isinstance(source, keras.utils.PyDataset):
         own = own_hooks(type(source), keras.utils.PyDataset) or any(

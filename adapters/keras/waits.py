@@ -1,4 +1,4 @@
-"""What the trainer waited for batches in each epoch of ``fit``: a callback."""
+"""``WaitReport``: a callback that reports how long the trainer waited for batches."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from adapters.keras.sequence import SafeSequence
 
 log = logging.getLogger("adapters")
 
-# Batches after which their waits are looked up: a sequence keeps the latest ten thousand.
+# Waits are looked up after this many batches. A sequence keeps only the latest ten thousand.
 _LOOKED_UP = 1000
 
 
 class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
-    """Logs a line per epoch: how much of it the trainer waited for its batches.
+    """Logs a line per epoch: the share of time that the trainer waited for batches.
 
-    On TensorFlow, a batch that was there before the trainer asked cost it no wait, however long the
-    thread that reads ahead had stood for it.
+    On TensorFlow, a batch that was ready when the trainer requested it counts as no wait, even if
+    the thread that reads ahead had to wait for it.
 
     Args:
-        sequence: What ``fit`` trains on.
+        sequence: The sequence that ``fit`` trains on.
 
     Raises:
-        TypeError: Another kind of data set.
+        TypeError: The data set is no ``SafeSequence``.
 
     Attributes:
-        waits_seconds: Of the latest epoch, float64 ``(batches,)``.
-        shares: Of each epoch so far, the part that the trainer waited, 0 to 1.
+        waits_seconds: Waits in the latest epoch, float64 ``(batches,)``.
+        shares: Share of time that the trainer waited in each epoch so far, 0 to 1.
 
     Example:
         >>> import numpy as np
@@ -60,42 +60,42 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         self._ended: float | None = None
         self._start = 0, 0
         self._first: int | None = None
-        """Number of the batch of Keras's that is the start."""
+        """Keras's number of the epoch's first batch."""
         self._began = 0.0
         self.waits_seconds: NDArray[np.float64] = np.empty(0)
         self.shares: list[float] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WaitReport:
-        """A report on the same sequence, as a tuner copies callbacks and not the data."""
+        """Copy the report but not the sequence, as tuners copy callbacks and not the data."""
         memo[id(self._sequence)] = self._sequence
         memo[id(self)] = twin = type(self).__new__(type(self))
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """An epoch begins: its first batch is the one that the sequence says comes next."""
+        """Note the position of the epoch's first batch, and the time."""
         self._start = self._sequence._settled()._progress.position()
         self._asked, self._waits, self._ended, self._first = [], [], None, None
         self._began = time.perf_counter()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """The trainer is about to ask for a batch; on PyTorch, it has it."""
+        """Note the time at which the trainer requests a batch; on PyTorch, it already has it."""
         if len(self._asked) >= _LOOKED_UP:
             self._look_up()
         self.begin_at(batch)
         self._asked.append((batch, time.perf_counter()))
 
     def begin_at(self, batch: int) -> None:
-        """Take the number of an epoch's first batch, also where it isn't to be counted itself."""
+        """Note Keras's number of the epoch's first batch, even if that batch isn't measured."""
         if self._first is None:
             self._first = batch
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Validation is no part of the epoch's training."""
+        """Stop the time, as validation is no part of the epoch's training."""
         self._ended = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Work out the waits of this epoch's batches, and log their sum."""
+        """Compute the waits of this epoch's batches, and log their sum."""
         seconds = (self._ended or time.perf_counter()) - self._began
         waits = self.waits_of_epoch()
         self.waits_seconds = np.array(waits)
@@ -112,18 +112,18 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
             )
 
     def waits_of_epoch(self) -> list[float]:
-        """What the trainer waited for each batch that it asked for since the epoch began."""
+        """Seconds that the trainer waited for each batch since the epoch started."""
         self._look_up()
         return self._waits
 
     def _look_up(self) -> None:
-        """What became of the batches that were asked for since the last time."""
+        """Look up the waits of the batches requested since the last call."""
         latest = {(wait.epoch, wait.step): wait for wait in self._sequence.waits.latest()}
         num_batches = self._sequence.num_batches
         together = getattr(self.model, "steps_per_execution", 1)
         most = (self.params or {}).get("steps") or sys.maxsize
         for place, asked in self._asked:
-            # Of several in one execution, each is asked for when the one before is there.
+            # With several steps in one execution, each batch is requested after the previous one.
             for number in range(place, min(place + together, most)):
                 count = number - (self._first or 0)
                 wait = latest.get(place_after(*self._start, count, num_batches))
@@ -134,7 +134,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _of_the_trainer(wait: Wait, asked: float) -> float:
-    """What the trainer waited, of what the reader did."""
+    """Seconds that the trainer waited, out of the wait of the reader."""
     if keras.backend.backend() != "tensorflow":
-        return wait.seconds  # They are one.
+        return wait.seconds  # The trainer is the reader.
     return min(max(0.0, wait.ready - asked), wait.seconds)

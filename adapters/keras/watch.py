@@ -1,4 +1,4 @@
-"""``Watch``: which batch was the first whose loss is no number, or far above those before."""
+"""``Watch``: a callback that finds the first batch with a NaN, infinite or exceptional loss."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from adapters.keras.resume import Resume
 
 log = logging.getLogger("adapters")
 
-# Batches whose losses are compared with, and how many of them there must be.
+# Number of latest losses to compare with, and the least number needed.
 _LATEST, _LEAST = 100, 20
-# What a mean may differ by that a compiled step has computed.
+# Tolerance for a mean that a compiled step has computed.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Noticed:
-    """A batch that stands out.
+    """Batch with an exceptional loss.
 
     Args:
         kind: "not a number" or "spike".
-        epoch: Of the batch.
-        batch: Its number, for ``seq.replay(epoch, batch)``.
-        loss: Of the batch.
-        usual: The median of those before; None where there were too few.
-        state: For ``replay``, where its epoch went on with other shards or batches; else None.
+        epoch: Epoch of the batch.
+        batch: Number of the batch, for ``seq.replay(epoch, batch)``.
+        loss: Loss of the batch.
+        usual: Median of the losses before; None if there were too few.
+        state: State for ``replay``, if the epoch was resumed with other shards or batches; else
+            None.
     """
 
     kind: str
@@ -50,25 +51,26 @@ class Noticed:
 
 
 class Watch(FitCallback):
-    """Writes down the first batch of a ``fit`` whose loss is NaN or infinite, and the first spike.
+    """Reports the first batch of a ``fit`` whose loss is NaN or infinite, and the first spike.
 
-    The line is a WARNING of the logger ``adapters``, says how to see the batch again
-    (``adapters replay``), and is appended to a file where one is given. Keras tells a callback the
-    mean of an epoch's losses so far, weighted by samples, of which those of the batches are worked
-    out; a ``train_step`` of your own may return those themselves. It waits for each batch's result
-    for that, as with a progress bar.
+    The report is a WARNING of the logger ``adapters``. It says how to see the batch again
+    (``adapters replay``), and is appended to a file if ``path`` is given.
+
+    Keras passes callbacks the mean of an epoch's losses so far, weighted by samples. The loss of
+    each batch is computed from these means; a custom ``train_step`` may return the losses
+    themselves. Like a progress bar, the callback waits for the result of each batch.
 
     Args:
-        path: Of the file, whose folder is made; None for the log alone. What can't be written later
-            on is a WARNING, and the training goes on.
-        spike: How many times the median of the last 100 losses a batch's must be.
+        path: Path of the file; its folder is created. None for the log alone. Later write errors
+            are logged as a WARNING, and the training continues.
+        spike: Least ratio of a spike to the median of the last 100 losses.
 
     Raises:
         TypeError: ``spike`` is no number, or ``path`` no path.
-        ValueError: It isn't above 1.
+        ValueError: ``spike`` isn't above 1.
 
     Attributes:
-        noticed: What was found, of all that it was used in.
+        noticed: Batches that were reported, over all calls of ``fit``.
 
     Example:
         >>> from adapters.keras import Watch
@@ -91,15 +93,15 @@ class Watch(FitCallback):
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._mean, self._samples = 0.0, 0
         self._averaged: bool | None = None
-        """Whether what Keras tells is a mean; None as long as that makes no difference."""
+        """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Fit) -> None:
-        """Begin anew.
+        """Start from scratch.
 
         Raises:
             OSError: The file can't be written.
-            TypeError: What is trained on is no ``SafeSequence``.
+            TypeError: The training data is no ``SafeSequence``.
         """
         if fit.sequence is None:
             raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
@@ -110,15 +112,15 @@ class Watch(FitCallback):
         self._noticed_now.clear()
 
     def fit_ends(self, fit: Fit) -> None:
-        """Let go of what was trained on."""
+        """Release the training data."""
         self._fit = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """The mean begins anew."""
+        """Reset the mean."""
         self._mean, self._samples, self._averaged = 0.0, 0, None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Work out the batch's loss, and compare."""
+        """Compute the batch's loss, and compare it with the usual ones."""
         if self._fit is None or not logs or "loss" not in logs:
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
@@ -127,7 +129,7 @@ class Watch(FitCallback):
         samples = sum(self._fit.samples.get(place, 1) for place in places) or 1
         goes_on = batch + 1 > together and any(isinstance(each, Resume) for each in self._fit.told)
         if not self._samples and goes_on:
-            # The mean is that of an epoch whose begin wasn't seen here.
+            # A resumed epoch: its mean includes batches from before.
             self._samples, before = samples * (batch + 1 - together) // together, math.nan
         earlier = self._samples
         self._mean, self._samples = mean, earlier + samples
@@ -135,25 +137,25 @@ class Watch(FitCallback):
             self._notice("not a number", mean, places)
             return
         if not math.isfinite(before):
-            return  # The first one since the training goes on.
+            return  # First batch after a resume: its loss can't be computed.
         if self._averaged is None and earlier and mean not in (0, before):
             self._averaged = self._is_mean(mean)
         averaged = self._averaged is not False
         loss = mean + (mean - before) * earlier / samples if averaged else mean
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
-        if usual > 0 and loss > self._spike * usual:  # Of others nobody knows a scale.
+        if usual > 0 and loss > self._spike * usual:  # Other medians give no scale.
             self._notice("spike", loss, places)
         self._losses.append(loss)
 
     def _is_mean(self, value: float) -> bool:
-        """Whether one of the model's metrics is a mean of that value."""
+        """True if a mean among the model's metrics has this value."""
         sync_state(self.model)
         means = (each for each in self.model.metrics if isinstance(each, keras.metrics.Mean))
         found = (float(keras.ops.convert_to_numpy(mean.result())) for mean in means)
         return any(math.isclose(value, mean, rel_tol=_ROUNDING) for mean in found)
 
     def _last(self) -> int:
-        """The place behind the batch that was trained on, among those of all epochs."""
+        """Number, over all epochs, of the batch after the last one trained on."""
         assert self._fit is not None
         sequence = self._fit.sequence
         assert sequence is not None
@@ -188,15 +190,15 @@ class Watch(FitCallback):
                 try:
                     with open(self._path, "a") as file:
                         file.write(line + "\n")
-                except OSError as error:  # Hours may have been trained.
+                except OSError as error:  # Don't lose a long training.
                     log.warning("Watch: the line can't be written to its path: %s", error)
 
 
 def _try_to_write(path: str | os.PathLike[str]) -> None:
-    """Make the file's folder, and the file for a moment.
+    """Create the file's folder, and check that the file can be written.
 
     Raises:
-        OSError: That can't be done.
+        OSError: The folder can't be created or the file can't be written.
     """
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

@@ -1,4 +1,4 @@
-"""From images to record files (pack), in which encoding (compare); converted and checked."""
+"""Record files: packing of images, comparison of encodings, conversion and verification."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What each encoding costs in bytes, and what it gives in samples/s on this machine.
+"""Comparison of encodings: bytes per image, and samples/s on this machine.
 
-A few of the pictures are encoded in each way and decoded from memory for a moment, in as many
-threads as there are CPUs. Nothing is written. It takes less than 2 seconds, unless a single picture
-takes longer.
+A few of the images are encoded in each way and decoded from memory for a moment, in as many threads
+as there are CPUs. Nothing is written. It takes less than 2 seconds, unless a single image takes
+longer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from adapters.images import ImageDecoder, npy, planes
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
 from adapters.packing.inputs import Inputs, Item, inputs_of
 
-# Pictures that are encoded, as far as that takes no longer, and no more memory.
+# Images to encode, within these limits of time and memory.
 _PICTURES = 64
 _ENCODING_SECONDS = 0.4
 _ENCODED_BYTES = 256 << 20
-# More than the processor's cache holds, so that pictures come from memory, as in training.
+# More than the processor's cache holds, so that images come from memory, as in training.
 _COPIED_BYTES = 64 << 20
 _MOST_COPIES = 512
-# Of each encoding in each round, of which the best one counts.
+# For each encoding in each round; the best round counts.
 _DECODING_SECONDS = 0.1
 _ROUNDS = 2
 _BATCH = 32
@@ -39,12 +39,13 @@ _SIDE = 224
 
 @dataclass(frozen=True)
 class Cost:
-    """One encoding.
+    """Size and speed of one encoding.
 
     Args:
-        encoding: Its name.
-        picture_bytes: Of a picture, on average.
-        samples_per_second: To uint8 (224, 224, 3) by random-resized crops and flips, with all CPUs.
+        encoding: Name of the encoding.
+        picture_bytes: Average bytes of an image.
+        samples_per_second: Decoding to uint8 (224, 224, 3) by random-resized crops and flips, with
+            all CPUs.
     """
 
     encoding: str
@@ -54,13 +55,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``compare`` found.
+    """Result of ``compare``.
 
     Args:
-        inputs: How many pictures there are.
-        pictures: How many of them were encoded.
+        inputs: Number of images.
+        pictures: Number of images that were encoded.
         workers: Threads that decoded.
-        costs: Of each encoding.
+        costs: One for each encoding.
     """
 
     inputs: int
@@ -76,18 +77,18 @@ def compare(
     quality: int | None = None,
     root: str | os.PathLike[str] | None = None,
 ) -> Comparison:
-    """Compare the encodings that ``pack`` has for these pictures, on this machine.
+    """Compare ``pack``'s encodings for these images, on this machine.
 
     Args:
-        source: As ``pack`` takes it.
+        source: As for ``pack``.
         resize: Pixels of the shorter side, or None.
-        quality: Of JPEGs, or None.
-        root: Of the paths in a list; else the list's folder.
+        quality: JPEG quality, or None.
+        root: Folder of the paths in a list; by default the list's own.
 
     Raises:
-        OSError: A folder or list that can't be read.
-        RecordError: None of the pictures that were tried can be encoded in each way.
-        ValueError: A source that isn't one, or nothing in it.
+        OSError: A folder or list, or each image that was tried, can't be read.
+        RecordError: None of the images that were tried can be encoded in each way.
+        ValueError: The source is no source, or is empty.
     """
     if resize is not None:
         check_integer("resize", resize, 1, " or None")
@@ -98,7 +99,7 @@ def compare(
     workers = usable_cpus()
     held = {name: _copied(pictures) for name, pictures in encoded.items()}
     paces = dict.fromkeys(encoded, 0.0)
-    for _ in range(_ROUNDS):  # By turns, as the machine may be busy at times.
+    for _ in range(_ROUNDS):  # In turns, as the machine may be busy at times.
         for name, pictures in held.items():
             paces[name] = max(paces[name], _pace(pictures, workers))
     costs = (
@@ -109,10 +110,10 @@ def compare(
 
 
 def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[str, list[bytes]]:
-    """Some of the pictures, from everywhere among them, in each encoding."""
+    """Encode some of the images, spread over all of them, in each encoding."""
     count = len(inputs.items)
     chosen = np.unique(np.linspace(0, count - 1, min(count, _PICTURES)).astype(int)).tolist()
-    # Those in the middle of what is left first, as time may end.
+    # In random order, as time may run out.
     np.random.default_rng(0).shuffle(chosen)
     found: dict[str, list[bytes]] = {name: [] for name in ENCODINGS}
     held, failure = 0, None
@@ -143,20 +144,20 @@ def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[st
 
 
 def _copied(pictures: list[bytes]) -> list[bytes]:
-    """The pictures and copies of them, each in memory of its own."""
+    """Repeat the images, each copy in its own memory."""
     each = sum(map(len, pictures)) // len(pictures)
     copies = max(len(pictures), min(_MOST_COPIES, _COPIED_BYTES // each))
     return [bytes(bytearray(pictures[n % len(pictures)])) for n in range(copies)]
 
 
 def _pace(pictures: list[bytes], workers: int) -> float:
-    """Samples a second of all workers together."""
+    """Measure the samples a second of all workers together."""
     decoder = ImageDecoder(_SIDE, crop="random_resized", flip=True)
 
     def work(worker: int) -> tuple[int, float]:
         rng = np.random.default_rng(worker)
         out = np.empty((_BATCH, _SIDE, _SIDE, 3), np.uint8)
-        done = -_BATCH  # The first batch, which has new memory, doesn't count.
+        done = -_BATCH  # The first batch doesn't count: its memory is new.
         begun = end = 0.0
         while done <= 0 or time.perf_counter() < end:
             numbers = rng.integers(len(pictures), size=_BATCH)

@@ -1,4 +1,4 @@
-"""From RecordIO to TFRecord and back, with the encoded images as they are."""
+"""Conversion between RecordIO and TFRecord, with the encoded images unchanged."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ def convert(
 ) -> int:
     """Write the records of one or several files into one file of another format.
 
-    Images get the header that the format has, with label and id, and aren't encoded again; any
-    other record is copied. Features of a tf.train.Example besides these have no place in RecordIO,
-    and are left out.
+    Images get the new format's header, with label and id, and aren't encoded again; other records
+    are copied. RecordIO has no place for other features of a tf.train.Example: they are dropped.
 
     Args:
-        paths: The files, of either format.
-        out: The new file; an index comes beside it.
+        paths: Files of either format.
+        out: New file; an index is written next to it.
         format: ``"recordio"`` or ``"tfrecord"``.
-        progress: Called with the records that are done and all there are.
-        on_damage: Called for each damaged record, which is left out; None raises.
+        progress: Called with the number of finished records and the total.
+        on_damage: Called for each damaged record, which is skipped; None raises.
 
     Returns:
-        How many records were written.
+        Number of records written.
 
     Raises:
         OSError: Files can't be read or written.
-        RecordError: A damaged record, or nothing but these; one that isn't an image where the first
-            one is, or is one where that isn't, or a label that the format can't hold.
-        ValueError: An unknown format.
+        RecordError: A record is damaged and ``on_damage`` is None, or all are damaged; images and
+            other records are mixed; or the format can't hold a label.
+        ValueError: The format is unknown.
     """
     if format not in CODECS:
         raise ValueError(f"format must be {listed()}, got {format!r}")

@@ -1,4 +1,4 @@
-"""One item into the bytes of its record: resized, encoded, with its label."""
+"""Encoding of one item as the bytes of its record: image resized and encoded, with its label."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
 ENCODINGS = ("jpeg", "raw", "yuv420")
-# What MXNet's im2rec takes, too.
+# As in MXNet's im2rec.
 _QUALITY = 95
 _JPEG = b"\xff\xd8\xff"
-# Of libjpeg-turbo.
+# libjpeg-turbo's limit for a side.
 _MOST_PIXELS = 65_500
 
 
 @dataclass(frozen=True)
 class ImageEncoder:
-    """How items become records.
+    """Encoder of items as records.
 
     Args:
-        format: Of the file, one of ``CODECS``.
+        format: Format of the file, one of ``CODECS``.
         encoding: One of ``ENCODINGS``.
         resize: Pixels of the shorter side, or None.
-        quality: Of JPEGs; None keeps those that needn't be resized as they are.
+        quality: JPEG quality; None keeps JPEGs that needn't be resized as they are.
     """
 
     format: str
@@ -44,28 +44,28 @@ class ImageEncoder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How images are encoded, for the manifest."""
+        """Settings of the encoding, for the manifest."""
         return {"encoding": self.encoding, "resize": self.resize, "quality": self.quality}
 
     def record(self, item: Item) -> bytes:
-        """The item's record as it stands in the file.
+        """Encode an item as its record in the file.
 
         Raises:
-            ContentError: Not an image, or a damaged one, or a label that the format can't hold.
-            OSError: A file that can't be read.
+            ContentError: This is no image, it is damaged, or the format can't hold the label.
+            OSError: A file can't be read.
         """
         codec = CODECS[self.format]
         image = self.image(item.content())
         return codec.encode(codec.envelope.pack(image, item.label, item.number))
 
     def image(self, content: bytes | NDArray[Any]) -> bytes:
-        """The image as the record holds it; upright, where it is encoded again.
+        """Encode an image for its record; upright if it is encoded again.
 
         Raises:
-            ContentError: Not an image, or a damaged one.
+            ContentError: This is no image, or it is damaged.
         """
         if isinstance(content, bytes) and self._is_kept(content):
-            decode_stored(content)  # To see that it can be.
+            decode_stored(content)  # Raises if it can't be decoded.
             return content
         if self.resize is not None:
             pixels = _resized(content if isinstance(content, bytes) else _npy(content), self.resize)

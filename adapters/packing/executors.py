@@ -1,8 +1,8 @@
-"""Who encodes: threads of this process, somebody's executor, or a Dask cluster.
+"""Executors that encode: threads of this process, an executor of the caller, or a Dask cluster.
 
-All are asked alike: ``submit(task)`` gives a future with ``result()`` and ``cancel()``. What is
-somebody else's stays open. Dask does a task again whose worker has died; one that every worker dies
-over is given up.
+All have one interface: ``submit(task)`` returns a future with ``result()`` and ``cancel()``.
+The caller's executor stays open. Dask repeats a task whose worker has died; one that kills worker
+after worker is given up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adapters.errors import WorkerError, note
 
 log = logging.getLogger("adapters")
 
-# How long nothing may come before it is looked whether a cluster has workers at all.
+# Time without a result after which the cluster is checked for workers.
 _LOOK_SECONDS = 20.0
 _FORGOTTEN = (
     "the Dask cluster has forgotten what it was given: its scheduler has ended, or the client was "
@@ -32,12 +32,12 @@ INSTALL_DASK = "pip install 'loader-adapters[dask]'"
 
 @dataclass(frozen=True)
 class Workers:
-    """Whoever does tasks.
+    """Executor of tasks.
 
     Args:
-        submit: Has a task done: ``submit(task)`` returns a future.
-        count: Tasks that are done at a time.
-        elsewhere: Whether tasks leave this process, so that they are pickled.
+        submit: Runs a task: ``submit(task)`` returns a future.
+        count: Number of concurrent tasks.
+        elsewhere: True if tasks leave this process, and so are pickled.
     """
 
     submit: Callable[[Callable[[], Any]], Any]
@@ -47,11 +47,11 @@ class Workers:
 
 @contextmanager
 def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
-    """Have somebody do tasks.
+    """Provide workers within the context.
 
     Args:
         executor: An ``Executor``, a Dask ``Client``, or None for threads that end with the context.
-        workers: How many tasks at a time; ``"auto"`` asks the executor, or counts the CPUs.
+        workers: Number of concurrent tasks; ``"auto"`` asks the executor, or counts the CPUs.
     """
     asked = None if workers == "auto" else max(1, workers)
     if executor is None:
@@ -69,8 +69,8 @@ def check_executor(executor: Any) -> None:
     """Check ``executor``.
 
     Raises:
-        TypeError: It is none.
-        ValueError: A client that doesn't wait for its answers.
+        TypeError: It is no executor.
+        ValueError: The client is asynchronous.
     """
     if not (executor is None or is_cluster(executor) or isinstance(executor, Executor)):
         raise TypeError(
@@ -82,27 +82,27 @@ def check_executor(executor: Any) -> None:
 
 
 def threads_of(client: Any) -> int:
-    """Threads of a cluster's workers; 1 where none has come yet."""
+    """Count the threads of a cluster's workers; 1 if there are none yet."""
     known = client.scheduler_info()
-    # Some versions of Dask list five workers at the most, and have the sum beside them.
+    # Some versions of Dask list at most five workers, and give the sum separately.
     listed = sum(int(worker["nthreads"]) for worker in known["workers"].values())
     return max(1, int(known.get("total_threads", listed)))
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """A Dask ``Client`` of the scheduler at this address, for as long as the context.
+    """Connect a Dask ``Client`` to the scheduler at this address, within the context.
 
     Raises:
         ImportError: Dask isn't installed.
-        OSError: Nobody answers there.
-        ValueError: No address of a scheduler.
+        OSError: No scheduler answers there.
+        ValueError: The address isn't a scheduler's.
     """
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         raise ImportError(f"a Dask cluster needs dask.distributed: {INSTALL_DASK}") from error
-    # Before there is a client: the end of a process waits for one that nothing can connect.
+    # Check before there is a client: one that can't connect would delay the end of the process.
     try:
         distributed.comm.get_address_host(address)
     except ValueError as error:
@@ -115,10 +115,10 @@ def connected(address: str) -> Iterator[Any]:
 
 
 class _Cluster:
-    """The workers of a Dask cluster.
+    """Workers of a Dask cluster.
 
     Args:
-        client: Of the cluster.
+        client: Client of the cluster.
     """
 
     def __init__(self, client: Any) -> None:
@@ -126,18 +126,18 @@ class _Cluster:
         self._tasks = 0
 
     def submit(self, task: Callable[[], Any]) -> _Future:
-        """Have a worker do the task, after those that were submitted before."""
+        """Submit a task, to run after those submitted earlier."""
         self._tasks += 1
         future = self._client.submit(_do, task, pure=False, priority=-self._tasks)
         return _Future(self._client, future)
 
 
 class _Future:
-    """A task on the cluster.
+    """Future of a task on the cluster.
 
     Args:
-        client: Of the cluster.
-        future: What it returned.
+        client: Client of the cluster.
+        future: Dask's future.
     """
 
     def __init__(self, client: Any, future: Any) -> None:
@@ -145,7 +145,7 @@ class _Future:
         self._future = future
 
     def result(self) -> Any:
-        """What the task returned, from the worker that has it; and have that let go of it."""
+        """Fetch the task's result from its worker, and release it there."""
         distributed: Any = importlib.import_module("distributed")
         try:
             self._wait(distributed.as_completed)
@@ -170,19 +170,19 @@ class _Future:
 
     def _wait(self, as_completed: Callable[..., Any]) -> None:
         told, loop = False, self._client.loop
-        asyncio: Any = importlib.import_module("asyncio")  # Dask has it; nobody else waits for it.
+        asyncio: Any = importlib.import_module("asyncio")  # Dask has imported it already.
         while not self._future.done():
             try:
                 for _ in as_completed([self._future], loop=loop, timeout=_LOOK_SECONDS):
                     pass
-            except (TimeoutError, asyncio.TimeoutError):  # Two in Python 3.10.
+            except (TimeoutError, asyncio.TimeoutError):  # Two classes in Python 3.10.
                 if not (told or self._client.scheduler_info()["workers"]):
                     log.warning("the Dask cluster has no workers: waiting for one to come")
                     told = True
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
-        with suppress(Exception):  # A client that is closed has nothing under way.
+        """Cancel the task."""
+        with suppress(Exception):  # A closed client has no tasks.
             self._client.cancel([self._future])
 
 

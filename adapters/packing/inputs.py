@@ -1,4 +1,4 @@
-"""What can be packed: a folder of images, a list or table of them, arrays, or any source.
+"""Inputs of ``pack``: a folder of images, a list or table of them, arrays, or any source.
 
 Each becomes a sequence of ``Item``s in an order that depends on the input alone.
 """
@@ -34,31 +34,31 @@ Content = bytes | NDArray[Any]
 
 
 class Item(NamedTuple):
-    """One sample that is to become a record."""
+    """Sample to be packed."""
 
     name: str
-    """For people: the file, or the sample's number."""
+    """Name in messages: the file, or the sample's number."""
     number: int
-    """The id that the record gets."""
+    """Id of the record."""
     label: Any
     """A number, or several."""
     content: Callable[[], Content]
-    """Reads the encoded image, or makes the array; any thread may call it, and any process that it
-    was pickled for."""
+    """Reads the encoded image, or makes the array; any thread may call it, and, once it is pickled,
+    any process."""
     held_bytes: int = 0
-    """What it has of the image already."""
+    """Bytes of the image that are in memory already."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """All that is to be packed.
+    """Samples to be packed.
 
     Args:
-        items: In their order.
-        classes: Names of the classes by label; None where there are none.
-        fingerprint: Changes when the input does, so that an interrupted run can go on; None where
-            that can't be told.
-        seed: Of the order, where they were shuffled.
+        items: Items, in order.
+        classes: Names of the classes by label; None if there are none.
+        fingerprint: Changes when the input does, so that an interrupted run can resume; None if
+            changes can't be detected.
+        seed: Seed of the order if the items were shuffled; else None.
     """
 
     items: Sequence[Item]
@@ -68,17 +68,17 @@ class Inputs:
 
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
-    """Look at what a user gives.
+    """Make inputs of a user's source.
 
     Args:
         source: A folder with a folder per class, an ``.lst`` or CSV file, arrays, or a source of
             (image, label).
-        root: Where the paths of a list begin; else its own folder.
+        root: Folder of the paths in a list; by default its own.
 
     Raises:
-        FileNotFoundError: No such folder or list.
-        TypeError: Something else.
-        ValueError: A folder without classes, or a list with lines that aren't one.
+        FileNotFoundError: There is no such folder or list.
+        TypeError: The source is of another type.
+        ValueError: A folder has no classes, or a list has invalid lines.
     """
     if is_url(source):
         if not names_images(source):
@@ -111,7 +111,7 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
 
 
 def fingerprint_of(data: Any) -> str | None:
-    """What changes when arrays do; None of other data, of which that can't be told."""
+    """Fingerprint arrays; None for other data, whose changes can't be detected."""
     if isinstance(data, tuple) and all(map(_is_column, data)):
         return digest(map(_described, data))
     return None
@@ -134,7 +134,7 @@ def _folder(root: Path) -> Inputs:
 
 
 def _list(path: Path, root: Path) -> Inputs:
-    """As MXNet's im2rec writes and reads them."""
+    """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
     items, here = [], os.getcwd()
     for number, labels, name in lines_of_lst(os.fspath(path)):
         label = labels[0] if len(labels) == 1 else np.array(labels)
@@ -145,7 +145,7 @@ def _list(path: Path, root: Path) -> Inputs:
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
-    """Files with labels, as they are; all of them, or those that were chosen."""
+    """Make inputs of labelled files, unchanged: all of them, or those chosen."""
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     items = [
@@ -159,7 +159,7 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
 
 
 class _Pictures(Sequence[Item]):
-    """Images that were opened; those of a store are fetched ahead."""
+    """Items of an image source; those in a store are fetched ahead."""
 
     def __init__(
         self, source: ImageSource, numbers: NDArray[np.int64], items: Sequence[Item]
@@ -175,19 +175,19 @@ class _Pictures(Sequence[Item]):
         return self._items[number]
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to fetch these."""
+        """Start fetching these."""
         self._source.expect(self._numbers[numbers], elsewhere=False)
 
 
 def expect(items: Sequence[Item], numbers: NDArray[np.int64]) -> None:
-    """Begin to fetch what has to be fetched of items that are going to be packed."""
+    """Start fetching items that will be packed, if they have to be fetched."""
     own = getattr(items, "expect", None)
     if own is not None:
         own(numbers)
 
 
 class _Samples(Sequence[Item]):
-    """Items of a source, made when they are asked for."""
+    """Items of a source, made on access."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -196,7 +196,7 @@ class _Samples(Sequence[Item]):
         return len(self._source)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
-        """The labels of these samples, where they are had without making the samples."""
+        """Return the labels of these samples; None if that takes making the samples."""
         labels: NDArray[Any] | None = self._source.labels_of(numbers)
         return labels
 
@@ -219,7 +219,7 @@ class _Samples(Sequence[Item]):
 
 
 class _Stored:
-    """Reads a file of images that were opened; without all the others for another process."""
+    """Reader of one file of an image source; pickled without the other files."""
 
     def __init__(self, source: ImageSource, number: int) -> None:
         self._source = source
@@ -248,15 +248,15 @@ def _plain(label: Any) -> Any:
 
 
 def _read(path: str, folder: str) -> bytes:
-    """A file's content.
+    """Read a file's content.
 
     Args:
-        path: As it was given.
-        folder: What that is relative to; another process may work elsewhere.
+        path: Path as given.
+        folder: Folder that it is relative to; another process may have another working directory.
     """
     place = os.path.join(folder, path)
     try:
-        if not stat.S_ISREG(os.stat(place).st_mode):  # A pipe would be waited for.
+        if not stat.S_ISREG(os.stat(place).st_mode):  # Opening a pipe would block.
             raise ContentError("a file", "something else")
         with open(place, "rb") as file:
             return file.read()
@@ -278,7 +278,7 @@ def _stamp(path: str) -> str:
 
 
 def _is_column(member: Any) -> bool:
-    """Whether it is quickly looked through as a whole."""
+    """True if this is an array, list or range of numbers, which is quickly read as a whole."""
     if not holds_arrays(member) and not isinstance(member, (list, range)):
         return False
     return _as_array(member).dtype.kind in "biufc"
@@ -295,5 +295,5 @@ def _described(member: Any) -> str:
 
 
 def digest(parts: Any) -> str:
-    """One of several texts."""
+    """Compute one digest of several texts."""
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()

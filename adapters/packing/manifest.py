@@ -1,4 +1,4 @@
-"""The manifest beside packed files: what was read, what became a record, and what didn't."""
+"""Manifest of packed files: number of inputs read, records packed, inputs skipped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class PackedFile:
-    """One file of records.
+    """Record file in a manifest.
 
     Args:
-        name: In the folder of the manifest.
-        records: How many.
-        bytes: Its size.
-        sha256: Of its content, in hexadecimal.
+        name: File name, in the manifest's folder.
+        records: Number of records.
+        bytes: Size of the file.
+        sha256: SHA-256 of its content, in hexadecimal.
     """
 
     name: str
@@ -29,10 +29,10 @@ class PackedFile:
     sha256: str
 
     def check(self) -> None:
-        """Whether it may be what ``pack`` wrote.
+        """Check that ``pack`` may have written these values.
 
         Raises:
-            ValueError: It isn't.
+            ValueError: It can't have.
         """
         named = isinstance(self.name, str) and self.name == os.path.basename(self.name) != ""
         counted = isinstance(self.records, int) and isinstance(self.bytes, int)
@@ -42,11 +42,11 @@ class PackedFile:
 
 @dataclass(frozen=True)
 class Skipped:
-    """One input that didn't become a record.
+    """Input that was skipped.
 
     Args:
         name: The file, or the sample's number.
-        reason: Why not.
+        reason: Reason for skipping it.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Skipped:
 
 @dataclass
 class Manifest:
-    """What ``pack`` returns, and writes as JSON beside the files.
+    """Result of ``pack``, also written as JSON next to the files.
 
     Args:
         format: "recordio" or "tfrecord".
-        settings: How images were made smaller and encoded.
+        settings: Settings of resizing and encoding.
         classes: Names by label, or None.
-        read: Inputs; always the sum of ``packed`` and the number of ``skipped``.
-        packed: Records.
-        skipped: What was left out.
-        files: In order.
-        seed: By which samples were shuffled; None: they are in the order of the input.
+        read: Number of inputs; always the sum of ``packed`` and the number of ``skipped``.
+        packed: Number of records.
+        skipped: Inputs that were skipped.
+        files: Files, in order.
+        seed: Seed of the shuffled order; None for the order of the input.
     """
 
     format: str
@@ -78,27 +78,27 @@ class Manifest:
     seed: int | None = None
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, the same bytes for the same content."""
+        """Write as JSON, the same bytes for the same content."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
-        # A file's name may hold bytes that aren't UTF-8: escaped as JSON does, too.
+        # File names may hold bytes that aren't UTF-8: escape them, as in JSON.
         path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:
-        """Read what ``write`` wrote.
+        """Read a manifest that ``write`` wrote.
 
         Raises:
             OSError: It can't be read.
-            ValueError: Not a manifest.
+            ValueError: This is no manifest.
         """
         return cls.parse(Path(path).read_bytes(), os.fspath(path))
 
     @classmethod
     def parse(cls, text: bytes, name: str) -> Manifest:
-        """What a manifest's text says.
+        """Parse a manifest's text.
 
         Raises:
-            ValueError: Not a manifest.
+            ValueError: This is no manifest.
         """
         try:
             content = json.loads(text)
@@ -107,7 +107,7 @@ class Manifest:
             for packed in content["files"]:
                 packed.check()
             return cls(**content)
-        except (KeyError, TypeError) as error:  # Which speaks of Python.
+        except (KeyError, TypeError) as error:  # Their messages are about Python.
             raise ValueError(
                 f"{name} is not a manifest: it must be the JSON file that pack writes beside its "
                 "files"
@@ -117,7 +117,7 @@ class Manifest:
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Of a file's content, in hexadecimal."""
+    """Compute the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""``materialize``: samples decoded once, and read from records of their own from then on."""
+"""``materialize``: decode samples once, and read them from records from then on."""
 
 from __future__ import annotations
 
@@ -51,43 +51,43 @@ from adapters.user_code import Gate
 
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
-# How often it is looked whether the process that writes the same folder has finished.
+# Polling interval while another process writes the same folder.
 _LOOK_SECONDS = 0.2
 
 
 def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
     """Decode all samples once, and return a source that reads them decoded.
 
-    What doesn't depend on random numbers is written: images decoded, and resized and cropped where
-    that is the same each time; features parsed; of other sources, whole samples. Random crops,
-    flips, ``mean`` and ``std`` follow when a sample is read. So batches are those of ``source``,
-    but that a ``"random_resized"`` crop, and a ``"random"`` one without ``resize_short``, are cut
-    out of the whole image, where a JPEG would have been decoded at a half, a quarter or an eighth
-    if the box is at least twice as large as the result.
+    Only steps without random numbers are stored: images are decoded, and resized and cropped if
+    that is the same each time; features are parsed; other sources are stored as whole samples.
+    Random crops, flips, ``mean`` and ``std`` are applied when a sample is read. Batches are the
+    same as those of ``source``, with one exception: a ``"random_resized"`` crop, and a ``"random"``
+    one without ``resize_short``, are cut from the whole image, while ``source`` decodes a JPEG at a
+    half, a quarter or an eighth if the box is at least twice as large as the result.
 
-    The second call with the same source and folder opens what the first one has written. Processes
-    that call it at the same time wait for the one that writes. The files get their names when all
-    are finished, so that nothing is half there after ``kill -9``.
+    A second call with the same source and folder opens what the first one wrote. Processes that
+    call it at the same time wait for the one that writes. Files get their names when all are
+    finished, so ``kill -9`` leaves nothing incomplete behind.
 
     Args:
-        source: What ``open_records`` or ``open_images`` returned, parts of it by ``select`` or
+        source: A result of ``open_records`` or ``open_images``, parts of it by ``select`` or
             ``split``, arrays, or any data set with ``__len__`` and ``__getitem__`` whose samples
             are arrays, numbers, ``str`` or ``bytes`` in tuples and dicts. Its code runs in one
             thread at a time unless it is declared thread-safe.
-        folder: Where TFRecord files are written, with indexes and a manifest; it is made. On a
-            local disk: a picture of 500x375 takes 560 kB, cropped to 224x224 150 kB.
+        folder: Folder on a local disk for TFRecord files, indexes and a manifest; it is made. An
+            image of 500x375 takes 560 kB, cropped to 224x224 150 kB.
 
     Returns:
-        A source with random access, for ``SafeSequence``, ``gluon_loader`` and ``select``. Python's
-        numbers stay such; arrays of MXNet and PyTorch become NumPy's.
+        A source with random access, for ``SafeSequence``, ``gluon_loader`` and ``select``. Python
+        numbers stay Python numbers; MXNet and PyTorch arrays become NumPy arrays.
 
     Raises:
-        OSError: The folder can't be written to, or an image's file can't be read.
-        RecordError: A damaged record or image.
-        TypeError: Samples that can't be stored, or a source without random access.
-        ValueError: The folder has the samples of another source, of other files, or of a decoder
-            that decodes otherwise; or a source whose samples aren't the same each time, such as one
-            with ``Boxes`` that follow a crop.
+        OSError: The folder can't be written to, or an image file can't be read.
+        RecordError: A record or image is damaged.
+        TypeError: Samples can't be stored, or the source has no random access.
+        ValueError: The folder has samples of another source, of changed files, or of another
+            decoder; or the source's samples differ each time, such as with ``Boxes`` that follow a
+            crop.
 
     Example:
         >>> import numpy as np, tempfile
@@ -124,13 +124,13 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
 
 
 class _Materialized(ExampleSource):
-    """What ``materialize`` returns."""
+    """Source that ``materialize`` returns."""
 
     classes: list[str] | None = None
-    """Names of the classes by label; None where labels are numbers without names."""
+    """Names of the classes by label; None if labels have no names."""
 
     def select(self, numbers: Any) -> ExampleSource:
-        """These samples as a source."""
+        """Return these samples as a source."""
         chosen = super().select(numbers)
         assert isinstance(chosen, _Materialized)
         chosen.classes = self.classes
@@ -138,23 +138,24 @@ class _Materialized(ExampleSource):
 
     @property
     def python_numbers(self) -> bool:  # type: ignore[override]
-        """Whether a label is a Python number."""
+        """True if a label is a Python number."""
         assert isinstance(self._content, Columns)
         return self._content.python_numbers
 
 
 @dataclass(frozen=True)
 class _Stages:
-    """A source in two: what is written, and what is left to do when it is read.
+    """Source split into stored samples and the steps applied when they are read.
 
     Args:
-        before: Gives the same samples each time.
-        decoders: By the number of a sample's leaf, what is left to do with an image.
-        fields: By the number of a sample's leaf, the features that are known.
+        before: Source of the samples to store, the same each time.
+        decoders: Decoders for the remaining steps of images, by leaf number.
+        fields: Known features, by leaf number.
         classes: Names of the classes by label, or None.
-        version: Of the source, and of what is done to it: changes when they do.
-        about: The source for people.
-        is_known: Whether ``version`` says all; of other data sets than ours it doesn't.
+        version: Fingerprint of the source and of the stored steps.
+        about: Description of the source, for messages.
+        is_known: True if ``version`` shows every change; for users' data sets and functions, it
+            doesn't.
     """
 
     before: Source
@@ -167,11 +168,11 @@ class _Stages:
 
 
 def _stages_of(source: Source, given: Any) -> _Stages:
-    """Take a source apart.
+    """Split a source.
 
     Raises:
-        TypeError: A source of whole batches.
-        ValueError: Its samples aren't the same each time.
+        TypeError: The source gives whole batches.
+        ValueError: Its samples differ each time.
     """
     if source.whole_batches:
         raise TypeError("source must give single samples, got one of whole batches")
@@ -267,16 +268,16 @@ def _after(field: Field) -> ImageDecoder:
 
 
 def _told(field: Field) -> str:
-    """All that says what becomes of a feature."""
+    """Describe everything that determines a feature's value."""
     default = None if field.default is None else field.default.tolist()
     return repr(replace(field, default=None)) + repr(default)
 
 
 def _manifest_in(folder: Path) -> Manifest | None:
-    """What is written there; None where that isn't finished.
+    """Load the manifest; None if writing hasn't finished.
 
     Raises:
-        ValueError: Something else has the manifest's name.
+        ValueError: Another file has the manifest's name.
     """
     try:
         found = Manifest.load(folder / f"{_STEM}.json")
@@ -294,7 +295,7 @@ def _write(folder: Path, stages: _Stages) -> None:
     """Write all samples.
 
     Raises:
-        FolderInUseError: Another process does.
+        FolderInUseError: Another process is writing them.
     """
     samples = _Samples(stages)
     first, skeleton = flatten(samples.read(0))
@@ -320,7 +321,7 @@ def _write(folder: Path, stages: _Stages) -> None:
                     run.write_all(workers, lambda done, total: None)
             run.publish()
             return
-        except LeafChanged as change:  # The others may be of any shape, too.
+        except LeafChanged as change:  # Later samples may have any shape.
             columns[change.place] = replace(columns[change.place], kind=ARRAY, dtype="", shape=())
         except BaseException:
             run.abandon()
@@ -331,11 +332,11 @@ def _write(folder: Path, stages: _Stages) -> None:
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Makes a record of a sample.
+    """Encoder of samples as records.
 
     Args:
-        columns: Of the sample's leaves.
-        skeleton: The sample, with the numbers of leaves in their places.
+        columns: Columns of the sample's leaves.
+        skeleton: Tree definition: the sample with leaf numbers in place of its leaves.
         stages: The source.
     """
 
@@ -346,12 +347,12 @@ class _Encoder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that is needed to read the records, and to tell whether they are out of date."""
+        """Settings for reading the records, and for detecting that they are out of date."""
         about = {"source": self.stages.version, "about": self.stages.about}
         return {**about, **described(self.columns, self.skeleton)}
 
     def record(self, item: Item) -> bytes:
-        """The sample's record as it stands in the file."""
+        """Encode a sample as its record in the file."""
         leaves, skeleton = flatten(item.content())
         if skeleton != self.skeleton:
             raise ValueError(f"samples must be of one structure, got another for {item.name}")
@@ -359,7 +360,7 @@ class _Encoder:
 
 
 class _Samples(Sequence[Item]):
-    """All samples of a source, read when they are asked for."""
+    """Samples of a source, read on access."""
 
     def __init__(self, stages: _Stages) -> None:
         self._source = stages.before
@@ -372,10 +373,10 @@ class _Samples(Sequence[Item]):
         return Item(f"sample {number}", number, None, partial(self.read, number))
 
     def read(self, number: int) -> Any:
-        """One sample."""
+        """Read one sample."""
         with self._gate:
             return self._source.sample(number)
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to fetch these."""
+        """Start fetching these."""
         self._source.expect(numbers, elsewhere=False)

@@ -1,4 +1,4 @@
-"""``pack``: images into record files, in parallel, restartable, the same bytes each time."""
+"""``pack``: images into record files, in parallel, resumable, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -35,58 +35,56 @@ def pack(
     seed: int | Literal["auto"] | None = "auto",
     executor: Any = None,
 ) -> Manifest:
-    """Pack images into record files: few large ones to read in training instead of many small ones.
+    """Pack images into record files: a few large files to read instead of many small ones.
 
-    The same input gives the same bytes, whatever the number of workers. The files get their names
-    when all are finished; a run that was interrupted goes on where it stopped, if it is started
-    again with the same arguments (with a folder, a list or arrays: of another source it can't be
-    told whether it has changed).
+    The same input gives the same bytes, whatever the number of workers. Files get their names when
+    all are finished. An interrupted run resumes if it is started again with the same arguments;
+    with a source of samples, whose changes can't be detected, it starts over.
 
     Args:
-        source: A folder with a folder per class, where names that begin with a dot don't count; an
-            ``.lst`` file as MXNet's im2rec has it, or a CSV file; what ``open_images`` returns,
-            whose files are kept as they are where it has no ``decode``; arrays ``(images,
-            labels)``; or a source of samples (image, label), where an image is an array or encoded.
-        out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, with an index beside
-            each, and the manifest ``train.json``, or ``train.tfrecord.json`` where that is
-            something else's. ``"train.rec"`` names a single file, if one is enough. A URL,
-            ``"s3://bucket/train"``, is packed for in a temporary folder, of which nothing is left
-            for another run to go on with.
-        format: ``"recordio"``: the image behind MXNet's IRHeader; or ``"tfrecord"``: in a
+        source: A folder with a folder per class, except names that begin with a dot; an ``.lst``
+            file of MXNet's im2rec, or a CSV file; a result of ``open_images``, whose files are kept
+            as they are if it has no ``decode``; arrays ``(images, labels)``; or a source of samples
+            (image, label), whose images are arrays or encoded.
+        out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, each with an index, and
+            the manifest ``train.json``, or ``train.tfrecord.json`` if other files have that name.
+            ``"train.rec"`` names a single file, if one is enough. For a URL,
+            ``"s3://bucket/train"``, files are packed in a temporary folder, so an interrupted run
+            can't resume.
+        format: ``"recordio"``: the image after MXNet's IRHeader; or ``"tfrecord"``: in a
             tf.train.Example, as ``image/encoded``, ``image/class/label`` and ``image/id``.
-        shard_bytes: The most that a file may have, unless one record is larger.
-        resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``. What is
-            encoded again, for this or another reason, is packed upright where EXIF turns it.
-        quality: Of JPEGs, 1 to 100. None keeps JPEGs that aren't resized as they are, and takes 95
-            for others.
-        encoding: ``"jpeg"``; or ``"raw"``, arrays in NPY's format, larger, and with nothing to
-            decode, which hold any bits and channels, where others hold 8 bits of grey or RGB; or
+        shard_bytes: Maximum size of a file, unless one record is larger.
+        resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``. Images
+            that are encoded again, for this or another reason, are stored upright as EXIF says.
+        quality: JPEG quality, 1 to 100. None keeps JPEGs that aren't resized as they are, and uses
+            95 for others.
+        encoding: ``"jpeg"``; ``"raw"``, arrays in NPY's format, which are larger, need no decoding
+            and hold any bits and channels, while the others hold 8 bits of grey or RGB; or
             ``"yuv420"``, half as large as RGB, and for the eye the same.
-        workers: Threads, or ``"auto"``: one for each CPU that this process may use. With an
-            ``executor``, how many tasks it does at a time; ``"auto"`` asks it.
-        on_error: What happens with a file that is no image, or a damaged one: ``"raise"``, or
-            ``"skip"``: it is named in the manifest.
-        root: Of the paths in a list; else the list's folder.
-        progress: Called with the inputs that are done and all there are.
-        seed: Of the order in which samples are written. ``"auto"`` shuffles what comes sorted by
-            class, as folders do, by seed 0, and keeps any other order; a number shuffles all, None
-            nothing. The manifest says which. Ids stay those of the input's order.
-        executor: Who reads and encodes in the place of threads: a ``concurrent.futures.Executor``,
-            or the ``Client`` of a Dask cluster, whose workers must find the files under the same
-            names; samples of arrays and sources are read here and sent there. This process writes
-            the files, so that no worker that dies, or does something twice, changes them. It stays
-            open.
+        workers: Number of threads; ``"auto"`` means one for each CPU that this process may use.
+            With an ``executor``, number of concurrent tasks; ``"auto"`` asks it.
+        on_error: Action for a file that is no image, or is damaged: ``"raise"``, or ``"skip"``,
+            which lists it in the manifest.
+        root: Folder of the paths in a list; by default the list's own.
+        progress: Called with the number of finished inputs and the total.
+        seed: Seed of the order in which samples are written. ``"auto"`` shuffles inputs sorted by
+            class, as folders are, with seed 0, and keeps any other order; a number always shuffles,
+            None never. The manifest records the seed. Ids keep the input's order.
+        executor: Reads and encodes instead of threads: a ``concurrent.futures.Executor``, or the
+            ``Client`` of a Dask cluster, whose workers must find the files under the same names.
+            Samples of arrays and sources are read here and sent there. Only this process writes
+            files, so a worker that dies or repeats a task doesn't change them. It stays open.
 
     Returns:
-        The manifest: counts, classes, files with checksums, and what was skipped, for which reason.
+        The manifest: counts, classes, files with checksums, and skipped inputs with reasons.
 
     Raises:
         OSError: Files can't be read or written, other files have the manifest's names, or another
-            run packs into the same ones.
-        RecordError: With ``on_error="raise"``: a damaged image, or none, or a label that the
-            format can't hold.
-        TypeError: A source without random access, or an argument of the wrong type.
-        ValueError: An argument out of range, or nothing to pack.
+            run packs into the same files.
+        RecordError: With ``on_error="raise"``: an input is no image, or is damaged, or the format
+            can't hold its label.
+        TypeError: The source has no random access, or an argument has the wrong type.
+        ValueError: An argument is out of range, or there is nothing to pack.
         WorkerError: Workers of a Dask cluster died over the same inputs again and again, or its
             scheduler ended.
 

@@ -1,6 +1,6 @@
-"""Finished files get their names, with their indexes; nobody else's file or index is touched.
+"""Publication of finished files and indexes under their names; other files are left alone.
 
-Each step can be done again after an interrupt.
+Each step can be repeated after an interrupt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class FolderInUseError(FileExistsError):
 
 
 def locked_folder(folder: Path) -> int:
-    """Make a folder, and lock it for as long as the descriptor that is returned is open.
+    """Make a folder, and lock it until the returned descriptor is closed.
 
     Raises:
         FolderInUseError: Another run has locked it.
@@ -27,7 +27,7 @@ def locked_folder(folder: Path) -> int:
         try:
             descriptor = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # Who had it has just removed it.
+            continue  # The run that had locked it has just removed it.
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
@@ -43,7 +43,7 @@ def locked_folder(folder: Path) -> int:
 
 
 def publish(file: Path, name: Path) -> None:
-    """Give a file its name; what has it now is replaced. The index follows."""
+    """Give a file and its index their names, replacing earlier files."""
     if file.exists():
         sidecar.remove(name)
         os.replace(file, name)
@@ -51,6 +51,6 @@ def publish(file: Path, name: Path) -> None:
 
 
 def remove(file: Path) -> None:
-    """Remove a file that was published, with its index."""
+    """Remove a published file and its index."""
     sidecar.remove(file)
     file.unlink(missing_ok=True)

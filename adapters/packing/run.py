@@ -2,10 +2,10 @@
 
 ::
 
-    .train.packing/            while it works, and after an interrupt
-        plan.json              what is packed, and how: another plan starts from the beginning
-        00000.rec  00000.idx   files that are finished
-        00000.json             which inputs they hold
+    .train.packing/            during the run, and after an interrupt
+        plan.json              inputs and settings: another plan starts from the beginning
+        00000.rec  00000.idx   finished files
+        00000.json             inputs that they hold
         manifest.json          written when all are finished; from then on files are only renamed
     train-00000-of-00002.rec   the result
     train.json                 its manifest, which comes last
@@ -34,14 +34,14 @@ OnError = Literal["raise", "skip"]
 
 
 class Run:
-    """The folder that is worked in, and what is in it already.
+    """Working folder of a run, with the files that it has already.
 
     Args:
-        out: As the user names it.
-        inputs: What is packed.
-        encoder: How.
-        shard_bytes: The most that a file may have, unless one record is larger.
-        on_error: What happens with inputs that can't be packed.
+        out: Output as named by the user.
+        inputs: Inputs to pack.
+        encoder: Encoder of records.
+        shard_bytes: Maximum size of a file, unless one record is larger.
+        on_error: Action for inputs that can't be packed.
 
     Raises:
         OSError: The folder can't be made, another run works in it, or the manifest's name is taken.
@@ -80,11 +80,11 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether only names are missing."""
+        """True if only the renaming is left."""
         return (self._folder / "manifest.json").exists()
 
     def write_all(self, workers: Workers, progress: Callable[[int, int], Any]) -> None:
-        """Write the files that aren't there yet, and the manifest."""
+        """Write the missing files, and the manifest."""
         manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
         manifest.seed = self._inputs.seed
         done = self._load(manifest)
@@ -100,7 +100,7 @@ class Run:
         os.replace(self._folder / "manifest.json.tmp", self._folder / "manifest.json")
 
     def publish(self) -> Manifest:
-        """Give the files their names; the manifest's comes last, and the folder goes."""
+        """Give the files their names, the manifest's last, and remove the folder."""
         manifest = Manifest.load(self._folder / "manifest.json")
         names = self._names(len(manifest.files))
         for packed, name in zip(manifest.files, names):
@@ -114,23 +114,23 @@ class Run:
         temporary = self._folder / "published.json"
         manifest.write(temporary)
         os.replace(temporary, self._manifest)
-        (self._folder / "plan.json").unlink()  # What is left of the folder counts no more.
+        (self._folder / "plan.json").unlink()  # Without it, the rest of the folder is ignored.
         shutil.rmtree(self._folder)
         return manifest
 
     def close(self) -> None:
-        """Let another run work in the folder."""
+        """Unlock the folder."""
         os.close(self._lock)
 
     def abandon(self) -> None:
-        """After an interrupt: keep what another run can go on with."""
+        """Clean up after an interrupt: keep the folder only if another run can resume from it."""
         if self._inputs.fingerprint is None:
             shutil.rmtree(self._folder)
 
     def _published_before(self) -> tuple[Path, list[Path]]:
-        """The manifest's name, and the files of the run that it is of.
+        """Find the manifest's name, and the files that an earlier manifest of that name lists.
 
-        As with indexes, the short name may be another's: files of the other format, as a rule.
+        As with indexes, the short name may be taken, usually for files of the other format.
         """
         free = None
         for ending in (".json", f"{self._suffix}.json"):
@@ -152,7 +152,7 @@ class Run:
         return free, []
 
     def _prepare(self) -> None:
-        """Keep what an earlier run left, if it was of the same plan."""
+        """Keep the files of an earlier run only if it had the same plan."""
         plan = json.dumps(
             [
                 self._inputs.fingerprint,
@@ -172,7 +172,7 @@ class Run:
             path.write_text(plan)
 
     def _is_complete(self) -> bool:
-        """Whether all that is noted as finished is there, perhaps under its final name."""
+        """True if all files noted as finished exist, perhaps under their final names."""
         noted = Manifest("", {}, None)
         self._load(noted)
         names = self._names(len(noted.files)) if self.finished else []
@@ -183,7 +183,7 @@ class Run:
         return True
 
     def _load(self, manifest: Manifest) -> int:
-        """Take over finished files; how many inputs they are."""
+        """Add finished files to a manifest; return the number of their inputs."""
         while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
             content = json.loads(note.read_text())
             manifest.files.append(PackedFile(**content["file"]))
@@ -201,7 +201,7 @@ class Run:
         total: int,
         progress: Callable[[int, int], Any],
     ) -> tuple[Outcome | None, int]:
-        """Write one file; the outcome that didn't fit into it any more, and what is done."""
+        """Write one file; return the first outcome that didn't fit, and the inputs done."""
         name = f"{len(manifest.files):05d}{self._suffix}"
         skipped: list[Skipped] = []
         following: Outcome | None = pending
@@ -238,7 +238,7 @@ class Run:
         return following, done
 
     def _names(self, count: int) -> list[Path]:
-        """Of so many files."""
+        """Make the names of so many files."""
         if self._single and count == 1:
             return [self._out]
         return [

@@ -1,8 +1,8 @@
-"""The order in which ``pack`` writes: what comes sorted by class is shuffled, by a seed.
+"""Order in which ``pack`` writes: inputs sorted by class are shuffled, by a seed.
 
-A file of sorted classes is a trap for whoever reads it a part at a time: an order in blocks, or a
-shuffle buffer, gives batches of few classes. So inputs whose labels come in runs are permuted; an
-order that has no such runs is somebody's own, and is kept.
+A file sorted by class is a trap for readers that take it a part at a time: an order in blocks, or a
+shuffle buffer, gives batches of few classes. So inputs whose labels come in runs are permuted; any
+other order is kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Seed = int | Literal["auto"] | None
 
 # Pairs of neighbours whose labels are compared.
 _MOST_PAIRS = 4096
-# Of fewer samples, neighbours say nothing.
+# With fewer samples, neighbours say nothing.
 _LEAST = 8
-# Of the changes of label that a shuffled order has; fewer are runs.
+# Labels come in runs if they change less often than this fraction of a shuffled order's changes.
 _RUNS = 0.5
 
 
@@ -32,19 +32,19 @@ def check_seed(seed: Any) -> None:
     """Check ``seed``.
 
     Raises:
-        TypeError: No integer.
-        ValueError: Below 0.
+        TypeError: It is no integer.
+        ValueError: It is below 0.
     """
     if seed is not None and not (isinstance(seed, str) and seed == "auto"):
         check_integer("seed", seed, 0, ', "auto" or None')
 
 
 def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
-    """The inputs in the order in which they are written.
+    """Put inputs in the order in which they are written.
 
     Args:
-        inputs: As they come.
-        seed: Of the permutation; ``"auto"`` permutes what comes in runs; None nothing.
+        inputs: Inputs in their own order.
+        seed: Seed of the permutation; ``"auto"`` permutes only labels in runs; None nothing.
     """
     if seed == "auto":
         seed = 0 if in_runs(inputs.items) else None
@@ -54,7 +54,7 @@ def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
 
 
 class _Permuted(Sequence[Item]):
-    """Items in the order that a key names."""
+    """Items permuted by a seed."""
 
     def __init__(self, items: Sequence[Item], seed: int) -> None:
         self._items = items
@@ -68,12 +68,12 @@ class _Permuted(Sequence[Item]):
         return self._items[int(self._order[number])]
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to fetch these, where they have to be fetched."""
+        """Start fetching these, if they have to be fetched."""
         expect(self._items, self._order[numbers])
 
 
 def in_runs(items: Sequence[Item]) -> bool:
-    """Whether neighbours have one label far more often than they would in a random order."""
+    """True if neighbours share a label far more often than in a random order."""
     if len(items) < _LEAST:
         return False
     count = min(len(items) - 1, _MOST_PAIRS)
@@ -88,12 +88,12 @@ def in_runs(items: Sequence[Item]) -> bool:
 
 
 def _labels(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
-    """One label each; None where they have others, or nobody knows them yet."""
+    """Return one label each; None if items have several, or labels aren't known yet."""
     known = getattr(items, "labels_of", None)
     if known is not None:
         try:
             labels = known(numbers)
-        except Exception:  # What is damaged is told when it is packed.
+        except Exception:  # Damage is reported when the sample is packed.
             return None
         return None if labels is None else np.asarray(labels)
     found = [items[number].label for number in numbers.tolist()]

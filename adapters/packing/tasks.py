@@ -1,8 +1,7 @@
-"""What is done to inputs, cut into tasks that any process may do, and their outcomes in order.
+"""Tasks, groups of inputs that any process may encode, and their outcomes in order.
 
-A task is a pure function: some inputs that follow on each other, and an encoder, give records. It
-may run twice, and anywhere; which inputs are in which task changes no byte, as the one who writes
-the files takes the records one by one.
+A task is a pure function: consecutive inputs and an encoder give records. It may run twice, and
+anywhere. The grouping changes no byte, as the writer of the files takes the records one by one.
 """
 
 from __future__ import annotations
@@ -22,47 +21,47 @@ from adapters.packing.executors import Workers
 from adapters.packing.inputs import Content, Item, expect
 from adapters.packing.manifest import Skipped
 
-# Under way for each worker: the file's writer shouldn't wait for a slow one. Elsewhere a task has
-# many inputs.
+# Tasks in flight for each worker: the file's writer shouldn't wait for a slow one. In other
+# processes, a task has many inputs.
 _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
-# Of a task that goes elsewhere: long beside the 2 ms that one costs on a Dask cluster (two cores),
-# short beside a file; and what goes there and comes back fits into memory several times.
+# Limits of a task for another process: long compared with the 2 ms that a task costs on a Dask
+# cluster (two cores), short compared with a file; its data fits into memory several times.
 _TASK_SECONDS, _TASK_BYTES = 0.2, 8 << 20
 _FIRST_ITEMS, _MOST_ITEMS = 8, 1024
-# The last tasks are no smaller a part of the others, as a rule: 25 ms.
+# The last tasks usually have at least 1/8 of the others' inputs: 25 ms.
 _LEAST_SHARE = 8
-# That are fetched ahead, where inputs come from a store: as many requests at once.
+# Inputs fetched ahead from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
 
 
 class Encoder(Protocol):
-    """Makes records."""
+    """Encoder of items as records."""
 
     @property
     def format(self) -> str:
-        """Of the files, one of ``CODECS``."""
+        """Format of the files, one of ``CODECS``."""
         ...
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that says what becomes of an input, for the manifest."""
+        """Settings that determine the records, for the manifest."""
         ...
 
     def record(self, item: Item) -> bytes:
-        """The item's record as it stands in the file."""
+        """Encode an item as its record in the file."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one input: a record, or the reason why not."""
+    """Outcome of one input: a record, or the reason why there is none."""
 
     record: bytes | None
     skipped: Skipped | None
     error: Exception | None = None
-    """What ends the run, once all inputs before this one are done."""
+    """Error that ends the run, once all inputs before this one are done."""
     number: int | None = None
-    """The id that the record has."""
+    """Id of the record."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         failure = None if self.error is None else Failure.of(self.error)
@@ -78,7 +77,7 @@ def _opened(
 
 @dataclass(frozen=True)
 class Encoded:
-    """What became of a task's inputs, in their order, and how long that took."""
+    """Outcomes of a task's inputs, in order, and the time taken."""
 
     outcomes: list[Outcome]
     seconds: float
@@ -86,13 +85,13 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Task:
-    """Some inputs, and what to make of them.
+    """Some inputs to encode.
 
     Args:
-        items: The inputs.
-        numbers: Which of these.
+        items: All inputs.
+        numbers: Numbers of the inputs to encode.
         encoder: Makes records of them.
-        skip: Whether one that can't be packed is left out.
+        skip: True to skip inputs that can't be packed.
     """
 
     items: Sequence[Item]
@@ -101,7 +100,7 @@ class Task:
     skip: bool
 
     def __call__(self) -> Encoded:
-        """Do it."""
+        """Encode the inputs."""
         started = time.perf_counter()
         outcomes = [self._outcome(number) for number in self.numbers]
         return Encoded(outcomes, time.perf_counter() - started)
@@ -127,9 +126,9 @@ class Task:
 def outcomes_of(
     items: Sequence[Item], first: int, encoder: Encoder, skip: bool, workers: Workers
 ) -> Generator[Outcome, None, None]:
-    """What becomes of the inputs from number ``first`` on, in their order.
+    """Yield the outcomes of the inputs from number ``first`` on, in order.
 
-    Closed before its end, it cancels what is under way.
+    If the generator is closed before its end, it cancels the tasks in flight.
     """
     waiting: deque[Any] = deque()
     length = _Length(workers.elsewhere)
@@ -157,21 +156,21 @@ def outcomes_of(
 
 
 class _Length:
-    """How many inputs a task has."""
+    """Number of inputs per task, adapted to the time and bytes that tasks take."""
 
     def __init__(self, elsewhere: bool) -> None:
         self.items = _FIRST_ITEMS if elsewhere else 1
         self._fixed = not elsewhere
 
     def fitting(self, left: int, workers: int) -> int:
-        """How many of the inputs that are left: few in the end, so that nobody waits for one."""
+        """Size the next task: few inputs near the end, so that workers finish together."""
         if self._fixed:
             return self.items
         share = -(-left // (2 * workers))
         return min(left, self.items, max(share, _FIRST_ITEMS, self.items // _LEAST_SHARE))
 
     def learn(self, encoded: Encoded) -> None:
-        """Have tasks take so long, and bring so much back, as they may."""
+        """Adapt to the time that a task took, and the bytes that it returned."""
         if self._fixed:
             return
         size = sum(len(each.record) for each in encoded.outcomes if each.record is not None)
@@ -181,13 +180,13 @@ class _Length:
 
 
 def _portable(task: Task) -> Task:
-    """The same without what stays here; shorter where its inputs hold much."""
+    """Copy a task with only its own inputs; fewer of them if they hold much memory."""
     items: list[Item] = []
     held = 0
     for number in task.numbers:
         try:
             item = task.items[number]
-        except Exception as error:  # Told when its turn comes, as anybody else would.
+        except Exception as error:  # Raised in its turn, like other errors.
             item = Item(f"sample {number}", number, 0, partial(_raise, Failure.of(error)))
         items.append(item)
         held += item.held_bytes

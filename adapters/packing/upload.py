@@ -1,8 +1,8 @@
-"""Record files packed for a store: made on the local disk, then put, the manifest last.
+"""Upload of record files to a store: made on the local disk, then put, the manifest last.
 
-Who finds the manifest finds all files that it names. An object appears whole or not at all. What an
-earlier manifest of that name and format names, and this one doesn't, goes at last. A manifest and
-an index get the names that they would have in a folder, and replace nothing of another format.
+The store has all files that its manifest names. An object appears whole or not at all. Files that
+only an earlier manifest of that name and format lists are removed last. A manifest and an index get
+the names that they would have in a folder, and replace nothing of another format.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = logging.getLogger("adapters")
 
 
 def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
-    """Pack into a temporary folder, and put what comes out beside each other where a URL says.
+    """Pack into a temporary folder, and put the files in parallel at a URL.
 
     Args:
-        url: As ``out`` of ``pack``.
+        url: ``out`` of ``pack``.
         pack: Packs into files of this local name.
 
     Raises:
         ConnectionError: The store doesn't answer.
-        PermissionError: It may not be written to.
+        PermissionError: The store doesn't permit writing.
         ValueError: The URL names no file, or has a query.
     """
     if url.lower().startswith(("http://", "https://")) and ("?" in url or "#" in url):
@@ -46,9 +46,9 @@ def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
     if not name:
         raise ValueError(f'out must end in a name, like "s3://bucket/train", got {clean(url)!r}')
     target = url[: len(url) - len(name)]
-    client_of(url)  # What isn't installed is said before hours of work.
+    client_of(url)  # Report a missing package before hours of work.
     with tempfile.TemporaryDirectory(prefix="adapters-pack-") as folder:
-        # Beside what has the names of manifests there, as in a folder.
+        # Copy manifests from the store, so that names are chosen as in a folder.
         there = _manifests(target, name)
         for each, text in there.items():
             Path(folder, each).write_bytes(text)
@@ -82,7 +82,7 @@ def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
 
 
 def _manifests(target: str, name: str) -> dict[str, bytes]:
-    """What is there by the names that the manifest may get."""
+    """Fetch the objects that have one of the names that the manifest may get."""
     stem, suffix = os.path.splitext(name)
     suffixes = [suffix] if codec_of(name) else [each.suffix for each in CODECS.values()]
     stem = stem if codec_of(name) else name
@@ -92,7 +92,7 @@ def _manifests(target: str, name: str) -> dict[str, bytes]:
         client, key = client_of(target + each)
         try:
             return persistently(lambda: client.get_all(key), clean(target + each))[0]
-        except (FileNotFoundError, PermissionError):  # S3 says "not allowed" of nothing.
+        except (FileNotFoundError, PermissionError):  # S3 says "not allowed" if there is none.
             return None
 
     texts = zip(names, side_by_side(text_of, names))
@@ -100,7 +100,7 @@ def _manifests(target: str, name: str) -> dict[str, bytes]:
 
 
 def _named_by(manifests: dict[str, bytes], format: str) -> list[str]:
-    """The files that a manifest of this format names."""
+    """List the files that a manifest of this format names."""
     for name, text in manifests.items():
         with contextlib.suppress(ValueError):
             earlier = Manifest.parse(text, name)
@@ -110,7 +110,7 @@ def _named_by(manifests: dict[str, bytes], format: str) -> list[str]:
 
 
 def _index_name(target: str, packed: str, is_ours: bool) -> str:
-    """The name of a file's index: the shared one, unless that is another file's."""
+    """Choose the name of a file's index: the shared one, unless that is another file's."""
     shared, own = (beside(packed, SUFFIX, replace) for replace in (True, False))
     if _is_there(target + shared) and not (is_ours and not _is_there(target + own)):
         return own

@@ -1,4 +1,4 @@
-"""Record files checked: every header, every CRC, every image, the index, the manifest."""
+"""Verification of record files: every header, every CRC, every image, the index, the manifest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from adapters.remote.retrying import persistently
 from adapters.remote.urls import beside, escaped, folder_url
 from adapters.sources import Images, guessed
 
-# Records of a remote file that are fetched at once: of 100 kB each, 6 MB.
+# Records of a remote file that are fetched at once: 6 MB, if they have 100 kB each.
 _AT_ONCE = 64
 _READ_BYTES = 4 << 20
 
@@ -33,17 +33,17 @@ _READ_BYTES = 4 << 20
 def verify(
     paths: Paths, progress: Callable[[int, int], Any] | None = None
 ) -> tuple[int, list[str]]:
-    """Read record files whole, and find what is wrong with them.
+    """Read record files completely, and report their faults.
 
     Args:
         paths: Files, globs, or manifests (``.json``), whose files are compared with the checksums.
-        progress: Called with the records that were read and all there are, file by file.
+        progress: Called with the number of records read and the total, file by file.
 
     Returns:
-        How many records are right, and a line for each thing that is wrong.
+        Number of good records, and a line for each fault.
 
     Raises:
-        FileNotFoundError: A glob that finds nothing, or a folder without files.
+        FileNotFoundError: A glob matches nothing, or a folder has no files.
     """
     good, wrong = 0, []
     named = expanded(paths)
@@ -63,7 +63,7 @@ def verify(
 
 
 def _listed(place: str) -> tuple[list[str], list[str]]:
-    """The files of a manifest, and what is wrong with them as files."""
+    """List the files of a manifest, and their faults as files."""
     path, files, wrong = clean(place), [], []
     try:
         manifest = _manifest(place)
@@ -86,7 +86,7 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
         except FileNotFoundError:
             wrong.append(f"{file}: missing")
             continue
-        except NoAnswer:  # Nor would the next file's store answer, and each would take as long.
+        except NoAnswer:  # The next file's request would fail as slowly.
             raise
         except RecordError as error:
             wrong.append(str(error))
@@ -110,14 +110,14 @@ def _manifest(place: str) -> Manifest:
 
 
 def _beside(place: str, name: str) -> str:
-    """A file that a manifest names."""
+    """Return the path of a file that a manifest names."""
     if is_url(place):
         return folder_url(place) + escaped(place, name)
     return os.path.join(os.path.dirname(place), name)
 
 
 def _content_of(place: str) -> tuple[str, int]:
-    """SHA-256 and bytes of a file."""
+    """Compute SHA-256 and size in bytes of a file."""
     if not is_url(place):
         return sha256_of(place), os.path.getsize(place)
     file, digest, done = RemoteFile(place), hashlib.sha256(), 0
@@ -132,7 +132,7 @@ def _content_of(place: str) -> tuple[str, int]:
 def _problems(
     path: str, progress: Callable[[int, int], Any] | None, is_part: bool
 ) -> Iterator[str | None]:
-    """None for each record that is right, and a line for what is wrong; parts may be empty."""
+    """Yield None for each good record, and a line for each fault; parts may be empty."""
     try:
         shard = Shard(path, "auto", True, index="search")
     except RecordError as error:
@@ -182,20 +182,20 @@ def _index_problems(shard: Shard, path: str) -> Iterator[str]:
     for name, text in _indexes(path):
         try:
             index = parse(text, shard.codec)
-        except ValueError:  # Another file's of that stem.
+        except ValueError:  # Index of another file with that stem.
             continue
         if not is_url(path):
             obstacle = misfit(index, shard.storage, shard.codec, newer=False)
         elif np.array_equal(np.sort(index.offsets), np.sort(shard.offsets)):
             obstacle = None
-        else:  # All are known, and each that is looked at once more would be a request.
+        else:  # Finding out more would take a request for each record.
             obstacle = f"it lists other records than the {len(shard)} that there are"
         if obstacle is not None:
             yield f"{clean(name)}: doesn't fit {clean(path)}: {obstacle}"
 
 
 def _indexes(path: str) -> Iterator[tuple[str, bytes]]:
-    """What there is by the names of a file's indexes."""
+    """Read the files that have the names of a file's indexes."""
     if is_url(path):
         for name in [beside(path, SUFFIX, replace) for replace in (True, False)]:
             if (found := text_of_object(name)) is not None:

@@ -1,4 +1,4 @@
-"""What training asks of storage and of workers: arithmetic before anything is bought or copied."""
+"""Planning of storage and workers for training: arithmetic before anything is bought or copied."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The published examples, computed anew beside what was printed.
+"""Published examples, recomputed and compared with the printed figures.
 
 They come from the literature on storage for deep learning on V100s: a mini-batch of n examples of
 64 KB each, a step of t seconds, and storage that must give n / t reads a second to each GPU. About
 the printed figures:
 
 - t of ResNet-50 is 128 / 1,457 = 0.0879 s, printed as 0.087: cut off, not rounded. 5,885 IOPS for
-  four GPUs follows from the printed t; from the whole one it is 5,828.
+  four GPUs follows from the printed t; the exact t gives 5,828.
 - "MB/s" are 2^20 bytes, and "GB/s" are 1,000 of these.
-- The IOPS of the shared NFS and of small files are known without what they were computed from.
-  n 64 and t 0.1 to 0.05 s give them, with 40 GPUs for small files, and are said to be inferred.
-- The bandwidth printed for the shared NFS does not follow from its IOPS and 64 KB. The formula's is
+- The IOPS of the shared NFS and of small files were printed without n and t. n 64 and t 0.1 to
+  0.05 s give them, with 40 GPUs for small files; these are marked as inferred.
+- The bandwidth printed for the shared NFS doesn't follow from its IOPS and 64 KB. The formula's is
   shown; the printed one is left out, for want of the original.
 """
 
@@ -21,7 +21,7 @@ from adapters.planning.published import THROUGHPUTS
 from adapters.planning.requirement import MIB, Workload, required
 
 _EXAMPLE_BYTES = 64 << 10
-# ImageNet's training set, to have one; no figure here depends on it.
+# Size of ImageNet's training set; no figure here depends on it.
 _EXAMPLES = 1_281_167
 _PRINTED_SECONDS = 0.087
 _NFS_IOPS = (640.0, 1280.0)
@@ -32,16 +32,16 @@ _INFERRED = "n, t and GPUs are inferred from the figures"
 
 @dataclass(frozen=True)
 class Comparison:
-    """A published figure, and what its formula gives.
+    """Published figure, and its formula's result.
 
     Args:
-        subject: Of what it is.
-        formula: In words.
+        subject: Model and device, or storage, of the figure.
+        formula: Formula in words.
         computed: One value, or the ends of a range.
-        printed: Likewise, as published; empty where that isn't known.
-        unit: Of both.
-        decimals: That were printed.
-        note: Why they differ, or what is not as published.
+        printed: Published value or range; empty if it isn't known.
+        unit: Unit of both.
+        decimals: Number of decimals that were printed.
+        note: Reason for a difference, or a deviation from the publication.
     """
 
     subject: str
@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether they differ by less than one in the last printed digit, rounded or cut off."""
+        """True if they differ by less than one in the last printed digit, rounded or cut off."""
         return bool(self.printed) and all(
             abs(computed - printed) < 10**-self.decimals
             for computed, printed in zip(self.computed, self.printed, strict=True)
@@ -62,7 +62,7 @@ class Comparison:
 
 
 def published_examples() -> list[Comparison]:
-    """Every published example."""
+    """List the published examples."""
     small, large = THROUGHPUTS
     of_small = _workload(small.batch_size, small.batch_size / small.examples_per_second)
     of_large = _workload(large.batch_size, large.batch_size / large.examples_per_second)
@@ -142,5 +142,5 @@ def _workload(batch_size: int, batch_seconds: float, gpus: int = 1) -> Workload:
 
 
 def _bandwidth(iops: tuple[float, ...]) -> tuple[float, ...]:
-    """In MiB a second, of reads of one example each."""
+    """Compute MiB a second for reads of one example each."""
     return tuple(rate * _EXAMPLE_BYTES / MIB for rate in iops)

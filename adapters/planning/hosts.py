@@ -1,12 +1,12 @@
-"""How far one process, one host and a cluster go: what each needs, what there is, what limits.
+"""Demand of one process, one host and a cluster, compared with the resources that limit them.
 
-A rank is a process with a GPU of its own. It needs n / t examples a second, a host that times its
-GPUs, and the cluster that times the hosts: processes tell each other nothing about data, so nothing
-else grows. What there is, cores, links, connections and the storage behind all of them, is compared
-with that, and what is used most is what limits.
+A rank is a process with its own GPU. It needs n / t examples a second, a host that times its GPUs,
+and the cluster that times the hosts: processes exchange nothing about data, so nothing else grows.
+The demand is compared with cores, links, connections and the storage behind all of them. The
+resource that is used most is the limit.
 
-Every process knows where all records lie, as any rank may get any of them. The order takes no
-memory. In blocks, each rank reads blocks of its own where their number divides the window's.
+Every process has the index of all records, as any rank may get any of them. The order takes no
+memory. In blocks, each rank reads its own blocks if the number of ranks divides the window.
 
 Sizes are in bytes, times in seconds, rates in a second.
 """
@@ -19,39 +19,39 @@ from dataclasses import dataclass
 from adapters.planning.link import PIECE_BYTES, Link
 from adapters.planning.requirement import MIB, Workload
 
-# An example's number, in order, in blocks and in any shard: 70 ns of a core, measured on batches of
+# Computing an example's number, in blocks and in any shard: 70 ns of a core, measured on batches of
 # 256 of 10^9 examples (2 cores, busy, 2026-11).
 NUMBER_CORE_SECONDS = 70e-9
-# Of a TFRecord's record: where it begins and its size, int64 each, and whether its CRC was checked.
-# RecordIO's index tells no sizes: 9.
+# For a record of a TFRecord file: its offset and size, int64 each, and whether its CRC was checked.
+# RecordIO's index has no sizes: 9.
 INDEX_BYTES_PER_EXAMPLE = 17
-# Of a file that is open: objects, arrays. Measured with 10^4 files of 100 records: 2.7 kB.
+# For an open file: objects, arrays. Measured with 10^4 files of 100 records: 2.7 kB.
 INDEX_BYTES_PER_FILE = 3 << 10
-# Of one core, to read an index from the page cache: 0.15 us a record and 0.45 ms a file, measured
+# Time of one core to read an index from the page cache: 0.15 us a record, 0.45 ms a file, measured
 # with 10^5 files of 100 and of 1,000 records (2 busy cores, CPU time, 2026-11); 0.33 ms a file of
 # 10^4 of them.
 OPEN_CORE_SECONDS_PER_EXAMPLE = 0.15e-6
 OPEN_CORE_SECONDS_PER_FILE = 0.45e-3
-# Of which a batch mixes blocks at least; see ``Blocks``.
+# Least number of blocks that a batch mixes; see ``Blocks``.
 LEAST_WINDOW = 16
 MOST_BLOCK_BYTES = 32 * MIB
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """What there is of machines.
+    """Machines and their resources.
 
     Args:
-        count: Hosts.
-        gpus: Of each, one process a GPU.
-        cores: Of each that prepare examples; None where that isn't known, as below.
-        link_bytes_per_second: Of each host's network.
-        link: From a process to the storage.
-        storage_bytes_per_second: Of the storage behind all hosts.
-        storage_requests_per_second: Likewise.
+        count: Number of hosts.
+        gpus: GPUs of a host, with one process each.
+        cores: Cores of a host that prepare examples; None if unknown, as below.
+        link_bytes_per_second: Rate of a host's network.
+        link: Link from a process to the storage.
+        storage_bytes_per_second: Rate of the storage behind all hosts.
+        storage_requests_per_second: Requests a second of that storage.
 
     Raises:
-        ValueError: Anything that isn't positive and finite.
+        ValueError: A value isn't positive and finite.
     """
 
     count: int
@@ -79,18 +79,18 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a process, a host or a cluster asks for.
+    """Demand of a process, a host or a cluster.
 
     Args:
-        ranks: Processes.
-        examples_per_second: That they train on.
-        bytes_per_second: As stored.
-        requests_per_second: At random order, without near ranges: an example each.
-        block_requests_per_second: In blocks.
-        under_way: Requests at random order that are under way at a time; None without a link.
-        cores: That prepare the examples; None where the rate of a core isn't known.
-        order_cores: That compute which examples.
-        index_bytes: In memory.
+        ranks: Number of processes.
+        examples_per_second: Examples that they train on.
+        bytes_per_second: Bytes of these, as stored.
+        requests_per_second: Requests in random order, one an example, without merging near ranges.
+        block_requests_per_second: Requests in blocks.
+        under_way: Concurrent requests in random order; None without a link.
+        cores: Cores that prepare the examples; None if the rate of a core isn't known.
+        order_cores: Cores that compute the order.
+        index_bytes: Memory of the index.
     """
 
     ranks: int
@@ -106,14 +106,14 @@ class Demand:
 
 @dataclass(frozen=True)
 class Limit:
-    """Something of which there is only so much.
+    """Limited resource.
 
     Args:
-        what: It is.
-        needed: Of it.
-        available: Of it.
-        unit: ``"bytes"``, ``"bytes/s"``, or none.
-        formula: Of what is needed.
+        what: Name of the resource.
+        needed: Amount needed.
+        available: Amount available.
+        unit: ``"bytes"``, ``"bytes/s"``, or empty.
+        formula: Formula of the amount needed.
     """
 
     what: str
@@ -124,19 +124,19 @@ class Limit:
 
     @property
     def used(self) -> float:
-        """Share, above 1 where there isn't enough."""
+        """Share that is used, above 1 if there isn't enough."""
         return self.needed / self.available
 
 
 @dataclass(frozen=True)
 class BlocksFor:
-    """Which blocks suit so many ranks.
+    """Blocks that suit a number of ranks.
 
     Args:
         block_bytes: See ``Blocks``.
-        window: Blocks, a multiple of the ranks.
-        windows: Of an epoch.
-        rank_bytes: Of a rank's blocks of a window.
+        window: Blocks of a window, a multiple of the ranks.
+        windows: Windows of an epoch.
+        rank_bytes: Bytes of a rank's blocks of a window.
     """
 
     block_bytes: int
@@ -147,13 +147,13 @@ class BlocksFor:
 
 @dataclass(frozen=True)
 class Reach:
-    """What follows.
+    """Result of ``reach``.
 
     Args:
-        process, host, cluster: What each asks for.
-        limits: What there is, most used first.
-        opening_seconds: A process takes to read all indexes.
-        blocks: That suit the ranks.
+        process, host, cluster: Demand of each.
+        limits: Limited resources, most used first.
+        opening_seconds: Time in which a process reads all indexes.
+        blocks: Blocks that suit the ranks.
     """
 
     process: Demand
@@ -165,21 +165,21 @@ class Reach:
 
     @property
     def busy(self) -> float | None:
-        """Share of the time that the GPUs are busy; None where nothing is known to limit.
+        """Share of the time that the GPUs are busy; None if no limit is known.
 
-        Memory has no share in it: it is enough, or it isn't.
+        Memory doesn't count: it is enough, or it isn't.
         """
         rates = [each.used for each in self.limits if each.unit != "bytes"]
         return min(1.0, 1 / max(rates)) if rates else None
 
 
 def reach(workload: Workload, hosts: Hosts, files: int) -> Reach:
-    """How far it goes.
+    """Compute demand and limits.
 
     Args:
-        workload: Whose ``gpus`` are those of all hosts.
-        hosts: What there is.
-        files: In which the records are.
+        workload: Workload; its ``gpus`` are those of all hosts.
+        hosts: Machines and their resources.
+        files: Number of record files.
 
     Example:
         >>> from adapters.planning import Hosts, Workload, reach
@@ -205,10 +205,10 @@ def reach(workload: Workload, hosts: Hosts, files: int) -> Reach:
 
 
 def blocks_for(workload: Workload, ranks: int) -> BlocksFor:
-    """Blocks of 32 MiB, or of half that, and so on: there must be as many as a window has.
+    """Choose blocks of 32 MiB, or half that, and so on, so that the data set fills a window.
 
-    The window has the least multiple of the ranks that is 16 or more, so that no two ranks read the
-    same block. A block has an example, and 1 MiB, at least.
+    The window is the least multiple of the ranks that is 16 or more, so that no two ranks read the
+    same block. A block has at least an example, and 1 MiB.
     """
     dataset_bytes = workload.examples * workload.example_bytes
     window = ranks * -(-LEAST_WINDOW // ranks)

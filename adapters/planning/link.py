@@ -1,21 +1,21 @@
-"""What arrives from storage behind a network: arithmetic of latency, connections and cores.
+"""Rate of examples from storage behind a network: arithmetic of latency, connections and cores.
 
-A request takes a round trip and the time of its bytes. A process has so many requests under way,
-so it gets connections / (latency + bytes / rate of a connection) of them a second, and not more
-than the cores make samples of: what they prepare from local files, with the CPU time of fetching
-added. The smaller of the two is the rate.
+A request takes a round trip and the time of its bytes. With one request in flight on each
+connection, a process gets connections / (latency + bytes / rate of a connection) of them a second.
+The cores limit the rate, too: they prepare samples as from local files, and spend CPU time on
+fetching. The smaller of the two is the rate.
 
-How many requests an example costs depends on the order:
+The number of requests for an example depends on the order:
 
-- *At random*, one, but that near ranges are merged. Of a batch of b out of N samples, the next one
-  in the file is within the k samples that a merged gap may hold with p = 1 - (1 - (k + 1) / N) ^
-  (b - 1). A request then has 1 / (1 - p) samples of the batch, and each gap k / 2 more, which need
-  no request later if memory or a cache has room for the data set: so an epoch is gone through in
+- *Random order*: one, except that near ranges are merged. In a batch of b out of N samples, the
+  next one in the file is within the k samples that a merged gap may hold with p = 1 - (1 - (k + 1)
+  / N) ^ (b - 1). A request then has 1 / (1 - p) samples of the batch. Each gap has k / 2 more; they
+  need no later request if memory or a cache has room for the data set, so an epoch is computed in
   steps.
-- *In blocks*, those are fetched in pieces of 4 MiB, and the first batch by itself. Without a cache,
-  where a window is too large to be kept, or all is hardly small enough to be, the same as at
-  random, where N are a window's samples.
-- *Cached* samples cost none.
+- *Blocks*: they are fetched in pieces of 4 MiB, and the first batch separately. Without a cache, if
+  a window is too large to be kept, or the data set barely fits, the same as in random order, with
+  N a window's samples.
+- *Cached* samples: none.
 
 Sizes are in bytes, times in seconds.
 """
@@ -25,31 +25,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# As ``adapters.remote.fetching`` has them; a test compares.
+# As in ``adapters.remote.fetching``; a test compares.
 PIECE_BYTES = 4 << 20
 GAP_BYTES = 128 << 10
 CONNECTIONS = 128
-# What is kept of files without a cache, and two windows of an order in blocks.
+# Memory for files without a cache, and for two windows of an order in blocks.
 KEPT_BYTES, WINDOWS_BYTES = 512 << 20, 2 << 30
-# Of one core, of the reader: of 0.33 ms for a request of 56 KB, and 1.6 s for a GB in pieces of 4
-# MiB, fetched by obstore into memory that appears with it (2 busy cores, CPU time, 2026-11).
+# CPU time of the reader, from 0.33 ms for a request of 56 KB, and 1.6 s for a GB in pieces of 4
+# MiB, fetched by obstore into new memory (2 busy cores, CPU time, 2026-11).
 REQUEST_CORE_SECONDS = 0.24e-3
 BYTE_CORE_SECONDS = 1.6e-9
-# Of an epoch, in which what is kept grows.
+# Steps of an epoch, during which the kept share grows.
 _STEPS = 200
 
 
 @dataclass(frozen=True)
 class Link:
-    """From a process to storage.
+    """Network link from a process to storage.
 
     Args:
-        latency_seconds: From a request to its first byte.
-        connection_bytes_per_second: Of one connection.
-        connections: Requests that are under way at a time.
+        latency_seconds: Time from a request to its first byte.
+        connection_bytes_per_second: Rate of one connection.
+        connections: Number of concurrent requests.
 
     Raises:
-        ValueError: Out of range.
+        ValueError: A value is out of range.
     """
 
     latency_seconds: float
@@ -68,35 +68,35 @@ class Link:
             raise ValueError(f"connections must be >= 1, got {self.connections!r}")
 
     def seconds(self, size: float) -> float:
-        """Of one request for so many bytes."""
+        """Return the time of one request for so many bytes."""
         return self.latency_seconds + size / self.connection_bytes_per_second
 
     def requests_per_second(self, size: float) -> float:
-        """Of all connections, for so many bytes each."""
+        """Return the rate of all connections, for so many bytes a request."""
         return self.connections / self.seconds(size)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one process reads, in which order, and what it does with it.
+    """Data, order and speed of one process that reads.
 
     Args:
-        examples: In the data set.
-        example_bytes: As stored.
+        examples: Number of examples in the data set.
+        example_bytes: Bytes of an example, as stored.
         batch_size: b.
-        prepared_per_second: Examples that all its cores prepare from local files; infinite where
-            only what is fetched counts.
-        cores: That prepare them, and fetch.
-        block_examples: Of a block; None for random order.
+        prepared_per_second: Examples that all its cores prepare from local files; infinite to count
+            only the fetching.
+        cores: Cores that prepare and fetch examples.
+        block_examples: Examples of a block; None for random order.
         window: Blocks that are mixed.
-        has_cache: What is fetched is kept on a disk.
+        has_cache: True if fetched data is kept on a disk.
         cached: Share of the examples that a cache has, 0 to 1.
-        ahead: Batches that are asked for ahead of the trainer.
-        request_core_seconds: Of a core, for a request; more where the server shares the cores.
-        byte_core_seconds: Likewise, for a byte.
+        ahead: Batches requested ahead of the trainer.
+        request_core_seconds: CPU time of a request; more if the server shares the cores.
+        byte_core_seconds: CPU time of a byte, likewise.
 
     Raises:
-        ValueError: Out of range.
+        ValueError: A value is out of range.
     """
 
     examples: int
@@ -125,17 +125,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Arrival:
-    """What arrives.
+    """Result of ``arrival``.
 
     Args:
-        examples_per_second: From the second batch on.
-        limit: ``"link"`` or ``"cores"``, which of them is less.
-        link_per_second: Examples that the link brings.
+        examples_per_second: Rate from the second batch on.
+        limit: ``"link"`` or ``"cores"``, the slower one.
+        link_per_second: Examples that the link delivers.
         cores_per_second: Examples that the cores fetch and prepare.
-        requests: For an example.
-        core_seconds: Of a core, that fetching an example takes.
-        first_bytes_seconds: Until those of the first batch are there, after the index.
-        first_batch_seconds: The same, with its preparation.
+        requests: Number of requests for an example.
+        core_seconds: CPU time of fetching an example.
+        first_bytes_seconds: Time until the first batch's bytes arrive, after the index.
+        first_batch_seconds: Time until the first batch is prepared, after the index.
     """
 
     examples_per_second: float
@@ -149,7 +149,7 @@ class Arrival:
 
 
 def arrival(link: Link, reading: Reading) -> Arrival:
-    """How fast examples arrive, and the first batch.
+    """Compute the rate of examples, and the time of the first batch.
 
     Example:
         >>> from adapters.planning import Link, Reading, arrival
@@ -178,12 +178,12 @@ def arrival(link: Link, reading: Reading) -> Arrival:
 
 
 def _core_seconds(reading: Reading, size: float) -> float:
-    """Of a core, for a request."""
+    """Return the CPU time of a request."""
     return reading.request_core_seconds + size * reading.byte_core_seconds
 
 
 def _requests(reading: Reading) -> list[tuple[float, float]]:
-    """Requests for an example, and the bytes of each; those of the first batch come first."""
+    """Return requests for an example, and bytes of each; those of the first batch come first."""
     size = reading.example_bytes
     if size > PIECE_BYTES:
         return [(size / PIECE_BYTES, PIECE_BYTES)]
@@ -205,7 +205,7 @@ def _requests(reading: Reading) -> list[tuple[float, float]]:
 
 
 def _comes_in_blocks(reading: Reading) -> bool:
-    """Whether whole blocks are fetched."""
+    """True if whole blocks are fetched."""
     if reading.block_examples is None:
         return False
     window_bytes = reading.block_examples * reading.window * reading.example_bytes
@@ -215,7 +215,7 @@ def _comes_in_blocks(reading: Reading) -> bool:
 
 
 def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[float, float]:
-    """The same, of an epoch in random order among so many examples, near ranges merged.
+    """Return requests for an example, and bytes of each, in random order with near ranges merged.
 
     A step of the loop is a part of an epoch, and ``here`` the share of the examples that are kept.
     """
@@ -226,7 +226,7 @@ def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[fl
         left = 1 - step / _STEPS
         missing = min(1.0, (1 - here) / left) / _STEPS
         others = max(0.0, batch_size * missing * _STEPS - 1)
-        # Of the batch, in a request; by logarithms, as no float holds such powers of large batches.
+        # Samples of the batch in a request; by logarithms, as powers of large batches overflow.
         more = -others * math.log1p(-near) if near < 1 else math.inf
         own = math.exp(min(more, math.log(most)))
         between = (own - 1) * within / 2
@@ -238,9 +238,9 @@ def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[fl
 
 
 def _first(link: Link, reading: Reading, asked: float, size: float) -> float:
-    """Until the bytes of the first batch are there.
+    """Return the time until the bytes of the first batch arrive.
 
-    Those requests that are under way at the same time share the cores with its own.
+    Other requests in flight at the same time share the cores with its own.
     """
     requests = math.ceil(reading.batch_size * min(1.0, asked))
     if _comes_in_blocks(reading):

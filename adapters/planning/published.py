@@ -1,7 +1,7 @@
-"""What others have published: devices, models, measured throughputs, kinds of storage.
+"""Published figures: devices, models, measured throughputs, kinds of storage.
 
 Each table names its source. Figures marked "order of magnitude" are common knowledge about such
-hardware, not a measurement; a plan that depends on them should be checked against the real thing.
+hardware, not a measurement; check a plan that depends on them against the real hardware.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _PUBLISHED = "published example"
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator.
+    """Accelerator.
 
     Args:
-        title: As people call it.
+        title: Name to display.
         peak_flops: Dense peak in operations a second, by precision, the fastest one last.
     """
 
@@ -30,11 +30,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Model:
-    """A network.
+    """Neural network.
 
     Args:
-        title: As people call it.
-        multiply_adds: Of one forward pass for one example; what papers often call its FLOPs.
+        title: Name to display.
+        multiply_adds: Multiply-adds of one forward pass for one example; papers often call them
+            FLOPs.
     """
 
     title: str
@@ -43,13 +44,13 @@ class Model:
 
 @dataclass(frozen=True)
 class Throughput:
-    """A measured rate of training.
+    """Measured rate of training.
 
     Args:
         model: Key of ``MODELS``.
         device: Key of ``DEVICES``.
         batch_size: n.
-        examples_per_second: Of one device.
+        examples_per_second: Rate of one device.
     """
 
     model: str
@@ -60,13 +61,13 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Storage:
-    """A kind of storage, as one such device or service: from what it mostly gives to its best.
+    """Kind of storage, as one such device or service: from its usual rate to its best.
 
     Args:
-        title: What it is.
+        title: Name to display.
         iops: Small random reads a second, least and most.
         bytes_per_second: Large reads, least and most.
-        source: Where the figures come from.
+        source: Source of the figures.
     """
 
     title: str
@@ -129,19 +130,19 @@ STORAGE: tuple[Storage, ...] = (
 
 
 def device_of(name: str) -> tuple[str, Device]:
-    """Key and row of a device, however its name is written.
+    """Find key and row of a device, ignoring case and punctuation.
 
     Raises:
-        ValueError: An unknown one; the message lists those that are known.
+        ValueError: The device is unknown; the message lists the known ones.
     """
     return _find("device", name, DEVICES)
 
 
 def model_of(name: str) -> tuple[str, Model]:
-    """Key and row of a model, however its name is written.
+    """Find key and row of a model, ignoring case and punctuation.
 
     Raises:
-        ValueError: An unknown one; the message lists those that are known.
+        ValueError: The model is unknown; the message lists the known ones.
     """
     return _find("model", name, MODELS)
 

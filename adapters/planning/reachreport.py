@@ -1,4 +1,4 @@
-"""How far it goes, and what arrives over a link, as lines: each figure with its formula."""
+"""Text reports of ``reach`` and ``arrival``: each figure with its formula."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from adapters.planning.requirement import MIB, Workload
 
 
 def reach_lines(workload: Workload, hosts: Hosts, files: int, far: Reach) -> Iterator[str]:
-    """What a process, a host and a cluster ask for; what limits; index, order and blocks.
+    """Format the demand of a process, a host and a cluster; limits; index, order and blocks.
 
     Args:
-        workload: What was asked.
-        hosts: What there is.
-        files: In which the records are.
-        far: What follows.
+        workload: Workload.
+        hosts: Machines and their resources.
+        files: Number of record files.
+        far: Result of ``reach``.
     """
     size = size_text(workload.example_bytes)
     head = ("how far", "a process", "a host", f"{hosts.count:,} hosts", "formula")
@@ -94,12 +94,12 @@ def reach_lines(workload: Workload, hosts: Hosts, files: int, far: Reach) -> Ite
 
 
 def arrival_lines(workload: Workload, link: Link, cores: float, cached: float) -> Iterator[str]:
-    """What one process gets over a link: in which order, and from a cache.
+    """Format the rates that one process gets over a link, by order and cache.
 
     Args:
-        workload: Of which one rank reads.
-        link: To the storage.
-        cores: Of the process.
+        workload: Workload, of which one rank reads.
+        link: Link to the storage.
+        cores: Cores of the process.
         cached: Share of the data set that a cache's limit holds, 0 to 1.
     """
     of_core = workload.core_examples_per_second

@@ -1,4 +1,4 @@
-"""A plan, and the published examples, as lines for people."""
+"""Text reports of a plan, and of the published examples."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 def plan_lines(
     workload: Workload, step: Step, need: Requirement, fits: Sequence[Fit], rate_basis: str = ""
 ) -> Iterator[str]:
-    """What is required, why, and which storage gives it.
+    """Format requirements, their reasons, and kinds of storage.
 
     Args:
-        workload: What was asked.
-        step: Where t comes from.
-        need: What follows.
-        fits: What each kind of storage does.
-        rate_basis: How the rate of a core is known.
+        workload: Workload.
+        step: Step time t and its basis.
+        need: Requirements of the workload.
+        fits: Verdict on each kind of storage.
+        rate_basis: Basis of a core's rate.
     """
     n, t = workload.batch_size, f"{need.batch_seconds:.4g} s"
     load = f"{_count(workload.gpus, 'GPU')} x {_count(workload.experiments, 'experiment')}"
@@ -74,12 +74,12 @@ def plan_lines(
 
 
 def comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """A table of what was computed beside what was printed, and whether they agree."""
+    """Format a table of computed and printed figures, and whether they agree."""
     rows = [("of", "formula", "computed", "printed", "")]
     for each in comparisons:
         computed = _range_text(each.computed, each.decimals)
         printed = _range_text(each.printed, each.decimals)
-        if each.printed and computed != printed:  # One digit more shows what became of it.
+        if each.printed and computed != printed:  # One more digit shows the difference.
             computed = _range_text(each.computed, each.decimals + 1)
         verdict = [] if not each.printed else ["agrees" if each.agrees else "differs"]
         rows.append(
@@ -95,7 +95,7 @@ def comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 
 def size_text(size: float) -> str:
-    """Bytes in the largest unit that leaves at least one of it."""
+    """Format bytes in the largest unit that leaves at least one of it."""
     power = 0
     while size >= 1024 and power < len(_UNITS) - 1:
         size, power = size / 1024, power + 1
@@ -127,7 +127,7 @@ def _range_text(values: Sequence[float], decimals: int) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Columns as wide as they must be; the last one is left as it is."""
+    """Pad columns to their width, except the last one."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]

@@ -1,10 +1,10 @@
-"""From a training run to what must be delivered to it: pure arithmetic, nothing is looked up.
+"""Requirements of a training run: pure arithmetic, nothing is looked up.
 
-A GPU takes t seconds over a mini-batch of n examples, so it needs n / t examples a second, and the
-next mini-batch within t. GPUs multiply that, and so do experiments that run at once. Examples in
-files of their own cost a read each; examples packed into records, read in the order in which they
-are stored, cost one read of 1 MiB for as many as fit into it. Records read in random order, as by
-``shuffle=True`` of a source that the page cache doesn't hold, cost a read each again.
+A GPU takes t seconds for a mini-batch of n examples, so it needs n / t examples a second, and the
+next mini-batch within t. GPUs and concurrent experiments multiply that. With one file for each
+example, an example costs a read. Packed records that are read in stored order cost one read of
+1 MiB for as many as fit into it. Records read in random order, as by ``shuffle=True`` of a source
+that the page cache doesn't hold, cost a read each again.
 
 Sizes are in bytes, times in seconds, and KB, MB and GB are powers of 1,024 throughout.
 """
@@ -17,36 +17,36 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MIB = 1 << 20
-# One read of many examples; what network file systems take at most, and enough for a disk.
+# One read of many examples: the most that network file systems take, and enough for a disk.
 READ_BYTES = MIB
-# Of the machine's memory, what the page cache can be counted on to keep; a rule of thumb. The rest
-# is for the program, its batches and the system.
+# Fraction of memory that the page cache can be counted on to keep; a rule of thumb. The rest is for
+# the program, its batches and the system.
 CACHE_SHARE = 0.75
 # See ``suggested_shard_bytes``.
 LEAST_SHARD_BYTES, MOST_SHARD_BYTES = 64 * MIB, 1024 * MIB
 SHARDS_PER_READER = 4
-# Of the mini-batches, in percent: how many must come within t.
+# Percentage of the mini-batches that must arrive within t.
 ENOUGH_PERCENT = 99
-# Less than that above a whole number of workers is the rounding of n / t, no worker.
+# A smaller excess over a whole number of workers is the rounding of n / t, not another worker.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be trained.
+    """Training to plan for.
 
     Args:
         batch_size: n, the examples of a mini-batch of one GPU.
-        batch_seconds: t, what a GPU takes over it.
-        example_bytes: Of one example as it is stored.
-        examples: In the data set.
-        gpus: Of one experiment.
-        experiments: That run at once, on the same data set.
-        memory_bytes: Of the machine that reads; None leaves the page cache out.
-        core_examples_per_second: What one core prepares; None leaves the workers out.
+        batch_seconds: t, the time that a GPU takes for it.
+        example_bytes: Bytes of one example, as stored.
+        examples: Number of examples in the data set.
+        gpus: GPUs of one experiment.
+        experiments: Number of concurrent experiments on the same data set.
+        memory_bytes: Memory of the machine that reads; None ignores the page cache.
+        core_examples_per_second: Examples that one core prepares; None ignores the workers.
 
     Raises:
-        ValueError: Anything that isn't positive and finite.
+        ValueError: A value isn't positive and finite.
     """
 
     batch_size: int
@@ -70,23 +70,23 @@ class Workload:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What follows from a ``Workload``.
+    """Requirements of a ``Workload``.
 
     Args:
-        batch_seconds: t, within which the next mini-batch must be there.
+        batch_seconds: t, within which the next mini-batch must arrive.
         gpu_examples_per_second: n / t.
-        examples_per_second: Of all GPUs of all experiments.
-        bytes_per_second: Of all, as they are stored.
+        examples_per_second: Rate of all GPUs of all experiments.
+        bytes_per_second: Bytes of these, as stored.
         file_iops: Reads a second with a file for each example.
         packed_iops: Reads a second of packed records, each of ``packed_read_bytes``.
         packed_read_bytes: 1 MiB, or an example, if that is larger.
-        dataset_bytes: All examples.
-        epoch_seconds: One pass of one experiment over them.
-        fits_memory: Whether the page cache keeps all examples after the first epoch; None where the
+        dataset_bytes: Bytes of all examples.
+        epoch_seconds: Time of one pass of one experiment over them.
+        fits_memory: True if the page cache keeps all examples after the first epoch; None if the
             memory isn't known.
         shard_bytes: See ``suggested_shard_bytes``.
-        shards: Files of that size.
-        workers: Cores that prepare the examples of all GPUs; None where their rate isn't known.
+        shards: Number of files of that size.
+        workers: Cores that prepare the examples of all GPUs; None if their rate isn't known.
     """
 
     batch_seconds: float
@@ -105,7 +105,7 @@ class Requirement:
 
 
 def required(workload: Workload) -> Requirement:
-    """What storage, memory and workers must give for the GPUs not to wait.
+    """Compute the storage, memory and workers with which the GPUs don't wait.
 
     Example:
         >>> from adapters.planning import Workload, required
@@ -138,17 +138,17 @@ def required(workload: Workload) -> Requirement:
 
 
 def suggested_shard_bytes(dataset_bytes: int, readers: int) -> int:
-    """A size for the files of records: 64 MiB, or twice that, and so on, up to 1 GiB.
+    """Suggest a size for record files: 64 MiB, or twice that, and so on, up to 1 GiB.
 
-    The largest of these of which each reader, a GPU's process of one experiment, has at least 4.
-    Then the order of the shards can be shuffled, no reader waits for another one's file, and their
-    shares differ little. 64 MiB, also where there are fewer than 4 for each, as a disk that reads
-    150 MB/s seeks for 2% of the time that it takes to read that many. Not more than 1 GiB, as a
-    shard is what is copied, checked and repaired as a whole.
+    The size is the largest one of which each reader, a GPU's process of one experiment, has at
+    least 4. Then the order of the shards can be shuffled, no reader waits for another one's file,
+    and their shares differ little. It is at least 64 MiB, even with fewer than 4 for each: a disk
+    that reads 150 MB/s seeks for 2% of the time that it takes to read that many. It is at most 1
+    GiB, as a shard is copied, checked and repaired as a whole.
 
     Args:
-        dataset_bytes: All examples.
-        readers: That read different parts of the data set at once.
+        dataset_bytes: Bytes of all examples.
+        readers: Number of readers of different parts of the data set.
     """
     shard_bytes = LEAST_SHARD_BYTES
     while (
@@ -160,11 +160,11 @@ def suggested_shard_bytes(dataset_bytes: int, readers: int) -> int:
 
 
 class Met(NamedTuple):
-    """How well mini-batches kept to t.
+    """Result of ``meets``.
 
     Args:
-        share: Of the mini-batches that came within t, 0 to 1.
-        enough: Whether these are at least 99 in 100.
+        share: Share of the mini-batches that arrived within t, 0 to 1.
+        enough: True if these are at least 99 in 100.
     """
 
     share: float
@@ -172,17 +172,17 @@ class Met(NamedTuple):
 
 
 def meets(batch_seconds: Sequence[float], t_seconds: float) -> Met:
-    """The requirement as published: 99% of the mini-batches of n examples within t.
+    """Check the published requirement: 99% of the mini-batches of n examples within t.
 
     Args:
-        batch_seconds: What each mini-batch took, from being asked for to being there.
-        t_seconds: What it may take.
+        batch_seconds: Time of each mini-batch from request to arrival.
+        t_seconds: Time that it may take.
 
     Returns:
         The share of mini-batches that took at most t, and whether that is enough.
 
     Raises:
-        ValueError: No mini-batches, or a t that isn't positive.
+        ValueError: There are no mini-batches, or t isn't positive.
 
     Example:
         >>> from adapters.planning import meets

@@ -1,4 +1,4 @@
-"""t, the time that a device takes over a mini-batch: measured, published or estimated."""
+"""Step time t, which a device takes for a mini-batch: measured, published or estimated."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from adapters.planning.published import DEVICES, MODELS, THROUGHPUTS, device_of,
 
 # A multiply and an add are two operations, and the backward pass costs about twice the forward one.
 OPERATIONS_PER_MULTIPLY_ADD = 2 * 3
-# Between the 29% and the 40% of a V100's fp16 peak that the two published throughputs come to.
+# Between the 29% and the 40% of a V100's fp16 peak that the two published throughputs reach.
 UTILISATION = 0.35
 
 
 @dataclass(frozen=True)
 class Step:
-    """The time of a training step.
+    """Time of a training step.
 
     Args:
         batch_seconds: t.
-        basis: How it is known, for people.
+        basis: Basis of the figure, to display.
     """
 
     batch_seconds: float
@@ -36,24 +36,24 @@ def step_of(
     precision: str | None = None,
     utilisation: float | None = None,
 ) -> Step:
-    """The best that is known about a step.
+    """Return the best known time of a step.
 
-    Its measured time, if there is one. Else the published throughput of the model on the device,
-    unless an estimate is asked for by one of the last three arguments. Else an estimate: six
-    operations for each multiply-add of the forward pass, at a share of the device's peak.
+    This is the measured time, if it is given. Else it is from the published throughput of the model
+    on the device, unless one of the last three arguments asks for an estimate. An estimate counts
+    six operations for each multiply-add of the forward pass, at a share of the device's peak.
 
     Args:
         batch_size: n.
-        model: Such as ``"resnet50"``.
-        device: Such as ``"v100"``.
-        step_seconds: As measured.
-        multiply_adds: Of one forward pass for one example, in place of the model's.
-        precision: Of the device's peaks; the fastest one otherwise.
-        utilisation: Share of the peak that training reaches, 0 to 1; 0.35 otherwise.
+        model: Name such as ``"resnet50"``.
+        device: Name such as ``"v100"``.
+        step_seconds: Measured time.
+        multiply_adds: Multiply-adds of one forward pass for one example, instead of the model's.
+        precision: Precision of the device's peak; by default the fastest one.
+        utilisation: Share of the peak that training reaches, 0 to 1; by default 0.35.
 
     Raises:
-        ValueError: A model, device or precision that isn't known, a number out of range, or too
-            little to go by.
+        ValueError: A model, device or precision is unknown, a number is out of range, or there is
+            too little to go by.
 
     Example:
         >>> from adapters.planning import step_of
@@ -83,7 +83,7 @@ def step_of(
 
 
 def _check_names(model: str | None, device: str | None, precision: str | None) -> None:
-    """Refuse what isn't known, also where the measured time of a step makes it unnecessary."""
+    """Refuse unknown names, even if the measured time of a step makes them unnecessary."""
     if model is not None:
         model_of(model)
     devices = list(DEVICES.values()) if device is None else [device_of(device)[1]]

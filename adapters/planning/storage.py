@@ -1,4 +1,4 @@
-"""Which kinds of storage give what is required, for loose files and for packed records."""
+"""Kinds of storage judged by a requirement, for loose files and for packed records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adapters.planning.requirement import Requirement
 
 
 class Verdict(enum.Enum):
-    """Whether storage of a kind gives enough; its value is for people."""
+    """Verdict on a kind of storage; its value is to be displayed."""
 
     FITS = "fits"
     AT_BEST = "at best"
@@ -20,12 +20,12 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Fit:
-    """What a kind of storage does for a requirement.
+    """Verdicts on a kind of storage for a requirement.
 
     Args:
-        storage: The kind.
-        files: With a file for each example.
-        packed: With records that are read in the order in which they are stored.
+        storage: Kind of storage.
+        files: Verdict with a file for each example.
+        packed: Verdict with records that are read in stored order.
     """
 
     storage: Storage
@@ -37,12 +37,12 @@ def storage_that_fits(need: Requirement, kinds: Sequence[Storage] = STORAGE) -> 
     """Judge each kind of storage: by reads a second and by bytes a second, the worse of the two.
 
     Args:
-        need: What is required.
-        kinds: What there is.
+        need: Requirements.
+        kinds: Kinds of storage.
 
     Returns:
-        One for each kind: ``FITS`` where the least that it gives is enough, ``AT_BEST`` where the
-        most is, else ``TOO_SLOW``.
+        One for each kind: ``FITS`` if its least rates are enough, ``AT_BEST`` if its highest are,
+        else ``TOO_SLOW``.
     """
     return [
         Fit(

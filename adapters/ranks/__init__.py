@@ -1,4 +1,4 @@
-"""The rank of this process in its job, and the shard that a loader takes for it."""
+"""The rank of this process in its job, and the shard that its loader reads."""
 
 from adapters.ranks.sharding import ShardArgument
 

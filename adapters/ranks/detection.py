@@ -1,18 +1,18 @@
 """The rank of this process, as frameworks and launchers report it.
 
-Frameworks are looked up in ``sys.modules``: nothing is imported, as a framework that isn't imported
-can't have been started, and nothing is started. ``jax.process_count()`` starts JAX's backends, so
-it is called only if these run. The private names of JAX stand in ``_jax``; if they have moved, JAX
-reports nothing here, and the launchers count.
+Detection imports and starts nothing. Frameworks are looked up in ``sys.modules``: one that isn't
+imported can't have been initialised. ``jax.process_count()`` starts JAX's backends, so it is called
+only if they are running. ``_jax`` alone uses JAX's private names; if these have moved, JAX reports
+nothing and the launchers decide.
 
-Launchers are read from environment variables. These are inherited: those of a Slurm job's shell say
-nothing about a program that is started in it without ``srun``. So a launcher counts only if its
+Launchers are read from environment variables, which are inherited: a program that is started in the
+shell of a Slurm job without ``srun`` sees Slurm's variables, too. So a launcher counts only if its
 variables are those of a task.
 
-A framework is believed before a launcher, and the innermost launcher before the others. Launchers
-nest: Slurm starts one process on each of 2 hosts, which starts 8 by ``torchrun``. Then the outer
-one numbers hosts and the inner one processes. Reports that can't be such a nest contradict each
-other.
+A framework takes precedence over a launcher, and an inner launcher over an outer one. Launchers
+nest: Slurm may start one process on each of 2 hosts, and each of these 8 processes with
+``torchrun``. The outer launcher then numbers hosts and the inner one processes. Reports that don't
+fit such nesting contradict each other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RankReport(NamedTuple):
     """The rank that one framework or launcher reports."""
 
     source: str
-    """The framework or launcher, and the variables: ``"torchrun (RANK, WORLD_SIZE)"``."""
+    """The framework or launcher with its variables: ``"torchrun (RANK, WORLD_SIZE)"``."""
     rank: int
     """The number of this process, from 0."""
     world: int
@@ -51,7 +51,7 @@ class ContradictionError(ValueError):
 
 
 def detected_rank() -> RankReport | None:
-    """The rank of this process; None if nothing reports one.
+    """Detect the rank of this process; None if nothing reports one.
 
     Raises:
         ContradictionError: Two reports contradict each other.
@@ -85,9 +85,9 @@ def detected_rank() -> RankReport | None:
 
 
 def incomplete_reports() -> Iterator[str]:
-    """Variables that say that there are several processes, but not which of them this one is."""
+    """Describe variables that report several processes without the rank of this one."""
     pairs = [*_VARIABLES.values()]
-    if "SLURM_STEP_ID" in os.environ:  # Else the shell of a job, which is one process.
+    if "SLURM_STEP_ID" in os.environ:  # Otherwise this is the job's shell: one process.
         pairs.append(("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
     for rank, world in pairs:
         numbers = _number(rank), _number(world)
@@ -104,7 +104,7 @@ def incomplete_reports() -> Iterator[str]:
 
 
 def mxnet_workers() -> int | None:
-    """Workers of MXNet's ``dist`` kvstores, of which only the kvstore itself knows the rank."""
+    """Number of workers of MXNet's ``dist`` kvstores; only the kvstore knows their ranks."""
     if os.environ.get("DMLC_ROLE") != "worker":
         return None
     number = os.environ.get("DMLC_NUM_WORKER", "")
@@ -112,10 +112,10 @@ def mxnet_workers() -> int | None:
 
 
 def _may_have_started(outer: RankReport, inner: RankReport) -> bool:
-    """True if each process of ``outer`` may have started several of ``inner``, this one too."""
+    """True if the processes of ``outer`` may have started those of ``inner``, this one included."""
     if outer.world >= inner.world or inner.world % outer.world:
         return False
-    # In blocks, as torchrun numbers them, or in turn, as mpirun --map-by node does.
+    # torchrun numbers processes in blocks, mpirun --map-by node round-robin.
     each = inner.world // outer.world
     return outer.rank in (inner.rank // each, inner.rank % outer.world)
 
@@ -124,7 +124,7 @@ def _may_have_started(outer: RankReport, inner: RankReport) -> bool:
 
 
 def _jax() -> RankReport | None:
-    """The rank after ``jax.distributed.initialize``, or that a TPU's runtime has given JAX."""
+    """The rank set by ``jax.distributed.initialize`` or by the runtime of a TPU."""
     jax, name = sys.modules.get("jax"), "jax.process_index()"
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is not None:
@@ -138,7 +138,7 @@ def _jax() -> RankReport | None:
 
 
 def _torch() -> RankReport | None:
-    """The rank after ``torch.distributed.init_process_group``."""
+    """The rank set by ``torch.distributed.init_process_group``."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -151,7 +151,7 @@ def _tensorflow() -> RankReport | None:
     """The rank in ``TF_CONFIG``: chiefs, then workers; evaluators and servers don't train.
 
     Raises:
-        ValueError: It isn't what TensorFlow reads.
+        ValueError: ``TF_CONFIG`` is malformed.
     """
     counts, kind, index = _tf_config()
     world, names = sum(counts.values()), list(counts)
@@ -162,10 +162,10 @@ def _tensorflow() -> RankReport | None:
 
 
 def _tf_config() -> tuple[dict[str, int], str | None, int | None]:
-    """The number of processes of each kind that trains, and this one's kind and number.
+    """The number of training processes of each kind, and the kind and index of this one.
 
     Raises:
-        ValueError: It isn't what TensorFlow reads.
+        ValueError: ``TF_CONFIG`` is malformed.
     """
     text = os.environ.get("TF_CONFIG", "") or "{}"
     try:
@@ -183,7 +183,7 @@ def _tf_config() -> tuple[dict[str, int], str | None, int | None]:
 
 
 def _horovod() -> RankReport | None:
-    """The rank after ``hvd.init()`` of any of Horovod's modules."""
+    """The rank set by ``hvd.init()`` in any of Horovod's modules."""
     for name in ("keras", "tensorflow.keras", "tensorflow", "torch", "mxnet"):
         module: Any = sys.modules.get(f"horovod.{name}")
         started = getattr(module, "is_initialized", None)
@@ -203,7 +203,7 @@ _VARIABLES = {
 
 
 def _number(name: str) -> int | None:
-    """An environment variable that is a number; None if it is none, or isn't set."""
+    """The integer in an environment variable; None if it is unset or isn't an integer."""
     text = os.environ.get(name, "").strip()
     return int(text) if re.fullmatch("-?[0-9]+", text) else None
 
@@ -220,11 +220,11 @@ def _plain(launcher: str) -> RankReport | None:
 
 
 def _mpich() -> RankReport | None:
-    """The rank by MPICH's and Intel MPI's ``mpiexec``, and by others that speak PMI.
+    """The rank set by ``mpiexec`` of MPICH, Intel MPI and other launchers that use PMI.
 
-    ``srun`` sets these variables for its tasks, too, or passes on those of an outer step. Then its
-    own variables count, unless there are more processes than tasks: ``mpiexec`` has started its
-    daemons by ``srun``.
+    ``srun`` sets these variables for its tasks, too, or passes on those of an outer step. Slurm's
+    own variables then take precedence, unless there are more processes than tasks: in that case
+    ``mpiexec`` has started its daemons with ``srun``.
     """
     report, task = _plain("MPICH"), _slurm_task()
     return report if report is None or task is None or report.world > task.world else None
@@ -233,31 +233,31 @@ def _mpich() -> RankReport | None:
 def _slurm() -> RankReport | None:
     """The rank of a task of ``srun``.
 
-    ``mpirun`` starts its daemons on the other hosts by ``srun``, and processes that they start
-    inherit their variables: if Open MPI or MPICH reports a rank, Slurm's is of no use.
+    ``mpirun`` starts its daemons on the other hosts with ``srun``, and their processes inherit
+    Slurm's variables. So these are ignored if Open MPI or MPICH reports a rank.
     """
     return None if _plain("Open MPI") or _mpich() else _slurm_task()
 
 
 def _slurm_task() -> RankReport | None:
-    """The rank in Slurm's variables. A step has its own number of tasks, and its job another."""
+    """The rank in Slurm's variables; a step's number of tasks may differ from its job's."""
     step = _number("SLURM_STEP_NUM_TASKS")
     world = "SLURM_NTASKS" if step is None else "SLURM_STEP_NUM_TASKS"
     report = _pair("Slurm", "SLURM_PROCID", world)
     in_job = os.environ.get("SLURM_JOB_ID") is not None
     in_step = any(os.environ.get(name) is not None for name in ("SLURM_STEP_ID", "SLURM_STEPID"))
-    # The shell of sbatch and of salloc has the number of tasks, and a rank of 0, but is no task.
+    # The shell of sbatch or salloc has a number of tasks and rank 0, but isn't a task.
     if report is not None and in_job and not in_step and report.rank == 0:
         return None
     return report
 
 
 def _sagemaker() -> RankReport | None:
-    """The number of this host; another launcher numbers the processes of each host."""
+    """The rank of this host; another launcher numbers the processes of each host."""
     name, hosts = os.environ.get("SM_CURRENT_HOST"), _hosts()
     if name not in hosts:
         return None
-    # SageMaker's own scripts number them in this order, however the list is given.
+    # SageMaker's own scripts sort the list, too.
     index = sorted(hosts).index(name)
     return RankReport("SageMaker (SM_CURRENT_HOST, SM_HOSTS)", index, len(hosts))
 
@@ -273,7 +273,7 @@ def _hosts() -> list[str]:
 
 _Source = Callable[[], RankReport | None]
 _FRAMEWORKS: tuple[_Source, ...] = (_jax, _torch, _tensorflow, _horovod)
-# The innermost first: what starts single processes before what starts hosts.
+# Innermost first: launchers of single processes before launchers of hosts.
 _LAUNCHERS: tuple[_Source, ...] = (
     *(functools.partial(_plain, name) for name in ("torchrun", "horovodrun", "Open MPI")),
     _mpich,

@@ -2,7 +2,7 @@
 
     detection.py (frameworks, launchers)  -->  ShardArgument("auto")  -->  (index, count)
 
-Any thread may call. The module remembers only which warnings were given.
+May be called from any thread. The only module state is the set of warnings already given.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _warned: set[str] = set()
 class ShardArgument:
     """The argument ``shard`` of a loader.
 
-    ``"auto"`` is resolved when the loader is made, if a framework or launcher reports a rank then,
-    or else when the loader is first used, as ``torch.distributed`` and others may be started in
-    between. A resolved value is final, in copies and pickles too.
+    ``"auto"`` is resolved when the loader is created, if a framework or launcher reports a rank by
+    then. Otherwise it is resolved on first use, because ``torch.distributed`` and others may be
+    initialised in between. A resolved value is final, also in copies and pickles.
 
     Args:
-        shard: None, ``(index, count)``, ``"auto"``, or an MXNet kvstore; checked already.
+        shard: None, ``(index, count)``, ``"auto"``, or an MXNet kvstore; already validated.
 
     Raises:
-        ValueError: ``"auto"`` can't be resolved, as the reports contradict each other.
+        ValueError: ``"auto"`` can't be resolved: a rank is out of range, reports contradict each
+            other, or only MXNet's kvstore knows the rank.
     """
 
     def __init__(self, shard: Any) -> None:
@@ -55,7 +56,7 @@ class ShardArgument:
 
     @property
     def requested(self) -> tuple[int, int] | None:
-        """``(index, count)`` as far as it is known; None without the argument."""
+        """``(index, count)``, or ``(0, 1)`` while unresolved; None without the argument."""
         return self.part if self.auto else self.value
 
     @property
@@ -67,11 +68,10 @@ class ShardArgument:
         """Resolve ``"auto"``, for good.
 
         Returns:
-            Whether the part has changed.
+            True if ``part`` has changed.
 
         Raises:
-            ValueError: The reports contradict each other, or say only that there are several
-                processes.
+            ValueError: The reports contradict each other or are incomplete.
         """
         if not self.open:
             return False
@@ -91,7 +91,7 @@ class ShardArgument:
         return self.part != (0, 1)
 
     def notice(self) -> None:
-        """Warn, once, if another process of the job seems to load the same data."""
+        """Warn once if another process of the job seems to load the same data."""
         shard = self.value
         try:
             report = detected_rank()
@@ -128,12 +128,12 @@ class ShardArgument:
             _warn("another's", "shard=%s is another process's, as %s", shard, report)
 
     def warn_of_batches(self, state: Any, samples: int, elastic: bool) -> None:
-        """Warn of a state that counts batches while the loader has shards.
+        """Warn that a sharded loader resumes from a state that counts batches.
 
         Args:
             state: The state.
-            samples: Samples in a batch of all shards together.
-            elastic: Whether states of this loader count samples, if it has a ``shard``.
+            samples: Samples per batch over all shards.
+            elastic: True if states of this loader count samples when it has a ``shard``.
         """
         remedy = "With shard=..., state_dict() counts samples, which any number of shards can load"
         log.warning(

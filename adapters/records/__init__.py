@@ -1,7 +1,7 @@
-"""Record files, without any framework: RecordIO and TFRecord, their indexes, what records hold.
+"""Framework-independent record files: RecordIO and TFRecord, their indexes and record contents.
 
 bytes (storage)  ->  records (recordio, tfrecord)  ->  by number (index, sidecar, shard, files)
-                                                       what is in one (envelope, irheader, example)
+                                                       contents (envelope, irheader, example)
 """
 
 from __future__ import annotations

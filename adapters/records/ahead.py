@@ -1,11 +1,10 @@
-"""Reads files ahead of whoever needs them, in a thread of its own that ends when all is read.
+"""Reads files into the page cache in a background thread, which ends when the queue is empty.
 
-A file is *read*, and what is read goes nowhere, as the system reads ahead of who reads in order:
-blocks of 32 MiB come at 1.8 GB/s, where the same blocks told by ``POSIX_FADV_WILLNEED`` come at 1.2
-(2026-11). Of what is in memory already, a GiB takes 36 ms, and took 12. Of a range that is told,
-Linux takes no more at once than it reads ahead by itself, and forgets the rest: so it is told piece
-by piece. Where the system reads little ahead, which is too little for a disk that is far, both are
-done.
+The data are read into ``/dev/null`` rather than only hinted: blocks of 32 MiB arrive at 1.8 GB/s,
+and at 1.2 GB/s with ``POSIX_FADV_WILLNEED`` (2026-11). The price is 36 ms instead of 12 for each
+GiB that is already in memory. Linux serves a hint only up to its own read-ahead size and drops the
+rest, so hints are given piece by piece. If the system's read-ahead is too small for a disk with
+high latency, the thread does both.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _PIECE_BYTES = 4 << 20
-# What Linux reads ahead unless somebody has set that.
+# Linux's default read-ahead.
 _TOLD_BYTES = 128 << 10
-# Of a disk that answers in a millisecond, 1 GB/s.
+# Enough for 1 GB/s from a disk with a latency of 1 ms.
 _ENOUGH_BYTES = 1 << 20
 
 
@@ -32,7 +31,7 @@ class _Range(NamedTuple):
 
 
 class Ahead:
-    """Ranges of files that are to be read, first come, first read. Any thread may call."""
+    """Queue of file ranges to read, first in, first out. Thread-safe."""
 
     def __init__(self) -> None:
         self._begin_process()
@@ -43,9 +42,9 @@ class Ahead:
         self._runs = False
 
     def read(self, path: str | bytes, offset: int = 0, size: int | None = None) -> None:
-        """Have these bytes read, to the end if there is no size.
+        """Queue these bytes for reading, up to the end of the file if ``size`` is None.
 
-        Nothing is waited for, and nothing is an error.
+        Returns at once and never raises.
         """
         if not hasattr(os, "posix_fadvise"):
             return
@@ -55,13 +54,13 @@ class Ahead:
         if starts:
             try:
                 threading.Thread(target=self._run, name="adapters-ahead", daemon=True).start()
-            except RuntimeError:  # There is no room for one, or the interpreter exits.
+            except RuntimeError:  # No resources for a thread, or the interpreter exits.
                 with self._lock:
                     self._waiting.clear()
                     self._runs = False
 
     def forget(self, path: str) -> None:
-        """Read no more of this file, but what was begun."""
+        """Drop queued ranges of this file; a range that is being read is finished."""
         if not self._runs:
             return
         with self._lock:
@@ -70,7 +69,7 @@ class Ahead:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all has been read."""
+        """True if everything queued has been read."""
         return not self._runs
 
     def _run(self) -> None:
@@ -100,7 +99,7 @@ def _read_all(file: int, whole: _Range) -> None:
     end = status.st_size
     if whole.size is not None:
         end = min(end, whole.offset + whole.size)
-    if end - whole.offset < _PIECE_BYTES:  # One of many, which nobody is to wait for in turn.
+    if end - whole.offset < _PIECE_BYTES:  # A small range: don't block the others.
         _have_read(file, whole.offset, end)
         return
     is_told = _system_reads_ahead(status.st_dev) < _ENOUGH_BYTES
@@ -116,30 +115,30 @@ def _read_all(file: int, whole: _Range) -> None:
 
 @functools.cache
 def _system_reads_ahead(device: int) -> int:
-    """How many bytes the system reads ahead of who reads a file there in order."""
+    """Number of bytes that the system reads ahead on this device."""
     path = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
     try:
         with open(path, encoding="ascii") as file:
             return int(file.read()) << 10
-    except (OSError, ValueError):  # A partition, or a file system of several disks.
+    except (OSError, ValueError):  # A partition, or a file system over several disks.
         return _TOLD_BYTES
 
 
 def _have_read(file: int, begin: int, end: int) -> None:
-    """Tell the system that these bytes will be needed; nothing is waited for."""
+    """Tell the system that these bytes will be needed. Doesn't wait."""
     for at in range(begin, end, _TOLD_BYTES):
         os.posix_fadvise(file, at, min(_TOLD_BYTES, end - at), os.POSIX_FADV_WILLNEED)
 
 
 def _read(file: int, begin: int, end: int, sink: int) -> None:
-    """Read these bytes to nowhere."""
+    """Read these bytes and discard them."""
     while begin < end:
         try:
             sent = os.sendfile(sink, file, begin, end - begin)
-        except OSError:  # A file system that sends nothing, such as some of users' own.
+        except OSError:  # File system without sendfile, such as some FUSE ones.
             _have_read(file, begin, end)
             return
-        if not sent:  # The file has become shorter.
+        if not sent:  # The file was truncated.
             return
         begin += sent
 

@@ -1,7 +1,7 @@
-"""What a format of record files is: how records stand in a file, in its index, and what in them.
+"""Description of a record file format: its framing, its index and its payloads.
 
-A new format is a ``Codec`` in a file of its own, and a line in ``formats.CODECS``. All that differs
-between formats is said here: no other file asks which of them it has.
+To add a format, write a ``Codec`` in a module of its own and add it to ``formats.CODECS``.
+Everything that differs between formats is defined here; no other module checks the format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Scan(Protocol):
     def __call__(
         self, storage: Storage, verify: bool = True
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each begins, and its size in the file; int64 ``(records,)`` both."""
+        """Return each record's offset and size in the file, both int64 ``(records,)``."""
         ...
 
 
@@ -38,21 +38,21 @@ class Read(Protocol):
         verify: bool = True,
         size: int | None = None,
     ) -> memoryview:
-        """The payload of the record that begins at ``offset``; ``size`` is what an index says."""
+        """Return the payload of the record at ``offset``; ``size`` comes from the index, if any."""
         ...
 
 
 class Following(Protocol):
-    """Finds the next whole record behind damage."""
+    """Finds the next intact record after damage."""
 
     def __call__(self, storage: Storage, last: int | None, broken: int) -> int:
-        """Where it begins; the file's size if there is none.
+        """Return its offset, or the file's size if there is none.
 
         Args:
             storage: The file.
-            last: Where the record begins that ends at ``broken``, by its header; None if there is
-                none. It may be the damaged one: what is returned then lies before ``broken``.
-            broken: Where a record should begin, and none does that is whole.
+            last: Offset of the record that ends at ``broken`` according to its header, or None. It
+                may be the damaged one; the result is then less than ``broken``.
+            broken: Offset where a record should begin but no intact one does.
         """
         ...
 
@@ -62,29 +62,30 @@ class Codec:
     """One format.
 
     Args:
-        name: As users give it.
-        title: As people call it.
-        encode: Makes of a payload the record as it stands in the file.
+        name: Name in the API.
+        title: Name in messages.
+        encode: Returns the framed record for a payload.
         scan: Finds the records.
-        read: Reads one.
-        end: Where the record that begins at an offset ends.
-        begins: Whether a file begins with these bytes, of which there may be fewer than 16.
-        header_bytes: Before the payload.
-        crc_bytes: Behind it, and over it alone.
-        has_sizes: Whether a line of an index is ``offset size``, as DALI has it; else
-            ``key<TAB>offset``, as MXNet has it.
-        suffixes: What the names of such files end in, the usual ending first; an index takes the
-            place of one of these.
-        envelope: How an image and its label stand in a record.
-        crcs_fit: Which of many records of one size, as they stand in the file, have the right CRC
-            over their payload; None where there is none, or where each is to be read by itself.
-        kernel_kind: What the image kernel calls such records, if it finds image and label in them
-            as ``read`` and ``envelope`` do; else 0.
-        compressible: Whether a file may as well be compressed as a whole, with GZIP or ZLIB.
-        following: Where the next whole record begins in a damaged file; None if a file that can't
-            be scanned is refused as a whole.
+        read: Reads one record.
+        end: Returns the end of the record at an offset.
+        begins: Returns True if a file may begin with these bytes, of which there may be fewer than
+            16.
+        header_bytes: Number of bytes before the payload.
+        crc_bytes: Number of bytes after the payload that hold its CRC; it covers the payload alone.
+        has_sizes: True if an index line is ``offset size`` (DALI), False if it is
+            ``key<TAB>offset`` (MXNet).
+        suffixes: File name suffixes, the default first. An index file's suffix replaces one of
+            these.
+        envelope: Layout of image and label in a payload.
+        crcs_fit: Checks the payload CRCs of many framed records of one size at once; None if the
+            format has no CRC or each record must be read by itself.
+        kernel_kind: The native kernel's number for this format if it finds image and label as
+            ``read`` and ``envelope`` do; else 0.
+        compressible: True if whole files may be compressed with GZIP or ZLIB.
+        following: Finds the next intact record in a damaged file; None if a file that can't be
+            scanned is refused as a whole.
 
-    Functions of a module, so that it can be sent to a process.
+    All callables are module-level functions, so that a codec can be pickled.
     """
 
     name: str
@@ -106,5 +107,5 @@ class Codec:
 
     @property
     def suffix(self) -> str:
-        """What the names of new files end in."""
+        """Suffix of new files."""
         return self.suffixes[0] if self.suffixes else f".{self.name}"

@@ -1,4 +1,4 @@
-"""CRC-32C, as TFRecord has it."""
+"""CRC-32C as used by TFRecord."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ except ImportError:  # Only TFRecord needs it.
 
 
 def masked_crc(data: bytes | memoryview) -> int:
-    """The CRC-32C of ``data``, masked so that a CRC of data that hold CRCs stays a good one.
+    """Compute the CRC-32C of ``data``, masked as TFRecord does.
 
-    Source: TensorFlow, ``tensorflow/core/lib/hash/crc32c.h``.
+    Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
+    ``tensorflow/core/lib/hash/crc32c.h``.
     """
     crc: int = _value(data if isinstance(data, bytes) else bytes(data))
     return masked(crc)
 
 
 def masked(crc: int) -> int:
-    """A CRC-32C as it is stored."""
+    """Mask a CRC-32C for storage."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def extended(crc: int, data: memoryview) -> int:
-    """The CRC-32C, not masked, of data of which ``crc`` is that of the first part; 0 of none."""
+    """Extend ``crc``, the unmasked CRC-32C of the data before ``data``; 0 if there are none."""
     longer: int = _extend(crc, bytes(data))
     return longer
 
@@ -51,7 +52,7 @@ def extended(crc: int, data: memoryview) -> int:
 def masked_crcs_of(
     view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """The masked CRC-32C of each of these parts, ``(parts,)``."""
+    """Compute the masked CRC-32C of each range of ``view``, ``(ranges,)``."""
     kernel = load()
     if kernel is not None:
         crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
@@ -62,6 +63,6 @@ def masked_crcs_of(
 
 
 def masked_crcs(rows: NDArray[np.uint8], begin: int, end: int) -> NDArray[np.uint32]:
-    """The masked CRC-32C of bytes ``begin`` to ``end`` of each row, ``(rows,)``."""
+    """Compute the masked CRC-32C of bytes ``begin`` to ``end`` of each row, ``(rows,)``."""
     starts = np.arange(len(rows)) * rows.shape[1]
     return masked_crcs_of(memoryview(rows.tobytes()), starts + begin, starts + end)

@@ -1,7 +1,7 @@
-"""How an image and its label stand in the payload of a record: MXNet's way, and TensorFlow's.
+"""Layouts of an image and its label in a record's payload, as MXNet and TensorFlow write them.
 
-``BehindHeader``: the image behind an IRHeader. ``InExample``: two features of a tf.train.Example,
-and a third with an id. A ``Codec`` names the one that its format has; another way is another class.
+``BehindHeader``: the image follows an IRHeader. ``InExample``: image, label and id are features of
+a tf.train.Example. Each ``Codec`` names its default; another layout is another class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from adapters.records import example, irheader, wire
 from adapters.records.tensor import refuse_tensor
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
-# Of encodings that a file may be told to be full of images by.
+# First bytes of the image encodings that identify a file of images.
 IMAGE_BEGINS = (
     b"\xff\xd8\xff",
     b"\x89PNG\r\n",
@@ -32,33 +32,34 @@ IMAGE_BEGINS = (
 _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]
-"""What the features of image and label are called, where there are features."""
+"""Feature names of image and label; unused in formats without features."""
 LabelKind = Literal["varint", "floats"]
-"""How a label is written: one varint, or little-endian float32."""
+"""Encoding of a label: one varint, or little-endian float32."""
 
 
 class Envelope(Protocol):
-    """From an image and its label to a payload, and back."""
+    """Converts an image and its label to a payload and back."""
 
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
-        """A payload.
+        """Build a payload.
 
         Args:
-            image: Encoded.
-            label: A number, or several; whole numbers become integers where there are these.
-            number: The record's id.
+            image: Encoded image.
+            label: One number or several. Whole numbers are stored as integers if the format has
+                them.
+            number: Id of the record.
 
         Raises:
-            ContentError: A label that is no number, or one that has no place. Of fractions float32
-                holds the nearest, which is right; of whole numbers, from 2^24 on, not all.
+            ContentError: The label is not numeric or can't be stored. Fractions are rounded to
+                float32; whole numbers that float32 can't hold (some from 2^24 on) are refused.
         """
         ...
 
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
-        """The encoded image, where it lies, and the label.
+        """Return a view of the encoded image, and the label.
 
         Returns:
-            The label is a Python number where there is one, else float32 or int64 ``(labels,)``.
+            The label is a Python number if there is one, else float32 or int64 ``(labels,)``.
 
         Raises:
             ContentError: The payload holds something else.
@@ -66,7 +67,7 @@ class Envelope(Protocol):
         ...
 
     def identity(self, payload: memoryview) -> int:
-        """The record's id; 0 without one.
+        """Return the record's id, or 0 if it has none.
 
         Raises:
             ContentError: The payload holds something else.
@@ -74,60 +75,60 @@ class Envelope(Protocol):
         ...
 
     def guessed(self, payload: memoryview) -> str | None:
-        """The ``decode=`` that suits it: "image", "example" or None.
+        """Guess the ``decode=`` for this payload: "image", "example" or None.
 
         Raises:
-            ContentError: It is neither.
+            ContentError: The payload is none of these.
         """
         ...
 
     def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
-        """Where the label's bytes lie; None where they don't lie together, or there are none."""
+        """Return a view of the label's bytes; None if there are none or they aren't contiguous."""
         ...
 
     def identity_in(self, payload: memoryview) -> memoryview | None:
-        """Where the id's bytes lie, which may be another record's with the same layout."""
+        """Return a view of the id's bytes, by which records of the same layout may differ."""
         ...
 
 
 class BehindHeader:
-    """The image behind MXNet's IRHeader, which has labels as float32; ``names`` don't matter."""
+    """Image after MXNet's IRHeader, with float32 labels; ``names`` is ignored."""
 
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
-        """A header and the image."""
+        """Build a header followed by the image."""
         _check_float32(_numbers(label))
         return irheader.pack(label, number & _ID_MASK, image)
 
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
-        """What follows the header, and its label or labels."""
+        """Return the bytes after the header, and its label or labels."""
         labelled = irheader.unpack(payload)
         return labelled.content, labelled.label
 
     def identity(self, payload: memoryview) -> int:
-        """The first of the header's two."""
+        """Return the first of the header's two ids."""
         return irheader.unpack(payload).id
 
     def guessed(self, payload: memoryview) -> str | None:
-        """An image, where what follows begins like one."""
+        """Return "image" if the content begins like one."""
         head = bytes(irheader.unpack(payload).content[:8])
         return "image" if head.startswith(IMAGE_BEGINS) else None
 
     def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
-        """In the header, or behind it."""
+        """Return the label in the header, or the labels after it."""
         flag = irheader.HEADER.unpack_from(payload)[0]
         size = irheader.HEADER.size
         return payload[size : size + 4 * flag] if flag else payload[4:8], "floats"
 
     def identity_in(self, payload: memoryview) -> memoryview | None:
-        """Both of the header's."""
+        """Return both ids of the header."""
         return payload[8 : irheader.HEADER.size]
 
 
 class InExample:
-    """Features of a tf.train.Example, named as TensorFlow's converters of ImageNet name them."""
+    """Features of a tf.train.Example, with the names that TensorFlow's ImageNet converters use."""
 
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
-        """An Example of three features."""
+        """Build an Example with three features."""
         values = _numbers(label)
         if values.dtype.kind == "f":
             values = _as_integer(values)
@@ -135,13 +136,13 @@ class InExample:
             _check_float32(values)
         elif int(values.max()) > np.iinfo(np.int64).max:
             raise ContentError("a label that int64 holds", f"{label!r}")
-        # Raw images of one size make records of one size, which are gathered at once.
+        # Raw images of one size give records of one size, which can be gathered at once.
         one = values.dtype.kind != "f" and values.size == 1
         stored = example.Padded(values.item()) if one else values
         return example.encode({IMAGE: image, LABEL: stored, ID: example.Padded(number)})
 
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
-        """Two features."""
+        """Return the two named features."""
         features = example.lists(payload, names)
         for name in names:
             if name not in features:
@@ -156,20 +157,20 @@ class InExample:
         return images[0], _label(example.values(kind, view)) if label is None else label
 
     def identity(self, payload: memoryview) -> int:
-        """The first value of its feature."""
+        """Return the first value of the id feature."""
         kind, view = example.lists(payload).get(ID, (0, memoryview(b"")))
         values = example.values(kind, view) if kind == example.INT64_LIST else []
         return int(values[0]) if len(values) else 0
 
     def guessed(self, payload: memoryview) -> str | None:
-        """An image by the names of the features."""
+        """Guess "image" from the feature names."""
         features = example.lists(payload)
         if IMAGE in features and LABEL in features:
             return "image"
         return "example" if features else None
 
     def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
-        """Of one integer, or of floats that are packed."""
+        """Return a single integer's bytes, or those of contiguous floats."""
         kind, view = example.lists(payload)[names[1]]
         packed, count = example.strings(view), len(example.values(kind, view))
         if kind == example.FLOAT_LIST:
@@ -181,7 +182,7 @@ class InExample:
         return packed[0] if packed else view[1:], "varint"
 
     def identity_in(self, payload: memoryview) -> memoryview | None:
-        """Of one integer."""
+        """Return a single integer's bytes."""
         kind, view = example.lists(payload, (ID,)).get(ID, (0, payload[:0]))
         if kind != example.INT64_LIST or len(example.values(kind, view)) != 1:
             return None
@@ -196,7 +197,7 @@ IN_EXAMPLE: Envelope = InExample()
 def no_feature(
     name: str, features: Mapping[str, Any], lists: Mapping[bytes, Any] | None = None
 ) -> ContentError:
-    """The error if a feature is missing among these, and the feature lists of a SequenceExample."""
+    """Build the error for a feature that is neither here nor in a SequenceExample's lists."""
     listed = ", ".join(sorted(features)) or "none"
     found = f"the features {listed}"
     if lists:
@@ -222,7 +223,7 @@ def _numbers(label: Any) -> NDArray[Any]:
 
 
 def _as_integer(values: NDArray[Any]) -> NDArray[Any]:
-    """As int64, if that is one number and loses nothing, not even the sign of a zero."""
+    """Convert to int64 if it is one number and lossless, including the sign of a zero."""
     with np.errstate(invalid="ignore"):
         integers = values.astype(np.int64)
     same = integers.astype(values.dtype).tobytes() == values.tobytes()
@@ -232,7 +233,7 @@ def _as_integer(values: NDArray[Any]) -> NDArray[Any]:
 def _check_float32(values: NDArray[Any]) -> None:
     with np.errstate(over="ignore"):
         held = values.astype(np.float32)
-    # As Python's numbers, which are compared exactly.
+    # Compare as Python numbers, which is exact.
     for given, found in zip(values.ravel().tolist(), held.ravel().tolist()):
         if given != found and (math.isinf(found) or float(given).is_integer()):
             raise ContentError("a label that float32 holds", f"{given!r}")

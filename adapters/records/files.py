@@ -1,4 +1,4 @@
-"""Several record files as one: their records numbered through, in the order of the files."""
+"""Several record files as one, with records numbered consecutively in file order."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ from adapters.remote.fetching import side_by_side
 from adapters.remote.listing import found_by
 from adapters.remote.urls import as_path, clean, has_magic
 
-# Of a stretch of which some records are chosen: how many times as long it may be.
+# Selected records are read ahead if their range is at most this many times longer than they are.
 _MOST_SPREAD = 4
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class RecordFiles:
-    """The raw records of one file or of several.
+    """Raw records of one or more files.
 
     Args:
-        paths: A path, a folder of record files, a glob, or a sequence of them. What a folder holds
-            or a glob finds is sorted by name, without index files and Spark's markers.
-        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``: each file's, told from its content.
-        verify: Check a record's CRC the first time that it is read.
-        cache: Where to keep what is read of them.
+        paths: A path, a folder of record files, a glob, or a sequence of them. The files of a
+            folder or a glob are sorted by name; index files and Spark's markers are left out.
+        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"`` to detect each file's format from its
+            content.
+        verify: Check a record's CRC the first time it is read.
+        cache: Cache for the bytes that are read.
 
     Raises:
         ConnectionError: A store doesn't answer.
-        FileNotFoundError: No such file, or a glob that finds none.
+        FileNotFoundError: No such file, or a glob without matches.
         RecordError: A file of neither format, or a damaged one.
         ValueError: An unknown format.
     """
@@ -70,14 +71,14 @@ class RecordFiles:
 
     @classmethod
     def of(cls, shards: list[Shard]) -> RecordFiles:
-        """Files that are open already, as one."""
+        """Combine files that are already open."""
         files = cls.__new__(cls)
         files._join(shards)
         return files
 
     @classmethod
     def all_of(cls, several: Sequence[RecordFiles]) -> RecordFiles:
-        """The records of all, one after another, until one of these is closed."""
+        """Concatenate several sets; closing any of them closes the result."""
         shards = {id(shard): shard for files in several for shard in files.shards}
         whole = cls.of(list(shards.values()))
         whole._parts = tuple(several)
@@ -102,7 +103,7 @@ class RecordFiles:
         self._held = Held(sum(shard.storage.size for shard in shards))
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
-        """These records, numbered anew in this order; each of the two is closed by itself.
+        """Select these records and renumber them in this order; each object is closed separately.
 
         Raises:
             ClosedError: After ``close``.
@@ -116,7 +117,7 @@ class RecordFiles:
         return int(self._starts[-1]) if self._chosen is None else len(self._chosen)
 
     def locate(self, number: int) -> tuple[Shard, int]:
-        """The file that record ``number`` is in, and its number there.
+        """Return the file that holds record ``number``, and the record's number in it.
 
         Raises:
             ClosedError: After ``close``.
@@ -130,26 +131,26 @@ class RecordFiles:
         return self.shards[place], number - int(self._starts[place])
 
     def check_open(self) -> None:
-        """Do nothing, before ``close``.
+        """Check that the files are open.
 
         Raises:
-            ClosedError: After it.
+            ClosedError: After ``close``.
         """
         if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them anew")
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of these records in the files, one after another."""
+        """Map record numbers to numbers in the concatenated files."""
         return numbers if self._chosen is None else self._chosen[numbers]
 
     def places(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which of the files each record is in, and its number there."""
+        """Return the index of each record's file, and the record's number in it."""
         numbers = self.in_order(numbers)
         places = np.searchsorted(self._starts, numbers, "right") - 1
         return places, numbers - self._starts[places]
 
     def extents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """At most how many bytes are read of each record, see ``Shard.extents``."""
+        """Return the most bytes that reading each record takes, see ``Shard.extents``."""
         places, own = self.places(numbers)
         most = np.empty(len(numbers), np.int64)
         for place in np.unique(places).tolist():
@@ -159,7 +160,7 @@ class RecordFiles:
 
     @property
     def version(self) -> str:
-        """What changes when the files do: paths, sizes and times, or URLs and ETags."""
+        """Hash of paths, sizes and times, or of URLs and ETags; differs if a file has changed."""
         found = hashlib.sha256()
         for shard in self.shards:
             storage: Any = shard.storage
@@ -175,21 +176,21 @@ class RecordFiles:
 
     @property
     def record_bytes(self) -> float:
-        """Bytes of a record on average, with what stands around it."""
+        """Average size of a record in bytes, including its framing."""
         return sum(shard.storage.size for shard in self.shards) / max(1, int(self._starts[-1]))
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether a cache keeps what is fetched of files behind URLs; None without such files."""
+        """True if a cache stores all data fetched from URLs; None if no file is behind a URL."""
         storages = (shard.storage for shard in self.shards)
         remote = [each for each in storages if isinstance(each, RemoteFile) and is_url(each.url)]
         return all(each.has_cache for each in remote) if remote else None
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Have the files read ahead where records ``first`` to ``last - 1`` lie.
+        """Read ahead in the files that hold records ``first`` to ``last - 1``.
 
-        Chosen records are read ahead where they lie near each other. Those of remote files that are
-        ``asked`` for are fetched as a whole, and kept until their window was read.
+        Selected records are read ahead only if they lie close together. If the window has ``asked``
+        set, remote blocks are fetched whole and stay in memory until the window has been read.
         """
         if window is not None and window.asked and not self.are_remote:
             return
@@ -210,7 +211,7 @@ class RecordFiles:
                 self._held.hold(shard.storage, *shard.stretch(begin, end), window)
 
     def read(self, number: int) -> memoryview:
-        """The payload of record ``number``, from 0.
+        """Return the payload of record ``number``, counted from 0.
 
         Raises:
             ClosedError: After ``close``.
@@ -220,10 +221,10 @@ class RecordFiles:
         return shard.read(own)
 
     def lightly(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, memoryview]]:
-        """Records here and there of local files, unchecked; of large ones what is touched is read.
+        """Read scattered records of local files without checks; in large files only touched pages.
 
         Yields:
-            The record's place among ``numbers``, its format and its payload.
+            The record's place in ``numbers``, its format and its payload.
 
         Raises:
             ClosedError: After ``close``.
@@ -246,11 +247,11 @@ class RecordFiles:
                     yield place, shard.format, payload
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Fetch these records of remote files, of all files at once; return when they are here.
+        """Fetch these records of all remote files at once, and wait for them.
 
         Raises:
             ClosedError: After ``close``.
-            ConnectionError: A store doesn't answer for as long as it may take.
+            ConnectionError: A store didn't answer within the time limit.
             RecordError: An object has changed since it was opened.
         """
         if not self.are_remote:
@@ -264,11 +265,11 @@ class RecordFiles:
             storage.touch(begins, sizes)
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Begin to fetch these records of remote files, as they are going to be asked for.
+        """Start to prefetch these records of remote files.
 
         Args:
-            numbers: Of the records.
-            elsewhere: They are asked for in another process, which sees what is in a cache alone.
+            numbers: Numbers of the records.
+            elsewhere: True if another process will read them; it shares only the cache.
         """
         if self.are_remote and not self._closed:
             for storage, begins, sizes in self._remote(numbers):
@@ -285,7 +286,7 @@ class RecordFiles:
                 yield shard.storage, *shard.extents(own[places == place])
 
     def close(self) -> None:
-        """Unmap the files; what was read stays valid."""
+        """Unmap the files; data that were read stay valid."""
         self._closed = True
         self._held.close()
         for shard in self.shards:
@@ -293,17 +294,17 @@ class RecordFiles:
 
 
 def expanded(paths: Paths) -> list[str]:
-    """The files that paths, folders, URLs and globs of these name.
+    """Expand paths, folders, URLs and globs of these to files.
 
     Raises:
         ConnectionError: A store doesn't answer.
-        FileNotFoundError: None.
+        FileNotFoundError: No file was found.
     """
     given: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     files: list[str] = []
     for path in map(as_path, _as_strings(given)):
         if is_url(path):
-            path = f"{path}*" if path.endswith("/") else path  # All that a folder holds.
+            path = f"{path}*" if path.endswith("/") else path  # Everything in the folder.
             urls = without_markers(found_by(path)) if has_magic(path) else [path]
             wanted = record_files(urls, path.endswith(MANIFEST_SUFFIX)) if has_magic(path) else urls
             if not wanted:

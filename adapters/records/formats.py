@@ -1,4 +1,4 @@
-"""The formats of record files that there are; the first one that a file begins like is its own."""
+"""Table of the record file formats; a file has the first one whose start it matches."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from adapters.records import recordio, tfrecord
 from adapters.records.codec import Codec
 
-# The length of a TFRecord may begin like a RecordIO file: three gigabytes and more.
+# TFRecord first: the length of a record of 3 GB or more may look like RecordIO's magic number.
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (tfrecord.CODEC, recordio.CODEC)}
 
 
 def listed() -> str:
-    """Their names, for messages."""
+    """Names of the formats, for messages."""
     *others, last = (f'"{name}"' for name in sorted(CODECS))
     return f"{', '.join(others)} or {last}"
 
 
 def codec_of(path: str | os.PathLike[str]) -> Codec | None:
-    """The format whose files are named like this one; None where the name doesn't say."""
+    """Return the format that the file name's suffix indicates; None if it indicates none."""
     suffix = os.path.splitext(path)[1].lower()
     return next((codec for codec in CODECS.values() if suffix in codec.suffixes), None)

@@ -1,11 +1,11 @@
-"""``Held``: which windows of an order in blocks lie in memory, over all files of a data set.
+"""``Held``: the block-order windows of remote files that lie in memory.
 
-    asked for a batch:   hold(blocks of the next window) --> fetched as wholes, in the background
-    computed a batch:    leave(windows that were read)
+    batch requested:   hold(blocks of the next window) --> fetched whole, in the background
+    batch computed:    leave(windows that have been read)
 
-So two windows lie in memory, and the begin of a third; all data sets together hold no more than
-``MOST_BYTES``, beyond which records are fetched one by one. What fits into the memory that all
-files share anyway stays in that, and what has a cache in the cache. Any thread may ask.
+So two windows and the start of a third lie in memory. All data sets together hold at most
+``MOST_BYTES``; beyond that, records are fetched one by one. Data that fit into the memory shared by
+all files stay there, and data of cached files stay in the cache. Thread-safe.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from adapters.records.remotefile import RemoteFile
 from adapters.remote import fetching
 
 MOST_BYTES = 2 << 30
-# Smaller blocks are no better than their records by themselves.
+# Smaller blocks gain nothing over fetching single records.
 _LEAST_BLOCK_BYTES = 1 << 20
-# Where a piece takes longer, connections are slow: as many as there can be bring records sooner.
+# If a piece takes longer, connections are slow, and fetching records needs all of them.
 _MOST_PIECE_SECONDS = 0.5
-# That read the same files, such as training and validation; those of an earlier one go.
+# Orders over the same files at once, such as training and validation; older ones are dropped.
 _MOST_ORDERS = 2
 
 _Key = tuple[int, int, int]
 
 
 class Held:
-    """The windows of one data set.
+    """Windows of one data set.
 
     Args:
-        size: Of all its files, in bytes.
+        size: Size of all its files in bytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,11 +52,11 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """Of all windows."""
+        """Number of bytes of all windows."""
         return sum(sum([*files.values()]) for files in [*self._windows.values()])
 
     def hold(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
-        """Have a file begin to fetch a range of a window."""
+        """Start to fetch a range of a window from a file."""
         if fetching.later_seconds() > _MOST_PIECE_SECONDS:
             return
         if file.is_cached or self._size <= kept.HALF_BYTES:
@@ -70,19 +70,19 @@ class Held:
                     file.hold(offset, size, key)
 
     def leave(self, window: Window) -> None:
-        """Let go of what was read by the time that this is told."""
+        """Release the windows that have been read according to ``window.over``."""
         with self._lock:
             self._leave(
                 key for key in [*self._windows] if key[1] == window.order and key[2] <= window.over
             )
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all windows."""
         with self._lock:
             self._leave([*self._windows])
 
     def _makes_room(self, size: int, order: int) -> bool:
-        """Whether so many bytes more may be held, when other orders have let go of theirs."""
+        """Drop other orders' windows if needed; return True if ``size`` more bytes may be held."""
         orders = list(dict.fromkeys(key[1] for key in self._windows if key[1] != order))
         gone = orders[: max(0, len(orders) + 1 - _MOST_ORDERS)]
         self._leave([key for key in self._windows if key[1] in gone])
@@ -103,7 +103,7 @@ _all: weakref.WeakKeyDictionary[Held, None] = weakref.WeakKeyDictionary()
 
 
 def _living() -> list[Held]:
-    """A copy, as threads add to it."""
+    """Return a copy, because other threads add to it."""
     return [held for reference in _all.keyrefs() if (held := reference()) is not None]
 
 

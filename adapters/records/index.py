@@ -1,8 +1,8 @@
-"""What is in an index file, as the ecosystem has it: where each record of a file begins.
+"""Index files in the formats of MXNet and DALI: the offset of each record.
 
-A RecordIO file has MXNet's lines, ``key<TAB>offset``, in whatever order; a TFRecord DALI's,
-``offset size``, with the 16 bytes of lengths and CRCs in the size. What such a file is called, and
-where it lies, is ``sidecar``'s.
+RecordIO's has MXNet's lines, ``key<TAB>offset``, in any order. TFRecord's has DALI's, ``offset
+size``, where the size includes the 16 bytes of lengths and CRCs. ``sidecar`` defines the names and
+places of index files.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from adapters.records.codec import Codec
 from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.storage import Storage
 
-# Headers that are looked at before an index is believed; the others are when they are read.
+# Headers compared before an index is accepted; the others are checked when they are read.
 _LOOKED_AT = 64
-# Up to which an index is read sooner by Python than by NumPy. Worth it: 0.44 against 2.9 us a line,
-# with 20 of them; with 100,000 NumPy takes 0.10 of 0.35 (2 cores, CPU time, 2026-11).
+# Shorter indexes are parsed faster by Python than by NumPy. Worth it: 0.44 us a line, against 2.9,
+# for 20 lines; for 100,000 lines, NumPy takes 0.10 us and Python 0.35 (2 cores, CPU time, 2026-11).
 _SHORT_BYTES = 4096
 _TWO_INTEGERS = re.compile(rb"(?:[0-9]{1,18}[\t ][0-9]{1,18}\n)*")
 
 
 class Index(NamedTuple):
-    """Where the records of a file are.
+    """Positions of the records of a file.
 
     Args:
-        offsets: Of their first bytes; int64 ``(records,)``.
-        sizes: With headers and padding; int64 ``(records,)``, or None where the index doesn't say.
-        damage: What is wrong with records that aren't whole, by their numbers. They have the file's
-            size for an offset, and 1 for a size, so that none is read there.
+        offsets: Offsets of their first bytes; int64 ``(records,)``.
+        sizes: Sizes with headers and padding; int64 ``(records,)``, or None if the index has none.
+        damage: Errors of damaged records by record number. Such a record has the file's size as its
+            offset and a size of 1, so that it can't be read.
     """
 
     offsets: NDArray[np.int64]
@@ -48,10 +48,10 @@ class Index(NamedTuple):
 
 
 def parse(text: bytes, codec: Codec) -> Index:
-    """Read an index.
+    """Parse an index.
 
     Raises:
-        ValueError: The lines are not of this format.
+        ValueError: The lines are not in this format.
     """
     if not text.strip():
         return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec.has_sizes else None)
@@ -61,18 +61,18 @@ def parse(text: bytes, codec: Codec) -> Index:
     try:
         both = _integers(text)
     except ValueError:
-        if not codec.has_sizes:  # Keys that are no integers, or more columns.
-            # Those that no file has, above 2^63 too, become -1.
+        if not codec.has_sizes:  # Keys that are not integers, or more columns.
+            # Offsets that no file has, such as 2^63 and above, become -1.
             offsets = [at if 0 <= at < 1 << 63 else -1 for at in _second_column(text)]
             return Index(np.array(offsets, np.int64), None)
-        # Lines that end otherwise, or are blank.
+        # Other line endings, or blank lines.
         both = _integers(b"\n".join(filter(None, map(bytes.strip, text.splitlines()))))
     first, second = np.ascontiguousarray(both.T)
     return Index(first, second) if codec.has_sizes else Index(second, None)
 
 
 def resembles(text: bytes, codec: Codec) -> bool:
-    """Whether a file that can't be read as an index of this format begins as one."""
+    """True if a text that isn't a valid index of this format begins like one."""
     columns = _columns(_first_line(text), codec)
     numbers = columns[:2] if codec.has_sizes else columns[1:2]
     return len(columns) > 1 and all(number.isdigit() for number in numbers)
@@ -88,10 +88,10 @@ def _columns(line: bytes, codec: Codec) -> list[bytes]:
 
 
 def _second_column(text: bytes) -> list[int]:
-    """What MXNet reads of each line, whatever stands behind it.
+    """Return what MXNet reads of each line: the number after the key, whatever follows it.
 
     Raises:
-        ValueError: It is no number, or one of several.
+        ValueError: Not a number, or one of several.
     """
     lines = text.decode("utf-8", "replace").splitlines()
     behind_keys = [line.partition("\t")[2] for line in lines if line.strip()]
@@ -104,12 +104,12 @@ def _second_column(text: bytes) -> list[int]:
 
 
 def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> bytes:
-    """An index as it stands in its file.
+    """Format an index as its file's text.
 
     Args:
-        index: What it says.
-        codec: The file's format.
-        keys: MXNet's, by which its ``read_idx`` finds records; None for their numbers.
+        index: The index.
+        codec: The record file's format.
+        keys: Keys by which MXNet's ``read_idx`` finds records; None for the record numbers.
     """
     offsets = index.offsets.tolist()
     if not codec.has_sizes:
@@ -123,14 +123,14 @@ def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> by
 def misfit(
     index: Index, storage: Storage, codec: Codec, newer: bool, looked_at: int = _LOOKED_AT
 ) -> str | None:
-    """Why an index can't be this file's, or None.
+    """Return the reason why an index can't belong to this file, or None.
 
     Args:
-        index: What was read.
+        index: The parsed index.
         storage: The file.
         codec: Its format.
-        newer: Whether the index was written after the file: it may then leave out records.
-        looked_at: How many records' headers are compared.
+        newer: True if the index was written after the file; it may then leave out records.
+        looked_at: Number of records whose headers are compared.
     """
     offsets = index.offsets
     if not len(offsets):
@@ -141,12 +141,12 @@ def misfit(
     if inorder[0] < 0 or last >= storage.size:
         wrong = last if last >= storage.size else int(inorder[0])
         return f"it has a record at byte {wrong} of {storage.size}"
-    # A record that is listed twice ends at no other one.
+    # A duplicate offset counts as a gap: the first of the two records ends elsewhere.
     ends, gap = None, bool(inorder[0] != 0 or (np.diff(inorder) == 0).any())
     if index.sizes is not None:
         ends = inorder + index.sizes[order]
     try:
-        # Evenly spaced, the last one among them.
+        # Evenly spaced, including the last.
         places = _looked_at(len(inorder), looked_at)
         will_peek(storage, inorder[places].tolist())
         with mapped_lightly(storage) as some:
@@ -174,7 +174,7 @@ def _looked_at(records: int, most: int) -> list[int]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file so that it appears complete or not at all."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
@@ -185,7 +185,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _integers(text: bytes) -> NDArray[np.int64]:
-    """Two integers a line, int64 ``(lines, 2)``; 2^63 - 1 for larger ones.
+    """Parse two integers a line as int64 ``(lines, 2)``; larger ones become 2^63 - 1.
 
     Raises:
         ValueError: Anything else.
@@ -193,7 +193,7 @@ def _integers(text: bytes) -> NDArray[np.int64]:
     if len(text) < _SHORT_BYTES and _TWO_INTEGERS.fullmatch(text):
         return np.array([*map(int, text.split())], np.int64).reshape(-1, 2)
     raw = np.frombuffer(text if text.endswith(b"\n") else text + b"\n", np.uint8)
-    ends = np.flatnonzero((raw - 48) > 9)  # What is no digit; unsigned, so that all below 48 wrap.
+    ends = np.flatnonzero((raw - 48) > 9)  # Not a digit; unsigned, so values below 48 wrap.
     starts = np.empty_like(ends)
     starts[0], starts[1:] = 0, ends[:-1] + 1
     lengths = ends - starts

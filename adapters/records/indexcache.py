@@ -1,14 +1,14 @@
-"""Indexes that were built when files were opened, in the user's cache folder.
+"""Indexes built when files were opened, stored in the user's cache folder.
 
 ::
 
     $XDG_CACHE_HOME/loader-adapters/indexes/<hash of the record file's path>
     one line of JSON: size, changed_ns, format, records, crc | offsets, int64 | sizes, int64
 
-Nothing is written beside record files, which lie where globs of others look. An index is used for a
-file of the same path, size and time, and if it fits what the file holds. It is private to the user,
-written under another name and renamed, so that any process may read and write at any time. What was
-used last is kept. A folder that can't be written to does no harm.
+Nothing is written next to the record files, where other programs' globs would find it. An index is
+used only for a file with the same path, size and time, and only if it matches the file's content.
+Files are private to the user and replaced atomically, so any process may read and write at any
+time. The least recently used ones are evicted. If the folder isn't writable, nothing is stored.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from adapters.records.storage import MappedStorage
 
 log = logging.getLogger("adapters")
 
-# Of all indexes together: those of 60 million records.
+# Limit for all indexes: enough for 60 million records.
 _MOST_BYTES = 1 << 30
 _MOST_FILES = 100_000
-# Kept by this process, after which it looks again how much there is: that takes 0.1 s at the most.
+# Stored by this process between two checks of the folder's size, which take at most 0.1 s.
 _LOOK_BYTES = 64 << 20
 _LOOK_FILES = 1000
 _kept_bytes = _LOOK_BYTES
@@ -42,7 +42,7 @@ _kept_files = 0
 
 
 def load(storage: MappedStorage, codec: Codec) -> Index | None:
-    """The index that was kept of this file; None if there is none that fits."""
+    """Load the stored index of this file; None if there is none that matches."""
     path = _path_of(storage)
     try:
         with open(path, "rb") as file:
@@ -64,7 +64,7 @@ def load(storage: MappedStorage, codec: Codec) -> Index | None:
 
 
 def keep(index: Index, storage: MappedStorage, codec: Codec) -> None:
-    """Keep the index that was built of a file, if that is possible."""
+    """Store the index that was built for a file, if possible."""
     path, sizes = _path_of(storage), index.sizes
     if index.damage or sizes is None or not 0 < 16 * len(sizes) <= _MOST_BYTES:
         return
@@ -74,7 +74,7 @@ def keep(index: Index, storage: MappedStorage, codec: Codec) -> None:
         folder = os.path.dirname(path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         _make_room(folder, len(content))
-        descriptor, temporary = tempfile.mkstemp(dir=folder)  # Of mode 0600.
+        descriptor, temporary = tempfile.mkstemp(dir=folder)  # With mode 0600.
         try:
             with open(descriptor, "wb") as file:
                 file.write(content)
@@ -93,7 +93,7 @@ def _path_of(storage: MappedStorage) -> str:
 
 
 def _about(storage: MappedStorage, codec: Codec, body: bytes) -> dict[str, object]:
-    """What a kept index must say of itself."""
+    """Header that a stored index must have."""
     return {
         "size": storage.size,
         "changed_ns": storage.changed_ns,
@@ -104,7 +104,7 @@ def _about(storage: MappedStorage, codec: Codec, body: bytes) -> dict[str, objec
 
 
 def _make_room(folder: str, size: int) -> None:
-    """Remove what wasn't used for longest, now and then, where there is too much."""
+    """Check the folder's size now and then; above the limit, evict the least recently used."""
     global _kept_bytes, _kept_files
     _kept_bytes, _kept_files = _kept_bytes + size, _kept_files + 1
     if _kept_bytes < _LOOK_BYTES and _kept_files < _LOOK_FILES:

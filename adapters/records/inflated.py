@@ -1,4 +1,4 @@
-"""A compressed object, inflated into an unnamed temporary file when it is opened."""
+"""Remote objects compressed as a whole, inflated into an unnamed temporary file when opened."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from adapters.records.storage import InflatedFile
 
 
 class InflatedObject(InflatedFile):
-    """What an object holds that was compressed with GZIP or ZLIB; another process inflates it anew.
+    """Content of an object compressed with GZIP or ZLIB; each process inflates it for itself.
 
     Args:
         remote: The object.
 
     Raises:
-        RecordError: The compressed data are damaged, so that none can be inflated.
+        RecordError: The compressed data are damaged from the start.
     """
 
     def __init__(self, remote: RemoteFile) -> None:
@@ -28,7 +28,7 @@ class InflatedObject(InflatedFile):
 
     @property
     def remote(self) -> RemoteFile:
-        """What is compressed."""
+        """The compressed object."""
         return self._remote
 
     def _opened(self) -> IO[bytes]:
@@ -43,7 +43,7 @@ class InflatedObject(InflatedFile):
 
 
 class _Reader:
-    """Reads an object from its begin on."""
+    """Reads an object sequentially."""
 
     def __init__(self, remote: RemoteFile) -> None:
         self._stream: Any = remote.stream()

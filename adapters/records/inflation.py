@@ -1,4 +1,4 @@
-"""GZIP and ZLIB data, inflated a piece at a time."""
+"""Streaming decompression of GZIP and ZLIB data."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import IO, Any
 
 from adapters.errors import RecordError
 
-# Of compressed data; a thousandfold of it at most is in memory.
+# Compressed bytes per step; their inflated content is at most a thousand times as long.
 _INFLATED_BYTES = 64 << 10
 
 
 def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | None:
-    """Write what compressed data hold, up to damage if there is any.
+    """Write the inflated data, up to damage if there is any.
 
-    Several members after each other, with zeros between them, are one stream, as gzip has it.
+    Several members in sequence, with zeros between them, are one stream, as for gzip.
 
     Returns:
-        What is wrong: the data are damaged, or end too early.
+        The error if the data are damaged or truncated, else None.
 
     Raises:
-        RecordError: They are, before anything could be inflated.
+        RecordError: There is such an error, and nothing could be inflated.
     """
     damage = _inflated(name, compressed, file)
     if damage is not None and not file.tell():
@@ -39,7 +39,7 @@ def _inflated(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError 
                 block = block.lstrip(b"\0")
                 if not block:
                     break
-                inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # GZIP or ZLIB, by its header.
+                inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # Detects GZIP or ZLIB.
             before = inflater.copy()
             try:
                 file.write(inflater.decompress(block))
@@ -57,7 +57,7 @@ def _inflated(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError 
 
 
 def _write_until_damage(inflater: Any, block: bytes, file: IO[bytes]) -> None:
-    """Write what a damaged block holds before the damage."""
+    """Write the part of a damaged block that precedes the damage."""
     with contextlib.suppress(zlib.error):
         for place in range(len(block)):
             file.write(inflater.decompress(block[place : place + 1]))

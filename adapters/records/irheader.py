@@ -1,18 +1,18 @@
-"""IRHeader, which MXNet puts before an image in a record: its label or labels, and two numbers.
+"""IRHeader, which MXNet puts before an image in a record: its label or labels, and two ids.
 
 ::
 
     u32 flag | f32 label | u64 id | u64 id2 | f32 labels[flag]
 
-``flag`` is the number of labels that follow; if it is 0, ``label`` is the one label. All numbers
+``flag`` is the number of labels that follow; if it is 0, ``label`` is the only label. All numbers
 are little-endian. Source: MXNet, ``python/mxnet/recordio.py``.
 
-For detection, labels are themselves a header and objects of one width; all numbers are float32::
+For detection, the labels consist of a header and objects of one width; all numbers are float32::
 
     header width | object width | rest of the header ... | objects ...
 
-An object is ``class | xmin | ymin | xmax | ymax | more ...``, relative to the image. Source: MXNet,
-``python/mxnet/image/detection.py``, ``ImageDetIter._parse_label``.
+An object is ``class | xmin | ymin | xmax | ymax | more ...``, relative to the image size. Source:
+MXNet, ``python/mxnet/image/detection.py``, ``ImageDetIter._parse_label``.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ HEADER = struct.Struct("<IfQQ")
 
 
 class Labelled(NamedTuple):
-    """A record taken apart."""
+    """Parts of a record."""
 
     label: Any
     """A float, or float32 ``(labels,)``."""
     id: int
-    """Of the image; im2rec's number of the line in the list."""
+    """Id of the image; im2rec stores the line number of the list."""
     content: memoryview
     """The encoded image."""
 
 
 def pack(label: Any, number: int, content: bytes) -> bytes:
-    """Put a header before an image.
+    """Prepend a header to an image.
 
     Args:
-        label: A number, or a sequence of them.
-        number: The image's.
+        label: A number, or a sequence of numbers.
+        number: Id of the image.
         content: The encoded image.
     """
     if np.ndim(label):
@@ -54,7 +54,7 @@ def pack(label: Any, number: int, content: bytes) -> bytes:
 
 
 def unpack(payload: memoryview) -> Labelled:
-    """Take a record apart.
+    """Split a record into label, id and image.
 
     Raises:
         ContentError: Too few bytes for a header and its labels.
@@ -72,10 +72,10 @@ def unpack(payload: memoryview) -> Labelled:
 
 
 def objects(labels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The objects of a detection label, ``(objects, object width)``.
+    """Return the objects of a detection label, ``(objects, object width)``.
 
     Raises:
-        ContentError: It is none.
+        ContentError: Not a detection label.
     """
     size = len(labels)
     first = labels[:2].tolist()
@@ -92,7 +92,7 @@ def objects(labels: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def refuse_objects(labels: NDArray[Any]) -> None:
-    """Let labels pass that aren't plainly those of detection: boxes of which each has an area.
+    """Refuse labels that are clearly detection labels: boxes that all have an area.
 
     Raises:
         ContentError: They are.

@@ -1,12 +1,12 @@
-"""Local files that lie one after another in one range of addresses, as if they were one file.
+"""Local files mapped one after another into one address range, as if they were one file.
 
 ::
 
-    a.tfrecord | b.tfrecord | c.tfrecord      each at a page's begin, in one map
+    a.tfrecord | b.tfrecord | c.tfrecord      each at a page boundary, in one map
 
-What gathers a batch takes records out of one view at once. With a view for each of a hundred files,
-a shuffled batch of 64 records would be 50 gathers. Worth it: 17 against 181 us for such a batch of
-784 bytes each, and 150 against 1,130 in the first epoch (one core, 2026-11).
+Batches are gathered from one view at a time. With a view for each of a hundred files, a shuffled
+batch of 64 records would take 50 gathers. Worth it: 17 us, against 181, for such a batch of 784
+bytes per record, and 150 us, against 1,130, in the first epoch (one core, 2026-11).
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from adapters.records.mapping import Reserved, most
 from adapters.records.shard import Shard
 from adapters.records.storage import MappedFile, with_room
 
-# Of one range, and of all. Each takes a map, and of more than the system has room for, ranges would
-# be unmapped for others in each batch.
+# Most files in one range, and in all ranges. Each file takes a map. Beyond the system's limit,
+# ranges would evict each other in every batch.
 _MOST_FILES = 1024
 _MOST_FILES_OF_ALL = most() // 4
-# Where records lie takes 24 bytes for each once more: 1.6 GB at most.
+# Positions take another 24 bytes per record: 1.6 GB at most.
 _MOST_RECORDS = 1 << 26
 
 
 class ApartError(Exception):
-    """Some files can't be taken as one any more: each is to be asked by itself."""
+    """Raised if joined files can't be mapped together any more; read each shard by itself."""
 
 
 def joined(shards: Sequence[Shard]) -> list[Shard]:
-    """These shards, with those as one that are neighbours and can be mapped together.
+    """Join neighbouring shards that can be mapped together.
 
-    The records of all keep their order.
+    The order of the records stays the same.
 
     Args:
-        shards: Of any kind; remote, compressed and damaged ones, and those whose index doesn't fit
-            the file, stay by themselves.
+        shards: Any shards. Remote, compressed and damaged ones stay separate, as do those whose
+            index doesn't fit the file.
     """
     alone = len(shards) < 2 or len(shards) > _MOST_FILES_OF_ALL
     if alone or sum(map(len, shards)) > _MOST_RECORDS:
@@ -63,8 +63,8 @@ def joined(shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _joined(shards: list[Shard]) -> JoinedShard:
-    """These as one, which others who ask have, too: the parts of a split, for one."""
-    key = tuple(map(id, shards))  # They live for as long as what is made of them.
+    """Return these shards as one, shared with other callers such as the parts of a split."""
+    key = tuple(map(id, shards))  # The joined shard keeps them alive, so ids stay unique.
     with _making:
         unit = _made.get(key)
         if unit is None:
@@ -73,7 +73,7 @@ def _joined(shards: list[Shard]) -> JoinedShard:
 
 
 def _kind(shard: Shard) -> tuple[str, bool] | None:
-    """What shards must have in common to be one; None of one that can't be."""
+    """Return the properties that joined shards must share; None if it can't be joined."""
     if type(shard.storage) is not MappedFile or not shard.storage.size:
         return None
     sizes = np.int64(1) if shard.sizes is None else shard.sizes
@@ -83,10 +83,10 @@ def _kind(shard: Shard) -> tuple[str, bool] | None:
 
 
 class JoinedShard(Shard):
-    """Several shards, numbered through. ``joined`` makes it.
+    """Several shards with consecutive record numbers. Created by ``joined``.
 
     Args:
-        shards: Of local files, of one format, all with sizes of records or none.
+        shards: Shards of local files of one format, all with record sizes or all without.
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
@@ -100,26 +100,26 @@ class JoinedShard(Shard):
         sizes = [shard.sizes for shard in shards if shard.sizes is not None]
         self.sizes = np.concatenate(sizes) if sizes else None
         self._most = None
-        self.damage = {}  # Shards with damage stay by themselves.
+        self.damage = {}  # Shards with damage stay separate.
         self.checked = np.concatenate([shard.checked for shard in shards])
         for shard, first, last in zip(shards, self._firsts.tolist(), self._firsts[1:].tolist()):
-            shard.checked = self.checked[first:last]  # What one has checked, the other needn't.
+            shard.checked = self.checked[first:last]  # Shared, so no record is checked twice.
 
     @property
     def parts(self) -> list[Shard]:
-        """The shards."""
+        """The shards that were joined."""
         return self._parts
 
     def read(self, number: int) -> memoryview:
-        """The payload of a record, of its own file."""
+        """Return a record's payload, read from its own file."""
         place = int(np.searchsorted(self._firsts, number, "right")) - 1
         return self._parts[place].read(number - int(self._firsts[place]))
 
     def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
-        """All files, of which these records may be read.
+        """Return a view of all files in which these records may be read.
 
         Raises:
-            ApartError: There is no room for all, or one has been changed.
+            ApartError: There is no space for the map, or a file has changed.
         """
         try:
             return super().touch(numbers, size)
@@ -129,16 +129,16 @@ class JoinedShard(Shard):
     def inside(
         self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
     ) -> NDArray[np.bool_]:
-        """Which of these ranges of bytes lie in one file."""
+        """Return which of these byte ranges lie within one file."""
         assert isinstance(self.storage, JoinedFiles)
         return self.storage.inside(starts, sizes)
 
 
 class JoinedFiles(MappedFile):
-    """Local files in one range of addresses, mapped together.
+    """Local files mapped into one address range.
 
     Args:
-        files: Not empty.
+        files: At least one file.
     """
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
@@ -146,7 +146,7 @@ class JoinedFiles(MappedFile):
         sizes = np.array([file.size for file in files])
         taken = -(-sizes // mmap.PAGESIZE) * mmap.PAGESIZE
         self.begins: NDArray[np.int64] = np.cumsum([0, *taken[:-1]])
-        """Of each file, its first byte."""
+        """Offset of each file's first byte."""
         self._ends = self.begins + sizes
         self.name = files[0].name
         self.size = int(self._ends[-1])
@@ -158,13 +158,13 @@ class JoinedFiles(MappedFile):
     def inside(
         self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
     ) -> NDArray[np.bool_]:
-        """Which of these ranges of bytes lie in one file."""
+        """Return which of these byte ranges lie within one file."""
         places = np.searchsorted(self.begins, starts, "right") - 1
         within: NDArray[np.bool_] = (places >= 0) & (starts + sizes <= self._ends[places])
         return within
 
     def will_read(self, offset: int, size: int) -> None:
-        """The shards see to that."""
+        """Do nothing: the shards read ahead."""
 
     def _mapped(self) -> memoryview:
         held = None if self._map is None else self._map()
@@ -179,7 +179,7 @@ class JoinedFiles(MappedFile):
                 file._check(opened)
                 whole.put(begin, opened.fileno(), file.size)
         for file in self._files:
-            file._unmap()  # It has been mapped to be opened.
+            file._unmap()  # It was mapped when it was opened.
         return whole
 
 

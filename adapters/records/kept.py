@@ -1,6 +1,6 @@
-"""How much of remote files is kept in memory, and fetched ahead: an account of all files together.
+"""Memory budget for remote data, both stored and prefetched, shared by all files.
 
-Any thread may ask; it is for this process alone.
+Thread-safe. Each process has its own.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-# Kept of all files that have no cache: twice this. A window of 10 batches of 256 pictures of 47 kB,
-# which are fetched ahead, has 120 MB.
+# Files without a cache keep twice this together. For scale: a window of 10 prefetched batches of
+# 256 images of 47 kB has 120 MB.
 HALF_BYTES = 256 << 20
-# Fetched ahead of who asks, of all files.
+# Most bytes prefetched for all files.
 MOST_EXPECTED_BYTES = 128 << 20
 
 _lock = threading.Lock()
-# Of what lies in memory since all files last began new regions.
+# Stored since all files last started new regions.
 _young_bytes = 0
-# Of what is fetched ahead, and wasn't asked for yet.
+# Prefetched and not yet requested.
 _ahead_bytes = 0
 
 
 def came(size: int, turn: Callable[[], None]) -> None:
-    """Note what was put into memory; when it is half of what may be kept, have files ``turn``."""
+    """Account for stored bytes; call ``turn`` for all files when half the budget is used."""
     global _young_bytes, _ahead_bytes
     with _lock:
         _young_bytes += size
@@ -33,7 +33,7 @@ def came(size: int, turn: Callable[[], None]) -> None:
 
 
 def expected(size: int) -> bool:
-    """Whether there is room to fetch so many bytes ahead; they are noted then."""
+    """Reserve ``size`` bytes of the prefetch budget; False if they don't fit."""
     global _ahead_bytes
     with _lock:
         if _ahead_bytes + size > MOST_EXPECTED_BYTES:
@@ -43,7 +43,7 @@ def expected(size: int) -> bool:
 
 
 def used(size: int) -> None:
-    """Note that so many bytes were asked for."""
+    """Account for bytes that were requested."""
     global _ahead_bytes
     if _ahead_bytes:
         with _lock:
@@ -51,6 +51,6 @@ def used(size: int) -> None:
 
 
 def forget() -> None:
-    """Begin anew, in a forked process."""
+    """Reset the budget in a forked process."""
     global _lock, _young_bytes, _ahead_bytes
     _lock, _young_bytes, _ahead_bytes = threading.Lock(), 0, 0

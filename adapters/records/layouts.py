@@ -1,13 +1,12 @@
-"""Where features lie in many records at once, found without a step in Python for each record.
+"""Vectorized search for features in many records, without Python code for each record.
 
-An Example is a row of entries, one for each feature, in any order. Most entries of a file are one
-of a few *pieces*: the same head (sizes, name, tags), and behind it as many bytes of values. All
-records are walked at once, an entry at a time: their bytes are compared with the heads of the
-pieces that are known. Where none is the same, the entry is taken apart, as ``wire`` does it, and is
-a new piece.
+An Example is a sequence of entries, one for each feature, in any order. Most entries of a file
+match one of a few *pieces*: the same head (sizes, name, tags), followed by the same number of value
+bytes. All records are walked in parallel, an entry at a time, and compared with the heads of the
+known pieces. An entry without a match is parsed as ``wire`` does it and becomes a new piece.
 
-So what is said of a record is what ``wire`` would say of it. Of a record in which anything is
-unusual, nothing is said: it is for ``wire`` to read.
+So the result for a record is always what ``wire`` would give. A record with anything unusual gets
+no result and is left to ``wire``.
 """
 
 from __future__ import annotations
@@ -26,41 +25,41 @@ from adapters.records import tfrecord, wire
 from adapters.records.crc import masked_crc
 from adapters.records.windows import windows
 
-# Of entries that differ in their sizes, as a file's names and varints do.
+# Entries differ in their sizes, for example with file names and varints.
 _MOST_PIECES = 512
-# Of entries that nobody asked for, and that one record has. Where each has a name of its own, to
-# compare with all that were met takes longer than to take a record apart.
+# Unwanted entries that occurred in a single record. If each record has another name, comparing with
+# all known pieces takes longer than parsing.
 _MOST_ONCE = 16
 _TAGS = {
     wire.FLOAT_LIST: wire.TAG_FLOAT,
     wire.INT64_LIST: wire.TAG_INTEGER,
     wire.BYTES_LIST: None,
 }
-_MOST_VARINT_BYTES = 10  # Negative numbers have as many.
+_MOST_VARINT_BYTES = 10  # For negative numbers.
 
 
 class Wanted(NamedTuple):
-    """A feature whose values lie in the same number of bytes in many records."""
+    """Feature whose values take the same number of bytes in many records."""
 
     name: bytes
     kind: int
-    """Of its list."""
+    """Kind of its list."""
     values: int
-    """How many there are in it."""
+    """Number of values in the list."""
     size: int
-    """Bytes of the one value of a list of bytes."""
+    """Size in bytes of the single value of a bytes list."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Entries of one head.
+    """Entries with the same head.
 
     Args:
-        head: The bytes before the values.
+        head: Bytes before the values.
         size: Bytes of the entry.
-        features: Which ones it is, by their numbers; none for one that nobody asked for.
+        features: Numbers of the wanted features that it holds; empty if it is unwanted.
         length: Bytes of the values.
-        varints: How many varints these are; 0 for other values.
+        varints: Number of varints among the values; 0 for other values.
     """
 
     head: NDArray[np.uint8]
@@ -71,10 +70,10 @@ class Piece:
 
 
 class Layouts:
-    """The pieces that were met so far. Any thread may ask; they are learned one at a time.
+    """Pieces seen so far. Thread-safe; a lock serializes learning.
 
     Args:
-        wanted: The features that are looked for; several of them may have one name.
+        wanted: Features to find; several of them may share a name.
     """
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
@@ -83,24 +82,24 @@ class Layouts:
         for number, feature in enumerate(wanted):
             self._numbers.setdefault(feature.name, []).append(number)
         self._pieces: list[Piece] = []
-        # Which of them are of entries that nobody asked for, and were met once.
+        # Numbers of unwanted pieces that occurred once.
         self._once: set[int] = set()
         self._learning = threading.Lock()
 
     def find(
         self, view: memoryview, starts: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
-        """Walk through TFRecord's records.
+        """Find the wanted features in TFRecord's records.
 
         Args:
             view: The file.
-            starts: Where the records begin, ``(records,)``.
-            sizes: Of the records, with lengths and CRCs; they lie within the file.
+            starts: Offsets of the records, ``(records,)``.
+            sizes: Sizes of the records with lengths and CRCs; they lie within the file.
 
         Returns:
-            Which records are laid out as is said, ``(records,)``; where the values of each feature
-            begin, from the record's first byte, or -1 where it is missing; and how many bytes they
-            have; both ``(records, features)``. The CRC of the data isn't looked at.
+            Three arrays: a mask of the records with a known layout, ``(records,)``; the position of
+            each feature's values from the record's first byte, -1 if missing; and their size in
+            bytes. The last two are ``(records, features)``. The data's CRC isn't checked.
         """
         shape = len(starts), len(self._wanted)
         places, lengths = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
@@ -109,7 +108,7 @@ class Layouts:
         active, last = np.flatnonzero(right), -1
         while len(active := active[at[active] < ends[active]]):
             left = active
-            # The next in the order in which they were learned is the next in most records.
+            # Most records have their entries in the order in which pieces were learned.
             order = [*range(last + 1, len(self._pieces)), *range(min(last + 1, len(self._pieces)))]
             for number in order:
                 if not len(left):
@@ -150,7 +149,7 @@ class Layouts:
         lengths: NDArray[np.int32],
         right: NDArray[np.bool_],
     ) -> tuple[NDArray[np.int64], bool]:
-        """Go on in the records whose next entry is this piece; the others, and if it met any."""
+        """Advance records whose next entry is this piece; return the others, and if any matched."""
         begins = at[rows]
         fits = begins + piece.size <= ends[rows]
         if fits.all():
@@ -161,14 +160,14 @@ class Layouts:
         if not len(met):
             return rows, False
         for feature in piece.features:
-            right[met] &= places[met, feature] < 0  # Of two, it is the last that counts.
+            right[met] &= places[met, feature] < 0  # A repeated name: left to ``wire``.
             places[met, feature] = begins[fits] + len(piece.head) - starts[met]
             lengths[met, feature] = piece.length
         at[met] += piece.size
         return rows[~fits], True
 
     def _learned(self, view: memoryview, at: int, end: int) -> Piece | None:
-        """The piece of which this entry is one; None if it is unusual."""
+        """Learn the piece of this entry; None if it is unusual."""
         with self._learning:
             if len(self._pieces) >= _MOST_PIECES:
                 return None
@@ -187,9 +186,9 @@ class Layouts:
     def _piece_at(self, view: memoryview) -> Piece | None:
         entry = wire.entry_at(view, 0, len(view))
         if entry.feature_end != entry.end:
-            return None  # The name behind the values.
+            return None  # The name follows the values.
         if entry.feature == entry.end:
-            return None  # No values, which is refused behind another entry of the name.
+            return None  # No values: ``wire`` refuses that after another entry of the name.
         numbers = self._numbers.get(entry.name, ())
         begin, count = entry.feature, 0
         for number in numbers:
@@ -200,17 +199,17 @@ class Layouts:
             begin = found
             if wanted.kind == wire.INT64_LIST:
                 if count not in (0, wanted.values):
-                    return None  # One of them is another than there is.
+                    return None  # Two wanted features differ in their number of values.
                 count = wanted.values
         head = np.frombuffer(bytes(view[:begin]), np.uint8)
         return Piece(head, entry.end, tuple(numbers), entry.end - begin, count)
 
     def located(self, payload: memoryview) -> tuple[list[int], list[int]] | None:
-        """Where the values of one Example lie, however it was written, and in how many bytes.
+        """Find the values of one Example, whatever its layout, and their sizes in bytes.
 
         Returns:
-            As ``find`` says it, but from the payload's first byte; None if they don't lie together,
-            or are others than is wanted.
+            Positions and sizes as from ``find``, but from the payload's first byte; None if the
+            values aren't contiguous or not as wanted.
         """
         places, lengths = [], []
         try:
@@ -237,7 +236,7 @@ class Layouts:
 
 
 def _begin_of(view: memoryview, wanted: Wanted, held: wire.List) -> int | None:
-    """Where the values of a list begin that lie together, to its end; None of any other list."""
+    """Return where a list's contiguous values begin; they end with the list. Else None."""
     begin = held.begin
     if held.kind != wanted.kind or begin == held.end:
         return None
@@ -256,11 +255,11 @@ def _begin_of(view: memoryview, wanted: Wanted, held: wire.List) -> int | None:
 
 
 def varints(written: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
-    """The integers that rows of ``count`` varints hold, ``(rows, count)``.
+    """Decode rows of ``count`` varints, ``(rows, count)``.
 
     Args:
-        written: ``(rows, bytes)``, and right: each row has ``count`` bytes that end a varint, of
-            which the last is one.
+        written: Valid varints, ``(rows, bytes)``. Each row has ``count`` bytes that end a varint,
+            and the last byte of the row is one of them.
         count: Varints in a row.
     """
     rows, size = written.shape
@@ -282,7 +281,7 @@ def varints(written: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
 
 
 def _is_piece(view: memoryview, piece: Piece, begins: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the entries that begin there are of this piece; they'd lie within their records."""
+    """Return which entries match this piece; all must fit into their records."""
     if not len(begins):
         return np.zeros(0, bool)
     size = len(piece.head)
@@ -294,7 +293,7 @@ def _is_piece(view: memoryview, piece: Piece, begins: NDArray[np.int64]) -> NDAr
 
 
 def _are_varints(written: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    """Which rows are so many varints, each of at most ten bytes, and of 64 bits."""
+    """Return which rows are ``count`` varints, each of at most ten bytes and 64 bits."""
     is_end = written < 128
     right: NDArray[np.bool_] = is_end[:, -1] & (is_end.sum(1) == count)
     if written.shape[1] - count < _MOST_VARINT_BYTES - 1:
@@ -302,7 +301,7 @@ def _are_varints(written: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     if count == 1:
         right &= (written.shape[1] == _MOST_VARINT_BYTES) & (written[:, -1] < 2)
         return right
-    for row in np.flatnonzero(right).tolist():  # Negative numbers perhaps: ten bytes each.
+    for row in np.flatnonzero(right).tolist():  # May have negative numbers of ten bytes each.
         ends = np.flatnonzero(is_end[row])
         sizes = np.diff(ends, prepend=-1)
         longest = ends[sizes >= _MOST_VARINT_BYTES]
@@ -313,7 +312,7 @@ def _are_varints(written: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
 def _heads(
     view: memoryview, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which records begin as those of their sizes do, and where their first entries begin."""
+    """Return which records start as their size requires, and where their first entries begin."""
     own, which = np.unique(sizes, return_inverse=True)
     heads = [_head(size) for size in own.tolist()]
     longest = max(map(len, heads), default=0)
@@ -326,7 +325,7 @@ def _heads(
         cared[place, : len(head)] = True
     lengths = np.array([len(head) for head in heads])[which]
     right = lengths > 0
-    # What is longer than its record might lie behind the file.
+    # The longest head may reach past the end of the file.
     right &= starts + longest <= len(view)
     found = windows(view, longest, starts[right])
     which = which[right]
@@ -336,7 +335,7 @@ def _heads(
 
 @functools.lru_cache(maxsize=4096)
 def _head(size: int) -> bytes:
-    """How a record of this size begins whose payload is one ``Features``; empty if it can't be."""
+    """Return a record's first bytes, by its size, for one ``Features``; empty if impossible."""
     payload = size - tfrecord.OVERHEAD_BYTES
     for digits in range(1, 6):
         rest = payload - 1 - digits
@@ -356,6 +355,6 @@ def _varint(value: int) -> bytes:
 
 
 def _none(right: NDArray[np.bool_], left: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give these records up."""
+    """Mark these records as not found."""
     right[left] = False
     return left[:0]

@@ -1,4 +1,4 @@
-"""The folders that Spark and Hadoop write: record files, called parts, and what is beside them.
+"""Output folders of Spark and Hadoop: record files, called parts, and other files.
 
 ::
 
@@ -18,13 +18,13 @@ _MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "
 
 
 def without_markers(names: Iterable[str]) -> list[str]:
-    """Paths without those of hidden files, and of those that say how the writing went."""
+    """Filter out hidden files and job markers."""
     hidden = (".", *_MARKERS)
     return [name for name in names if not os.path.basename(name).startswith(hidden)]
 
 
 def parts_of(folder: str) -> list[str]:
-    """The record files of a local folder, sorted by name.
+    """Return the record files of a local folder, sorted by name.
 
     Raises:
         FileNotFoundError: There are none.

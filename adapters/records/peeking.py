@@ -1,7 +1,7 @@
-"""A few bytes here and there of a large file, without all that the system would read around them.
+"""Scattered reads of a few bytes from a large file, without the system's read-around.
 
-Where a page of a map isn't in memory, Linux reads as much around it as it reads ahead, 128 KiB to
-some MiB: 64 headers of a file of 0.5 GB took a cold disk 0.4 s, in which it was read as a whole.
+For a page of a map that isn't in memory, Linux reads as much around it as its read-ahead size, 128
+KiB to some MiB. For 64 headers in a file of 0.5 GB, a cold disk read the whole file, in 0.4 s.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from adapters.records.mapping import Mapping
 from adapters.records.storage import MappedFile, Storage
 
-# Of a file that is small, all may be read.
+# Smaller files may be read whole.
 _SMALL_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
 def mapped_lightly(storage: Storage) -> Iterator[Storage]:
-    """The storage, of which only those pages are read that are touched."""
+    """Yield the storage, mapped so that only touched pages are read."""
     with _opened(storage) as descriptor:
         mapping = None
         with contextlib.suppress(OSError):
@@ -32,9 +32,9 @@ def mapped_lightly(storage: Storage) -> Iterator[Storage]:
 
 
 def will_peek(storage: Storage, places: Sequence[int]) -> None:
-    """Have the pages read in which these bytes are, all at once for disks that are far.
+    """Request the pages of these bytes all at once, for disks with high latency.
 
-    Nothing is waited for. Places may lie outside the file.
+    Doesn't wait. Places outside the file are ignored.
     """
     with _opened(storage) as descriptor:
         if descriptor is None or not hasattr(os, "posix_fadvise"):
@@ -48,18 +48,18 @@ def will_peek(storage: Storage, places: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _opened(storage: Storage) -> Iterator[int | None]:
-    """A descriptor of a large local file that is the one that was opened first; else None."""
+    """Yield a descriptor of a large local file if it is still the same file; else None."""
     if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
         yield None
         return
     try:
         descriptor = os.open(storage.path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # It is mapped already, and gone, or there is no descriptor left.
+    except OSError:  # Already mapped and deleted, or no descriptor left.
         yield None
         return
     try:
         status = os.fstat(descriptor)
-        # Another file may have its name by now.
+        # The path may name another file by now.
         is_it = (status.st_size, status.st_mtime_ns) == storage.version
         yield descriptor if is_it else None
     finally:
@@ -75,4 +75,4 @@ class _Light:
         return self._view[offset : offset + size]
 
     def close(self) -> None:
-        """It goes with who holds a part of it."""
+        """Do nothing: the map ends with its last view."""

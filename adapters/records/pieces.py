@@ -1,9 +1,9 @@
-"""``Pieces``: what of a remote file is under way, and who brings it.
+"""``Pieces``: the requests in flight for one remote file.
 
-    missing units --of--> pieces of one's own, for threads to fetch | those of others, to wait for
-    bytes that come --> region, of which these units are here then
+    missing units --of--> new pieces, for threads to fetch | pieces in flight, to wait for
+    received bytes --> region, which then marks these units as available
 
-Any thread may ask. The lock is the file's: whoever holds it sees which units are flying, and whose.
+Thread-safe. The lock is the file's; it protects the record of which units are in flight.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from adapters.remote import Changed, Head, client_of
 from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs
 from adapters.remote.retrying import persistently
 
-# Of the pieces that are for later, those that somebody waits for.
+# Pieces for later that a caller waits for: all, those already started, or none.
 ANY, BEGUN, NONE = 2, 1, 0
 
 
 class Pieces:
-    """The pieces of one file.
+    """Pieces of one file.
 
     Args:
-        url: Of the file.
-        name: What messages call it.
+        url: URL of the file.
+        name: Name in messages.
         head: Its size and version.
-        lock: Of the file.
-        came: Called with the bytes that were put into the memory that all files share.
+        lock: The file's lock.
+        came: Called with the number of bytes stored in memory that all files share.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Pieces:
         later: bool = False,
         patience: int = BEGUN,
     ) -> tuple[list[Piece], list[Piece]]:
-        """Pieces that bring units: new ones, not started yet, and those that are under way.
+        """Return pieces that bring units: new ones, not yet started, and ones in flight.
 
         Args:
-            region: Where they are to be.
-            old: Where they may come to be, to be copied from; None for nowhere.
-            missing: The units, ascending, each once.
-            later: Whether the new ones are for later.
-            patience: Which pieces that are for later count: ``ANY``, ``BEGUN`` or ``NONE``.
+            region: Region to fill.
+            old: Region that may receive some of the units, to be copied from; None for none.
+            missing: The units, ascending and unique.
+            later: True if the new pieces are low-priority.
+            patience: Which low-priority pieces in flight count: ``ANY``, ``BEGUN`` or ``NONE``.
         """
         if not len(missing):
             return [], []
@@ -128,5 +128,5 @@ class Pieces:
 
 
 def _counts(piece: Piece, patience: int) -> bool:
-    """Whether who has this patience waits for a piece."""
+    """True if a caller with this patience waits for the piece."""
     return not piece.later or patience == ANY or (patience == BEGUN and piece.begun)

@@ -5,9 +5,9 @@
     part:    u32 0xCED7230A | u32 flag << 29 | length | data | zeros to a multiple of 4
     record:  one part (flag 0), or a first (1), middle ones (2) and a last (3)
 
-All numbers are little-endian. A payload that holds the magic number, at a multiple of 4 from its
-start, is cut there: the four bytes are left out, and put back between the parts by the reader.
-There is no checksum. Source: dmlc-core, ``include/dmlc/recordio.h``.
+All numbers are little-endian. A payload that contains the magic number at a multiple of 4 from its
+start is split there. The writer omits the four bytes, and the reader inserts them between the
+parts. There is no checksum. Source: dmlc-core, ``include/dmlc/recordio.h``.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _LENGTH_MASK = (1 << 29) - 1
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _WINDOW_BYTES = 1 << 20
-# What is searched sooner in a copy than by NumPy. Worth it: 2.9 against 5.4 us a record of 0.8 kB,
-# checked, and 9.9 against 15.5 for one of 16 kB (2 cores, CPU time, 2026-11).
+# Up to this size, searching a copy is faster than NumPy. Worth it: 2.9 us, against 5.4, to check a
+# record of 0.8 kB, and 9.9 us, against 15.5, for one of 16 kB (2 cores, CPU time, 2026-11).
 _SHORT_BYTES = 4096
-# Of records, up to which many are checked at once.
+# Largest records that are checked in one vectorized pass.
 _MOST_AT_ONCE_BYTES = 16384
 
 
 def encode(payload: bytes) -> bytes:
-    """A record as it stands in the file.
+    """Frame a payload as a record.
 
     Raises:
-        ValueError: 2^29 bytes or more, which the length's 29 bits don't hold.
+        ValueError: 2^29 bytes or more, which the length's 29 bits can't hold.
     """
     if len(payload) > _LENGTH_MASK:
         raise ValueError(
@@ -71,13 +71,13 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
 
     Args:
         storage: The file.
-        verify: For TFRecord's sake: there is no CRC to check.
+        verify: Ignored, because there is no CRC.
 
     Returns:
-        Where each begins, and its size with headers and padding; int64 ``(records,)`` both.
+        Offsets, and sizes with headers and padding; both int64 ``(records,)``.
 
     Raises:
-        RecordError: No header where one must be, parts out of order, or an early end.
+        RecordError: A header is missing, parts are out of order, or the file ends early.
     """
     offsets, sizes = array("q"), array("q")
     size, name = storage.size, storage.name
@@ -111,19 +111,19 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
 def read(
     storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
 ) -> memoryview:
-    """The payload of the record that begins at ``offset``; without a copy where it is one part.
+    """Return the payload of the record at ``offset``; a record of one part is not copied.
 
     Args:
         storage: The file.
-        offset: Of the record's first byte.
-        number: Of the record, for errors.
-        verify: There is no CRC to check, but a length that is wrong may show: by a header among
-            the data, by data in the padding, or by no header after it.
-        size: With headers and padding, where an index says.
+        offset: Offset of the record's first byte.
+        number: Number of the record, for errors.
+        verify: Check for signs of a wrong length, as there is no CRC: a header within the data,
+            data in the padding, or no header after the record.
+        size: Size with headers and padding, if the index has it.
 
     Raises:
-        RecordError: No record begins there, its parts are out of order, the file ends before it,
-            or it has another size.
+        RecordError: No record begins there, its parts are out of order, it has another size, or the
+            file ends before it does.
     """
     flag, start, length = _part(storage, offset, number, True)
     pieces = [storage.read(start, length)]
@@ -150,13 +150,15 @@ def sound(
     lengths: NDArray[np.int64],
     sizes: NDArray[np.int64] | None,
 ) -> NDArray[np.bool_]:
-    """Of whole records in one part, in which ``read`` would find nothing; others may be so, too.
+    """Return which records certainly pass the checks of ``read``.
+
+    Only short records of one part are checked here; others may pass, too.
 
     Args:
-        view: The file, which the records lie in.
-        starts: Of their first bytes, ``(records,)``.
-        lengths: Of what they hold.
-        sizes: With headers and padding, where an index says.
+        view: The file; the records lie within it.
+        starts: Offsets of the records, ``(records,)``.
+        lengths: Sizes of the payloads.
+        sizes: Sizes with headers and padding, if the index has them.
     """
     right: NDArray[np.bool_] = (starts % 4 == 0) & (lengths > 0)
     right &= lengths <= _MOST_AT_ONCE_BYTES
@@ -178,10 +180,10 @@ def sound(
 
 
 def end(storage: Storage, offset: int) -> int:
-    """Where the record that begins at ``offset`` ends, padding included.
+    """Return the end of the record at ``offset``, including padding.
 
     Raises:
-        RecordError: As ``read`` does.
+        RecordError: For the same reasons as ``read``.
     """
     flag, start, length = _part(storage, offset, 0, True)
     while flag not in (_WHOLE, _LAST):
@@ -190,14 +192,14 @@ def end(storage: Storage, offset: int) -> int:
 
 
 def following(storage: Storage, last: int | None, broken: int) -> int:
-    """Where the next record begins: a header of one that ends in the file, as data hold none.
+    """Find the next header of a record that ends within the file; data can't contain headers.
 
     Args:
         storage: The file.
-        last: The record before, whose length may be wrong.
-        broken: Where no whole record begins.
+        last: Offset of the preceding record, whose length may be wrong.
+        broken: Offset at which no intact record begins.
     """
-    position = (broken if last is None else last) + 4  # All records begin at multiples of 4.
+    position = (broken if last is None else last) + 4  # Records begin at multiples of 4.
     while position + HEADER.size <= storage.size:
         window = storage.read(position, min(_WINDOW_BYTES, storage.size - position))
         words = np.frombuffer(window, "<u4", len(window) // 4)
@@ -211,7 +213,7 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
 
 
 def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:
-    if offset % 4:  # A magic number may stand there, in a payload.
+    if offset % 4:  # Elsewhere, a magic number may be data.
         expected = "a record's offset, a multiple of 4"
         raise RecordError(storage.name, number, offset, expected, f"{offset}")
     header = storage.read(offset, 8) if offset >= 0 else memoryview(b"")
@@ -227,7 +229,7 @@ def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int,
 
 
 def _check(storage: Storage, start: int, length: int, number: int) -> None:
-    """What a part holds must have no magic number at a multiple of 4, its padding only zeros."""
+    """Check that a part has no magic number at a multiple of 4, and only zeros as padding."""
     padded = storage.read(start, length + 3 & ~3)
     if length > _SHORT_BYTES or _MAGIC_BYTES in bytes(padded):
         magics = np.flatnonzero(np.frombuffer(padded, "<u4") == MAGIC)
@@ -240,9 +242,9 @@ def _check(storage: Storage, start: int, length: int, number: int) -> None:
 
 
 def _check_next(storage: Storage, offset: int, number: int) -> None:
-    """Where a record ends, the file does, or another begins; else its length is wrong."""
+    """Check that a record is followed by another or by the end; else its length is wrong."""
     header = storage.read(offset, 8)
-    right = header[:4] == _MAGIC_BYTES[: len(header)]  # The file's end may cut it short.
+    right = header[:4] == _MAGIC_BYTES[: len(header)]  # The file may end within it.
     if len(header) == HEADER.size:
         right = right and HEADER.unpack(header)[1] >> 29 in (_WHOLE, _FIRST)
     if not right:
@@ -263,7 +265,7 @@ def _cut(name: str, number: int, offset: int, expected: int, found: int) -> Reco
 
 
 def begins_here(head: bytes) -> bool:
-    """Whether a file begins with these bytes."""
+    """True if a file that begins with these bytes is RecordIO."""
     return head.startswith(_MAGIC_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Where the records of a file are, by what the file itself says, damaged files included."""
+"""Search for the records of a file without its index; damaged files included."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from adapters.records.storage import Storage
 
 
 def searched(storage: Storage, codec: Codec, verify: bool) -> Index:
-    """Find the records of a file, and the stretches of it that are none.
+    """Find the records of a file and its damaged ranges.
 
     Args:
         storage: The file.
         codec: Its format.
-        verify: As ``Codec.scan`` has it. What a damaged file holds is checked in any case.
+        verify: Passed to ``Codec.scan``. In a damaged file, records are always checked.
 
     Raises:
-        RecordError: The file doesn't begin like one of the format and holds no whole record, or the
-            format has no way to find what is behind damage.
+        RecordError: The file doesn't begin like this format and has no intact record, or the format
+            can't find records after damage.
     """
     try:
         return Index(*codec.scan(storage, verify))
@@ -35,7 +35,7 @@ def searched(storage: Storage, codec: Codec, verify: bool) -> Index:
 
 
 def _recovered(storage: Storage, codec: Codec) -> Index:
-    """The whole records, and as one record each stretch in which there is none."""
+    """Index the intact records, and each damaged range as one record."""
     assert codec.following is not None
     begins: list[int] = []
     ends: list[int] = []
@@ -58,7 +58,7 @@ def _recovered(storage: Storage, codec: Codec) -> Index:
             ends.append(end)
             position, last = end, position
     offsets = np.array(begins, np.int64)
-    # The sizes in RecordIO aren't covered by a CRC: whoever reads compares with what is behind.
+    # RecordIO's sizes have no CRC; readers compare them with the next header instead.
     sizes = np.array(ends, np.int64) - offsets if codec.has_sizes else None
     return Index(offsets, sizes, damage)
 
@@ -66,7 +66,7 @@ def _recovered(storage: Storage, codec: Codec) -> Index:
 def _wrong(
     storage: Storage, codec: Codec, offset: int, number: int, error: RecordError
 ) -> RecordError:
-    """What is wrong with the record that should begin there."""
+    """Return the error of the damaged record at ``offset``."""
     try:
         codec.read(storage, offset, number, True)
     except RecordError as found:

@@ -1,9 +1,9 @@
-"""Memory in which the bytes of a remote file appear where they stand in the file.
+"""Memory in which a remote file's bytes appear at their offsets in the file.
 
-A ``Region`` is a range of addresses as long as the file, and knows by units what of it is there. In
-a ``MemoryRegion`` that is what was written into it; in a ``CachedRegion`` the files of a cache are
-mapped, and a page is there when its CRC was right once. Who holds a part of a region's view holds
-its memory; a file that needs it no more makes another region.
+A ``Region`` is an address range as long as the file; it tracks by units which bytes are available.
+A ``MemoryRegion`` is filled by writing. A ``CachedRegion`` maps a cache's files, and a page is
+available once its CRC has been checked. Any view keeps the region's memory alive. A file that no
+longer needs a region creates another.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from adapters.remote.segments import PAGE_BYTES, Segment, right
 
 log = logging.getLogger("adapters")
 
-# A record begins and ends within one: 1 kB more is fetched than it has.
+# Records begin and end within a unit, so about 1 kB more than a record is fetched.
 MEMORY_UNIT_BYTES = 1024
 _USED_EVERY_SECONDS = 60.0
-# Worth it: with 8 files, batches of 64 and a filled cache, units took a tenth of the CPU time.
+# Worth it: with 8 files, batches of 64 and a full cache, units took a tenth of the CPU time.
 _LOOK_EVERY = 64
-# Freed of the cache's own when the disk is full.
+# Evicted from the cache if the disk is full.
 _ROOM_BYTES = 64 << 20
 
 
 class EvictedError(OSError):
-    """The cache let go of a part of the file that was going to be written to."""
+    """Raised if the cache evicted the part of the file that was to be written."""
 
 
 class CacheError(Exception):
-    """The cache can't be used, and why."""
+    """Raised if the cache can't be used; ``cause`` says why."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause)
@@ -44,37 +44,37 @@ class CacheError(Exception):
 
 
 class Region:
-    """What all have in common. Any thread may ask; ``here`` only grows.
+    """Base class of all regions. Thread-safe; ``here`` only grows.
 
     Args:
-        size: Of the file, not 0.
-        unit: In bytes.
-        memory: Where its bytes appear.
+        size: Size of the file in bytes, not 0.
+        unit: Size of a unit in bytes.
+        memory: Memory in which the bytes appear.
     """
 
     shared = False
-    """Whether it takes of the memory that all files share, see ``kept``."""
+    """True if it counts towards the memory that all files share, see ``kept``."""
     left = False
-    """Whether nobody is going to read from it any more."""
+    """True if it won't be read any more."""
 
     def __init__(self, size: int, unit: int, memory: Reserved) -> None:
         self.unit = unit
         self.memory = memory
         units = -(-size // unit)
         self.here = np.zeros(units, bool)
-        """Of each unit, whether it may be read."""
+        """True for each unit that may be read."""
         self.flying = np.zeros(units, np.int32)
-        """Of each unit, the number of the piece that brings it; 0 for none."""
+        """Number of the piece that brings each unit; 0 for none."""
         self.view = memory.view()[:size]
         self._size = size
         self.is_complete = False
-        """Whether all of it is there, as far as ``note_use`` has looked."""
+        """True if all units are available, as last seen by ``note_use``."""
         self.is_filled = False
-        """Whether nothing of it need be fetched, where all is as it should be."""
+        """True if the cache holds all pages; their CRCs may be unchecked."""
         self._uses = 0
 
     def units(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The units in which these ranges are; what is not in the file is left out."""
+        """Return the units of these ranges; ranges beyond the file are left out."""
         ends = np.minimum(begins + sizes, self._size)
         firsts = np.maximum(begins, 0) // self.unit
         counts = np.maximum(-(-ends // self.unit) - firsts, 0)
@@ -86,28 +86,28 @@ class Region:
         return units
 
     def note_use(self) -> None:
-        """Look now and then whether all is there, after which nobody needs to look at units."""
+        """Check now and then if all units are available; from then on, no unit needs a check."""
         self._uses += 1
         if self._uses % _LOOK_EVERY == 0:
             self.is_complete = bool(self.here.all())
 
     def look(self, units: NDArray[np.int64]) -> None:
-        """Note which of these units are there without being fetched."""
+        """Mark those of these units that are available without fetching."""
 
     def put(self, first: int, data: bytes | memoryview) -> None:
-        """Keep what was fetched, from this unit on.
+        """Store fetched data from this unit on.
 
         Raises:
-            OSError: It can't be kept.
+            OSError: They can't be stored.
         """
         raise NotImplementedError
 
 
 class MemoryRegion(Region):
-    """In memory of this process.
+    """Region in this process's memory.
 
     Args:
-        size: Of the file, not 0.
+        size: Size of the file in bytes, not 0.
     """
 
     shared = True
@@ -116,15 +116,15 @@ class MemoryRegion(Region):
         super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
 
     def put(self, first: int, data: bytes | memoryview) -> None:
-        """Keep what was fetched, from this unit on."""
+        """Store fetched data from this unit on."""
         self.memory.write(first * self.unit, data)
 
 
 class WindowRegion(MemoryRegion):
-    """The same for one window of an order in blocks; it goes with the window, see ``held``.
+    """Region for one window of a block order; it lives as long as the window, see ``held``.
 
     Args:
-        size: Of the file, not 0.
+        size: Size of the file in bytes, not 0.
     """
 
     shared = False
@@ -132,20 +132,20 @@ class WindowRegion(MemoryRegion):
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.told = np.zeros(len(self.here), bool)
-        """Of each unit, whether it is of the window."""
+        """True for each unit that belongs to the window."""
 
     def will_come(self, offset: int, size: int) -> None:
-        """A block of the window lies there."""
+        """Add a block to the window."""
         self.told[offset // self.unit : -(-(offset + size) // self.unit)] = True
         self.memory.will_write(offset, size)
 
 
 class CachedRegion(Region):
-    """In files of a cache, which other processes write to as well.
+    """Region in the files of a cache, which other processes fill, too.
 
     Args:
-        size: Of the file, not 0.
-        cached: What the cache has of it.
+        size: Size of the file in bytes, not 0.
+        cached: The file's entry in the cache.
     """
 
     def __init__(self, size: int, cached: CachedObject) -> None:
@@ -157,14 +157,14 @@ class CachedRegion(Region):
         self._count = -(-size // cached.segment_bytes)
         self._full: set[int] = set()
         self._table = np.zeros(len(self.here), np.uint64)
-        """Of each page, what the cache said of it when it was last asked."""
+        """Table entry of each page when the cache was last read."""
         self._opening = threading.Lock()
         self._told = False
         self._used = time.monotonic()
         self._looks = cached.cache.looks
 
     def lie_here(self, units: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these pages the cache says that it has.
+        """Return which of these pages the cache claims to have.
 
         Raises:
             OSError: The cache can't be used.
@@ -173,7 +173,7 @@ class CachedRegion(Region):
         return found
 
     def look(self, units: NDArray[np.int64]) -> None:
-        """Check the pages that the cache has of these.
+        """Check those of these pages that the cache has.
 
         Raises:
             OSError: The cache can't be used.
@@ -188,7 +188,7 @@ class CachedRegion(Region):
         if entries.all():
             return entries
         for number in np.unique(units[entries == 0] // self._pages).tolist():
-            if not self._map(number):  # Somebody may have written since.
+            if not self._map(number):  # Another process may have written to it.
                 self._keep(number, self._segments[number].table())
         return self._table[units]
 
@@ -205,10 +205,10 @@ class CachedRegion(Region):
             )
 
     def put(self, first: int, data: bytes | memoryview) -> None:
-        """Write what was fetched into the cache, from this unit on.
+        """Write fetched data to the cache, from this unit on.
 
         Raises:
-            EvictedError: The cache let go of that part of the file meanwhile.
+            EvictedError: The cache has evicted that part of the file meanwhile.
             OSError: The disk is full, or the cache can't be used.
         """
         view = memoryview(data)
@@ -232,14 +232,14 @@ class CachedRegion(Region):
                 raise
             freed = self._cached.cache.evict(_ROOM_BYTES)
             try:
-                segment.write(page, data)  # Though nothing was freed: another may be at it.
+                segment.write(page, data)  # Retried in any case: others may evict.
             except FileNotFoundError:
                 if freed:
                     raise
                 raise error from None
 
     def _map(self, number: int) -> bool:
-        """Map a segment, where it isn't yet; whether it wasn't."""
+        """Map a segment; return False if it is already mapped."""
         if number in self._segments:
             return False
         with self._opening:
@@ -253,13 +253,13 @@ class CachedRegion(Region):
                 table = segment.table()
             finally:
                 segment.release()
-            # Only now, as other threads would duplicate a descriptor that is about to close.
+            # Set last: other threads would duplicate a descriptor that is about to close.
             self._segments[number] = segment
             self._keep(number, table)
         return True
 
     def _keep(self, number: int, table: NDArray[np.uint64]) -> None:
-        """Note what the table of a segment says."""
+        """Store a segment's table."""
         begin = number * self._pages
         self._table[begin : begin + len(table)] = table
         if table.all():
@@ -267,10 +267,10 @@ class CachedRegion(Region):
             self.is_filled = len(self._full) == self._count
 
     def use(self) -> bool:
-        """Note, once a minute, that its segments are in use.
+        """Mark its segments as used, once a minute.
 
         Returns:
-            Whether one was evicted, whose room on the disk this region holds until it is let go of.
+            True if one was evicted. Its disk space stays occupied until this region is released.
         """
         now, looks = time.monotonic(), self._cached.cache.looks
         if now - self._used <= _USED_EVERY_SECONDS and looks == self._looks:

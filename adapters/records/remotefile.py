@@ -1,19 +1,18 @@
-"""``RemoteFile``: an object in a store, or a file of a slow disk, as storage of records.
+"""``RemoteFile``: an object in a store, or a file on a slow disk, as storage of records.
 
     covering, will_touch, touch --units--> region: there?  --no--> Pieces, all at once --> region
 
-It has one view as long as the object, in which the bytes are there that were announced: whoever
-asks for a view gets those and waits for them. ``expect`` has bytes fetched that somebody will ask
-for.
+It has one view, as long as the object, in which only requested bytes are available. Requesting a
+view waits for its bytes. ``expect`` prefetches bytes.
 
-Without a cache the bytes lie in memory: all files together keep the last 512 MiB that were fetched.
-When half of that has come, each file begins a new region; what it is asked for and the region
-before still has is copied from there, and the one before that is let go of, when nobody holds a
-part of it. The windows of an order in blocks have regions of their own, see ``held``. With a
-cache the bytes lie in its files. Where these can't be written, memory is taken instead.
+Without a cache, the bytes lie in memory, and all files together keep the last 512 MiB that were
+fetched. When half of that has arrived, each file starts a new region. Data that are requested and
+still in the previous region are copied; the one before that is released once no view holds it.
+Windows of a block order have regions of their own, see ``held``. With a cache, the bytes lie in its
+files, or in memory if these can't be written.
 
-Another version of the object (ETag, or size and time) is a ``RecordError``. Any thread may ask. In
-another process, and in a forked one, it is opened anew, with the version that it had here.
+If the object's version (ETag, or size and time) changes, a ``RecordError`` is raised. Thread-safe.
+Another process or a fork opens the object again, with the same version.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ from adapters.remote.fetching import runs, start
 from adapters.remote.retrying import persistently
 
 _TRIES = 5
-# Of who needs a part of a large piece that somebody fetches: longer, it takes the part by itself.
+# A reader that needs part of a large piece in flight fetches the part itself after this time.
 _PATIENCE_SECONDS = 0.25
 
 
 class RemoteFile:
-    """An object, of which only what is read is fetched.
+    """Object whose bytes are fetched when they are read.
 
     Args:
-        url: Of the object, or a local path.
-        cache: Where to keep what was fetched; None for memory.
-        head: Its size and version, where these are known; else it is asked for them.
+        url: URL of the object, or a local path.
+        cache: Cache for fetched data; None for memory.
+        head: Its size and version if known; else they are requested.
 
     Raises:
         ConnectionError: The store doesn't answer.
         FileNotFoundError: There is no such object.
-        ImportError: Nobody who talks to such stores is installed.
+        ImportError: No client for such stores is installed.
         PermissionError: The store refuses.
     """
 
@@ -93,29 +92,29 @@ class RemoteFile:
     # --- storage ---
 
     def read(self, offset: int, size: int) -> memoryview:
-        """These bytes; fewer where the object ends before."""
+        """Return these bytes; fewer if the object ends before."""
         return self.covering(offset, size)[offset : offset + size]
 
     def covering(self, offset: int, size: int) -> memoryview:
-        """All of the object, of which these bytes are there."""
+        """Return a view of the object in which these bytes are available."""
         return self.touch(np.array([offset]), np.array([size]))
 
     def will_touch(
         self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
     ) -> memoryview:
-        """All of the object, of which so many bytes are there from each of these places on."""
+        """Return a view of the object with ``size`` bytes available at each of these offsets."""
         offsets = offsets if numbers is None else offsets[numbers]
         return self.touch(offsets, np.full(len(offsets), size, np.int64))
 
     def touch(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
-        """All of the object, of which these ranges are there; fetches what isn't.
+        """Return a view of the object with these ranges available; fetch what is missing.
 
         Args:
-            begins: Of the ranges, ``(ranges,)``.
-            sizes: In bytes, ``(ranges,)``; what is not in the object is left out.
+            begins: Offsets of the ranges, ``(ranges,)``.
+            sizes: Sizes in bytes, ``(ranges,)``; parts beyond the object are ignored.
 
         Raises:
-            ConnectionError: The store doesn't answer for as long as it may take.
+            ConnectionError: The store didn't answer within the time limit.
             RecordError: The object has changed since it was opened.
         """
         if not self.size:
@@ -148,26 +147,26 @@ class RemoteFile:
     def expect(
         self, begins: NDArray[np.int64], sizes: NDArray[np.int64], elsewhere: bool = False
     ) -> None:
-        """Begin to fetch what somebody will ask for, where there is room; errors are for them."""
+        """Prefetch ranges if the budget allows; their readers get any errors."""
         if self.size and (elsewhere or kept.expected(int(sizes.sum()))):
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
-        """This range is going to be read, in whatever order: begin to fetch it into the cache.
+        """Prefetch a range that will be read in any order into the cache.
 
-        Without one it would push out of memory what is read sooner, and batches are fetched ahead
-        by themselves.
+        Without a cache this does nothing: the range would evict data that are needed sooner, and
+        batches are prefetched anyway.
         """
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
     def hold(self, offset: int, size: int, window: Any) -> None:
-        """This range is going to be read here: begin to fetch it as a whole.
+        """Prefetch a range whole because it will be read here.
 
         Args:
-            offset: Where it begins.
-            size: In bytes.
-            window: What it is of, in memory, until ``leave``; None for wherever all else is.
+            offset: Offset of its first byte.
+            size: Size in bytes.
+            window: Window to hold it in memory until ``leave``; None to store it like other data.
         """
         begins, sizes = np.array([offset]), np.array([size])
         with contextlib.suppress(Exception):
@@ -181,14 +180,14 @@ class RemoteFile:
             self._start(begins, sizes, expected=True, later=region)
 
     def leave(self, window: Any) -> None:
-        """A window was read, and what it held may go."""
+        """Release a window that has been read."""
         with self._lock:
             region = self._windows.pop(window, None)
         if region is not None:
             region.left = True
 
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-        """Begin to fetch what somebody is about to ask for; errors are for them."""
+        """Start to fetch ranges that are needed next; their readers get any errors."""
         if self.size:
             self._start(begins, sizes, expected=False)
 
@@ -199,7 +198,7 @@ class RemoteFile:
         expected: bool,
         later: Region | None = None,
     ) -> None:
-        """Begin to fetch ranges; where it is for later, into that region."""
+        """Start to fetch ranges, at low priority if ``later`` is the region for them."""
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
@@ -208,7 +207,7 @@ class RemoteFile:
             start(own, expected)
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
-        """Where these ranges are, or are to be: in a window's region, if it has all of them."""
+        """Return the region for these ranges: a window's if it covers them all."""
         region = self._current()
         if not self._windows:
             return region
@@ -221,19 +220,19 @@ class RemoteFile:
         return region
 
     def stream(self) -> Streamed:
-        """The object for who reads it from begin to end."""
+        """Return the object for sequential reading."""
         return Streamed(self)
 
     def close(self) -> None:
-        """Let go of its memory, as soon as nobody holds a part of it."""
+        """Release its memory as soon as no view holds it."""
         with self._lock:
             self._region = self._old = None
             self._windows.clear()
 
-    # --- what is there ---
+    # --- availability ---
 
     def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
-        """Wait until these ranges are in a region; whether they are."""
+        """Wait for these ranges; return True if the region now has them all."""
         units, patience = region.units(begins, sizes), BEGUN
         for _ in range(_TRIES):
             if region.here[units].all():
@@ -255,7 +254,7 @@ class RemoteFile:
         return bool(region.here[units].all())
 
     def _read_from(self, region: Region, size: int) -> memoryview:
-        """The view, of which so many bytes are going to be read."""
+        """Return the view; account for bytes that will be read from it."""
         if isinstance(region, CachedRegion):
             account(self, size)
             if region.use():
@@ -264,14 +263,14 @@ class RemoteFile:
 
     @property
     def is_here(self) -> bool:
-        """Whether nothing of it needs to be fetched; a cache's pages are checked when read."""
+        """True if no data need fetching; cached pages are checked when they are read."""
         region = self._region
         return region is not None and (region.is_complete or region.is_filled)
 
     def _missing(
         self, region: Region, units: NDArray[np.int64], ahead: bool = False
     ) -> NDArray[np.int64]:
-        """Those that must be fetched, ascending, each once; pages are checked by who reads them."""
+        """Return units to fetch, sorted and unique; if ``ahead``, don't check cached pages."""
         missing: NDArray[np.int64] = units[~region.here[units]]
         if isinstance(region, CachedRegion):
             if ahead:
@@ -288,12 +287,12 @@ class RemoteFile:
         return _ascending(missing[~region.here[missing]])
 
     def _before(self, region: Region) -> MemoryRegion | None:
-        """Where pieces may be under way that are to be copied from."""
+        """Return the region in which pieces to be copied may be in flight."""
         return self._old if region.shared else None
 
     @staticmethod
     def _copy(old: MemoryRegion | None, region: Region, units: NDArray[np.int64]) -> None:
-        """Take over what another region has of these."""
+        """Copy available units from another region."""
         if old is None:
             return
         for begin, end in runs(units[old.here[units]], 0, 1 << 20):
@@ -320,37 +319,37 @@ class RemoteFile:
             return self._region
 
     def _drop(self, region: Region | None) -> None:
-        """Begin another cached region in the place of this one, or of whichever there is."""
+        """Replace this cached region, or any if None, at the next access."""
         with self._lock:
             if isinstance(self._region, CachedRegion) and region in (None, self._region):
                 self._region = None
 
     def _without_cache(self, region: Region) -> None:
-        """Take memory from now on."""
+        """Use memory from now on."""
         with self._lock:
             self._uncached = True
             if self._region is region and not isinstance(region, MemoryRegion):
                 self._region = None
 
     def _turn(self) -> None:
-        """Begin a new region in memory, and keep the one before."""
+        """Start a new memory region and keep the previous one."""
         with self._lock:
             if self._region is None or isinstance(self._region, MemoryRegion):
                 self._old, self._region = self._region, None
 
     def cached(self) -> CachedObject:
-        """What the cache has of it; only with a cache."""
+        """Return its entry in the cache; requires a cache."""
         assert self._cache is not None
         return self._cache.object_of(self.url, self.head)
 
     @property
     def is_cached(self) -> bool:
-        """Whether what is fetched now is kept there."""
+        """True if fetched data are now stored in the cache."""
         return not self._uncached
 
     @property
     def has_cache(self) -> bool:
-        """Whether what is fetched is kept."""
+        """True if it has a cache, even one that has failed."""
         return self._cache is not None
 
     def _let_go(self) -> None:
@@ -367,7 +366,7 @@ class RemoteFile:
 
 
 def _ascending(units: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each once."""
+    """Sort and remove duplicates."""
     if not len(units):
         return units
     found: NDArray[np.int64] = np.unique(units)
@@ -378,7 +377,7 @@ _files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary(
 
 
 def _living() -> list[RemoteFile]:
-    """A copy, as threads add to it."""
+    """Return a copy, because other threads add to it."""
     return [file for reference in _files.keyrefs() if (file := reference()) is not None]
 
 

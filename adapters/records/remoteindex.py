@@ -1,10 +1,10 @@
-"""Where the records of a remote file are: the index beside it, else found out by reading it once.
+"""Index of a remote file: the index object next to it, or a scan of the whole file.
 
-``train.idx`` or ``train.rec.idx`` beside ``train.rec``, as ``sidecar`` has it for local files: one
-small request each. Of an index, the first and the last record are looked at, not 64, as each is a
-request; an older one that leaves out a record elsewhere is noticed when the one before that is
-read. What had to be found out is kept in the cache, where there is one; nothing is written
-beside the object, which ``adapters index`` does.
+The index of ``train.rec`` is ``train.idx`` or ``train.rec.idx``, as ``sidecar`` defines it; each
+costs one small request. Only the first and the last record are compared with it, not 64, because
+each takes a request. If an outdated index leaves out a record elsewhere, reading the record before
+it reports that. The result of a scan is stored in the cache, if there is one. Nothing is written
+next to the object; ``adapters index`` does that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOKED_AT = 2
 
 
 def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
-    """The index of a remote file: read where there is one that fits, else built.
+    """Return the index of a remote file: read if one fits, else built.
 
     Raises:
         ConnectionError: The store doesn't answer.
@@ -59,14 +59,14 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
 
 
 def put_index(url: str, text: bytes) -> str:
-    """Write an index beside an object, by the shared name where its ending tells the format.
+    """Write an index next to an object, under the shared name if the suffix tells the format.
 
     Returns:
-        What it is called, for people.
+        Name of the index, for messages.
 
     Raises:
         ConnectionError: The store doesn't answer.
-        PermissionError: It may not be written to.
+        PermissionError: The store refuses to write.
     """
     name = beside(url, SUFFIX, replace=codec_of(clean(url)) is not None)
     client, key = client_of(name)
@@ -75,24 +75,24 @@ def put_index(url: str, text: bytes) -> str:
 
 
 def text_of_object(url: str) -> tuple[bytes, int] | None:
-    """A small object, and when it was written; None where there is none."""
+    """Return a small object and its modification time; None if there is none."""
     client, key = client_of(url)
     try:
         text, head = persistently(lambda: client.get_all(key), clean(url))
-    except (FileNotFoundError, PermissionError):  # S3 says the latter to who may not list.
+    except (FileNotFoundError, PermissionError):  # S3 denies access if listing is denied.
         return None
     return text, head.changed_ns
 
 
 def _announce(storage: RemoteFile, codec: Codec, index: Index) -> None:
-    """Have both places fetched at once that ``misfit`` looks at."""
+    """Fetch both places that ``misfit`` compares at once."""
     if len(index.offsets):
         ends = np.array([index.offsets.min(), index.offsets.max()])
         storage.touch(ends, np.full(2, codec.header_bytes + 4))
 
 
 def _kept(storage: RemoteFile, codec: Codec) -> Index | None:
-    """The index that the cache has of this version of the object."""
+    """Return the index that the cache stores for this version of the object."""
     text = storage.cached().index() if storage.has_cache else None
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""One record file: its format, told from its content, its index, and its records by number."""
+"""One record file: its detected format, its index, and its records by number."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from adapters.signatures import HEAD_BYTES, recognized
 
 log = logging.getLogger("adapters")
 
-# Of a file that is of no format.
+# Shown in the error for an unknown format.
 _SHOWN_BYTES = 16
-# GZIP, and ZLIB of levels 0 and 1, 2 to 5, 6, and 7 to 9.
+# GZIP, and ZLIB with levels 0 and 1, 2 to 5, 6, and 7 to 9.
 _COMPRESSED_BEGINS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
 class Shard:
-    """The records of one file. Any thread may read; nothing changes but what was checked already.
+    """Records of one file. Thread-safe; only the marks of checked records change.
 
     Args:
         path: The file.
         format: One of ``CODECS``, or ``"auto"``.
-        verify: Check a record's CRC the first time that it is read.
-        index: Where the records are. None: what the index beside the file says, or the file itself
-            if there is none. "search": what the file itself says.
-        cache: Where to keep what is read of it.
+        verify: Check a record's CRC the first time it is read.
+        index: Positions of the records. None: use the index next to the file, or scan the file if
+            there is none. "search": scan the file.
+        cache: Cache for the bytes that are read.
 
     Raises:
         OSError: The file can't be read.
-        RecordError: It is of neither format, or holds no record.
+        RecordError: The file has neither format, or holds no record.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Shard:
             index = _cut_short(index, storage)
         self.offsets = index.offsets
         self.sizes = index.sizes
-        # Where those end that an index gives no sizes of; found out when first asked for.
+        # Largest sizes of records if the index has none; computed on first use.
         self._most: NDArray[np.int64] | None = None
         self.damage: Mapping[int, RecordError] = dict(index.damage)
-        """What is wrong with records that aren't whole, by their numbers."""
-        # Of a record whose CRC was right once; threads that check twice do no harm. In a damaged
-        # file, all are looked at.
+        """Errors of damaged records by record number."""
+        # Records whose CRC has been checked; checking twice in two threads is harmless. In a
+        # damaged file, all records are checked.
         self.checked = np.full(len(self.offsets), not verify and not self.damage)
         if self.damage:
             log.warning(
@@ -90,12 +90,12 @@ class Shard:
 
     @property
     def format(self) -> str:
-        """The name of its codec."""
+        """Name of its codec."""
         return self.codec.name
 
     @property
     def parts(self) -> list[Shard]:
-        """The files that it is, one after another."""
+        """Files that it consists of, in order."""
         return [self]
 
     def __len__(self) -> int:
@@ -104,12 +104,12 @@ class Shard:
     def inside(
         self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
     ) -> NDArray[np.bool_]:
-        """Which of these ranges of bytes lie in the file."""
+        """Return which of these byte ranges lie within the file."""
         within: NDArray[np.bool_] = (starts >= 0) & (starts <= self.storage.size - sizes)
         return within
 
     def read(self, number: int) -> memoryview:
-        """The payload of record ``number``, from 0; valid for as long as it is held.
+        """Return the payload of record ``number``, counted from 0; valid as long as it is held.
 
         Raises:
             RecordError: The record is damaged.
@@ -130,50 +130,50 @@ class Shard:
         return payload
 
     def will_read(self, first: int, last: int) -> None:
-        """Have the storage read ahead where records ``first`` to ``last - 1`` lie, if it can."""
+        """Read ahead for records ``first`` to ``last - 1`` if the storage can."""
         ahead = getattr(self.storage, "will_read", None)
         if ahead is not None:
             ahead(*self.stretch(first, last))
 
     @functools.cached_property
     def is_in_order(self) -> bool:
-        """Whether records lie in the order of their numbers, which an index need not have."""
+        """True if the records lie in the order of their numbers; an index may differ."""
         return bool((self.offsets[1:] > self.offsets[:-1]).all())
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
-        """Where records ``first`` to ``last - 1`` begin, and how many bytes they take."""
+        """Return the offset and the size in bytes of records ``first`` to ``last - 1``."""
         begin = self.begin_of(first)
         end = self.begin_of(last) if last < len(self) else self.storage.size
         return begin, end - begin
 
     @property
     def whole(self) -> Index:
-        """Where the records are that are whole."""
+        """Index of the intact records."""
         left = np.delete(np.arange(len(self)), [*self.damage])
         return Index(self.offsets[left], None if self.sizes is None else self.sizes[left])
 
     def begin_of(self, number: int) -> int:
-        """The byte at which a record begins, or what is in the place of one that isn't whole."""
+        """Return the offset of a record, or of the damage in its place."""
         damage = self.damage.get(number)
         return int(self.offsets[number]) if damage is None else damage.offset
 
     def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
-        """All of the file, of which these records may be read; those of a remote one are fetched.
+        """Return a view of the file in which these records may be read; fetch remote ones.
 
         Args:
-            numbers: Of the records.
-            size: So many bytes of each are going to be read, to account for what is in memory.
+            numbers: Numbers of the records.
+            size: Number of bytes of each that will be read, to account for memory.
 
         Raises:
             ConnectionError: The store doesn't answer.
-            NoMapError: There is no room for a map.
+            NoMapError: There is no space for a map.
         """
         if isinstance(self.storage, RemoteFile):
             return self.storage.touch(*self.extents(numbers))
         return self.storage.will_touch(self.offsets, size, numbers)
 
     def bring(self, first: int, last: int) -> None:
-        """Fetch records ``first`` to ``last - 1`` of a remote file at once, and begin with more.
+        """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more.
 
         Raises:
             ConnectionError: The store doesn't answer.
@@ -184,10 +184,10 @@ class Shard:
             self.storage.expect(*self.extents(more))
 
     def extents(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where these records begin, and at most how many bytes are read of each.
+        """Return the offsets of these records, and the most bytes that are read of each.
 
-        Where the index says no sizes, a record's is how far it is to the next; and the header of
-        what follows is looked at, too.
+        If the index has no sizes, a record extends to the next one, plus the next header, which is
+        checked, too.
         """
         begins = self.offsets[numbers]
         if self.sizes is not None:
@@ -205,11 +205,11 @@ class Shard:
 
 
 INFLATED = (InflatedFile, InflatedObject)
-"""Files whose records have no offsets in what is stored."""
+"""Storages whose records have no offsets in the stored file."""
 
 
 def _cut_short(index: Index, storage: InflatedFile) -> Index:
-    """The index of an inflated file that says where the compressed data end, in its last place."""
+    """Mark the end of the compressed data in the last entry of an inflated file's index."""
     found, last = storage.damage, len(index.offsets) - 1
     assert found is not None
     if last in index.damage:
@@ -223,7 +223,7 @@ def _cut_short(index: Index, storage: InflatedFile) -> Index:
 def _opened(
     path: str | os.PathLike[str], format: str, cache: Cache | None
 ) -> tuple[MappedFile | RemoteFile, Codec]:
-    """The file's bytes, inflated where they are compressed, and its format."""
+    """Open the file, inflate it if it is compressed, and detect its format."""
     storage: MappedFile | RemoteFile
     if cache is not None or is_url(path):
         storage = RemoteFile(os.fspath(path), cache, head_in(path))
@@ -231,7 +231,7 @@ def _opened(
         storage = MappedFile(path)
     head = bytes(storage.read(0, HEAD_BYTES))
     asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
-    if found := _begun(head, asked):  # Which may as well look compressed.
+    if found := _begun(head, asked):  # It may look compressed, too.
         return storage, found[0]
     may_be_compressed = any(codec.compressible for codec in asked)
     if may_be_compressed and head.startswith(_COMPRESSED_BEGINS):
@@ -262,7 +262,7 @@ def _shown(head: bytes) -> str:
 
 
 def _is_damaged(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
-    """Whether a file that doesn't begin like one of this format has records of it."""
+    """True if a file that doesn't begin like this format contains records of it."""
     whole = storage.stream() if isinstance(storage, RemoteFile) else storage
     return codec.following is not None and codec.following(whole, None, 0) < storage.size
 
@@ -272,10 +272,10 @@ def _titles(codecs: list[Codec]) -> str:
 
 
 def _begun(head: bytes, codecs: list[Codec]) -> list[Codec]:
-    """Those of the formats that a file may have which begins like that.
+    """Return the formats that a file with this beginning may have.
 
     Raises:
-        ImportError: It may be one that needs a library which isn't installed, and is no other.
+        ImportError: It may need a library that isn't installed, and no other format matches.
     """
     found, obstacle = [], None
     for codec in codecs:

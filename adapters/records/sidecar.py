@@ -1,21 +1,20 @@
-"""Which file is the index of a record file: its name and its place, whoever asks.
+"""Names and places of index files.
 
-``train.idx`` is what MXNet and DALI call the index of ``train.rec`` and of ``train.tfrecord``: the
-**shared** name. It is only believed where what it says fits the file, and only taken where it is
-free or the file's already; ``train.rec.idx`` is the file's **own** name.
+``train.idx`` is the **shared** name: MXNet and DALI use it for the index of ``train.rec`` and of
+``train.tfrecord``. It is only trusted if it fits the file, and only written if it is free or
+already this file's. ``train.rec.idx`` is the file's **own** name.
 
 ============================  ====================================================================
-who reads                     the shared one if it fits, else the own one if it does; else one that
-                              was kept, or is built and kept, in the user's cache folder, see
-                              ``indexcache`` (``index_of``)
-who writes the file           the shared one where it is free, or that of the file that is replaced;
-                              else the own one (``place_of_writer``)
-who renames or removes it     as who writes; indexes of the file that is replaced go (``follow``,
+reading                       shared if it fits, else own if it fits; else stored in or built for
+                              the user's cache folder, see ``indexcache`` (``index_of``)
+writing a file                shared if it is free or belongs to the replaced file; else own
+                              (``place_of_writer``)
+renaming or removing a file   as for writing; the replaced file's indexes are removed (``follow``,
                               ``remove``)
-``adapters index``            the shared one, unless another record file has that stem
+``adapters index``            shared, unless another record file has the same stem
                               (``place_of_command``)
-who has the offsets           they are given to ``Shard(index=...)``, and no file is looked at:
-                              MXNet's reader says itself which index it has read
+offsets are known             they are passed to ``Shard(index=...)`` and no index file is read:
+                              MXNet's reader reports which index it has read
 ============================  ====================================================================
 """
 
@@ -39,35 +38,35 @@ from adapters.records.storage import MappedFile, MappedStorage, Storage
 log = logging.getLogger("adapters")
 
 SUFFIX = ".idx"
-# What ``pack`` writes beside the files is no record file, either.
+# Manifests written by ``pack`` are not record files either.
 MANIFEST_SUFFIX = ".json"
 
 
 def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Where the index of a file may be: the shared name, and the file's own; they may be one."""
+    """Return a file's shared and own index paths, which may be equal."""
     file = Path(path)
     own = file.with_name(file.name + SUFFIX)
     return own if codec_of(file) is None else file.with_suffix(SUFFIX), own
 
 
 def candidates(path: str | os.PathLike[str]) -> list[Path]:
-    """The same, each once, in the order in which they are looked at."""
+    """Return the distinct index paths in the order in which they are tried."""
     return list(dict.fromkeys(index_paths(path)))
 
 
 def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
-    """Without the indexes that a glob like ``train*`` finds, too, and without manifests.
+    """Filter out indexes, which globs like ``train*`` match, and manifests.
 
     Args:
-        names: Of files.
-        manifests: Whether these are wanted.
+        names: File names.
+        manifests: True to keep manifests.
     """
     beside = (SUFFIX,) if manifests else (SUFFIX, MANIFEST_SUFFIX)
     return [name for name in names if not name.endswith(beside)]
 
 
 def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
-    """The index of a file: read if there is one that fits, else built and kept.
+    """Return the index of a file: read if one fits, else built and stored.
 
     Raises:
         RecordError: The file holds no record.
@@ -80,7 +79,7 @@ def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            # Another file's of that stem, as a rule.
+            # Usually the index of another file with this stem.
             level = logging.WARNING if resembles(text, codec) else logging.INFO
             log.log(level, "%s is not the index of %s: %s", path, storage.name, error)
             continue
@@ -99,10 +98,10 @@ def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
 
 
 def place_of_writer(path: Path, codec: Codec) -> Path | None:
-    """Where the index goes of a file that is about to be replaced, or that isn't there yet.
+    """Return where to write the index of a file that is new or about to be replaced.
 
     Returns:
-        None where its only name is another file's index.
+        None if its only name belongs to another file's index.
     """
     shared, own = index_paths(path)
     if not shared.exists() or belongs(shared, path, codec):
@@ -111,7 +110,7 @@ def place_of_writer(path: Path, codec: Codec) -> Path | None:
 
 
 def place_of_command(path: str | os.PathLike[str]) -> Path:
-    """Where an index goes that somebody asks for, in the place of what is there."""
+    """Return where ``adapters index`` writes; an index there is replaced."""
     file = Path(path)
     shared, own = index_paths(file)
     others = [
@@ -123,14 +122,14 @@ def place_of_command(path: str | os.PathLike[str]) -> Path:
 
 
 def follow(file: Path, name: Path) -> None:
-    """Give the index of ``file`` the name that it has beside ``name``, if there is an index."""
+    """Rename the index of ``file``, if it has one, to fit the record file ``name``."""
     index, shared, own = index_paths(file)[0], *index_paths(name)
     if index.exists():
         os.replace(index, own if shared.exists() else shared)
 
 
 def remove(file: Path) -> None:
-    """Remove a file's indexes; that of the shared name only where it fits."""
+    """Remove a file's indexes; the shared one only if it fits."""
     shared, own = index_paths(file)
     own.unlink(missing_ok=True)
     if any(belongs(shared, file, codec) for codec in CODECS.values()):
@@ -138,7 +137,7 @@ def remove(file: Path) -> None:
 
 
 def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
-    """Whether the index at ``index`` is that of ``file``, perhaps of a part of its records."""
+    """True if ``index`` fits ``file``; it may list only some of the records."""
     try:
         return misfit(parse(index.read_bytes(), codec), MappedFile(file), codec, newer=True) is None
     except (OSError, RecordError, ValueError):
@@ -148,7 +147,7 @@ def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
 def warn_of_what_is_behind(
     path: str | Path, index: Index, storage: MappedStorage, codec: Codec
 ) -> None:
-    """An index may leave out records on purpose, but those at the end were perhaps appended."""
+    """Warn if data follow the last listed record, as they may have been appended since."""
     if not len(index.offsets):
         return
     last = codec.end(storage, int(index.offsets.max()))
@@ -165,7 +164,7 @@ def warn_of_what_is_behind(
 
 
 def without_gaps(index: Index, storage: Storage) -> Index:
-    """With the sizes that records have where each ends at the next, for ``Shard`` to compare."""
+    """Add the sizes of records without gaps, for ``Shard`` to check."""
     order = np.argsort(index.offsets, kind="stable")
     sizes = np.empty_like(index.offsets)
     sizes[order] = np.diff(index.offsets[order], append=storage.size)

@@ -1,11 +1,10 @@
-"""Where bytes lie: a size, and the reading of a range. All formats read through this and no more.
+"""Storage of bytes: a size and reads of ranges. All formats read through this interface alone.
 
-Formats need a ``Storage``: ``name``, ``size`` and ``read``. What fills batches takes many records
-out of one view of a file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of
-``remotefile`` one that comes piece by piece. Of a view, those bytes may be read that were announced
-when it was asked for (``covering``, ``will_touch``), and no others: what of a remote file wasn't
-announced isn't there. Any thread may read at any time. Memory that was returned stays valid for as
-long as somebody holds it, also after ``close``.
+Formats need a ``Storage``: ``name``, ``size`` and ``read``. Batches are gathered from one view of a
+file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile`` is
+fetched piece by piece. Only bytes named when the view was requested (``covering``, ``will_touch``)
+may be read from it; other bytes of a remote file may be missing. Thread-safe. Returned memory stays
+valid as long as a reference exists, even after ``close``.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from adapters.records.ahead import AHEAD
 from adapters.records.inflation import inflate
 from adapters.records.mapping import Mapping, NoMapError, Reserved, living, most
 
-# Of files that are mapped at once. A file that is needed again is mapped again, in 20 microseconds.
+# Most files mapped at once. Mapping a file again takes 20 us.
 _MOST_MAPPED = most()
-# Pages that were read count as the process's memory for as long as they are mapped, so those of all
-# files are let go after that much; reading them again costs a page fault, not a read of the disk.
-# Worth it: 57 against 448 MiB of Rss for 480 MB of records of 10 kB, shuffled (2026-11). Each costs
-# 0.2 of 1.8 us for that.
+# Pages that were read count as the process's memory while they are mapped, so the pages of all
+# files are dropped after this much. Reading them again costs a page fault, not a disk access. Worth
+# it: 57 MiB of RSS, against 448, for 480 MB of records of 10 kB, shuffled (2026-11). This costs 0.2
+# of 1.8 us a record.
 _KEPT_BYTES = 64 << 20
-# With a page also those around it are mapped that are at hand: 16 of 4 KiB as a rule, but hundreds
-# where Linux cached the file in large folios. So how much it was is looked up, and not too rarely.
-# Worth it: 119 against 247 MiB for 286 MB that were just read from the disk, by large folios.
-# Which blocks were read already is kept so that these don't count: 1.8 against 2.4 us a record.
+# A page fault also maps cached pages around it: usually 16 of 4 KiB, but hundreds if Linux cached
+# the file in large folios. So the mapped size is looked up, often enough. Worth it: 119 MiB,
+# against 247, for 286 MB just read from the disk in large folios. Blocks that were read before are
+# remembered and don't count: 1.8 us a record, against 2.4.
 _BLOCK_BITS = 16
 _BLOCK_BYTES = 1 << _BLOCK_BITS
-_MOST_BLOCKS = 4096  # Looked at as a whole: a file of 256 MiB.
+_MOST_BLOCKS = 4096  # Checked as a whole: a file of 256 MiB.
 _STATUS = "/proc/self/statm"
 _LOOK_BYTES = 4 << 20 if os.path.exists(_STATUS) else _KEPT_BYTES
 
@@ -49,47 +48,47 @@ _Map = TypeVar("_Map", Mapping, Reserved)
 
 
 class Storage(Protocol):
-    """What a record file asks of whatever holds its bytes."""
+    """Source of a record file's bytes."""
 
     name: str
-    """For people."""
+    """Name in messages."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
 
     def read(self, offset: int, size: int) -> memoryview:
-        """These bytes; fewer where the storage ends before."""
+        """Return these bytes; fewer if the storage ends before."""
         ...
 
     def close(self) -> None:
-        """Free what can be freed; reading opens it again."""
+        """Free resources; reading opens the storage again."""
         ...
 
 
 class MappedStorage(Storage, Protocol):
-    """What the filling of batches asks of it."""
+    """Storage from which batches are gathered."""
 
     changed_ns: int
-    """When it was last written."""
+    """Time of the last change, in nanoseconds."""
     is_remote: bool
-    """Whether a read that wasn't announced together with others may take long."""
+    """True if reads should be requested together because a single one may take long."""
 
     def covering(self, offset: int, size: int) -> memoryview:
-        """All of the file, of which these bytes may be read."""
+        """Return a view of the file in which these bytes may be read."""
         ...
 
     def will_touch(
         self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
     ) -> memoryview:
-        """All of the file, of which so many bytes from each of these places on may be read."""
+        """Return a view of the file in which ``size`` bytes may be read at each offset."""
         ...
 
 
 class MappedFile:
-    """A local file, of which only those pages come into memory that are read.
+    """Local file, mapped into memory.
 
     Args:
-        path: The file. It is mapped when it is first read, and must not be cut short meanwhile,
-            which the operating system answers by ending the process (SIGBUS).
+        path: The file. It is mapped at the first read. It must not be truncated meanwhile, or the
+            operating system ends the process (SIGBUS).
 
     Raises:
         OSError: There is no such file, or it can't be read.
@@ -99,32 +98,32 @@ class MappedFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
-        self.path = os.path.abspath(path)  # For another process, which may work elsewhere.
+        self.path = os.path.abspath(path)  # Other processes may work elsewhere.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise IsADirectoryError(f"{self.name} is not a file")
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
-        self.version = self.size, self.changed_ns  # Of the file itself, where it is compressed.
+        self.version = self.size, self.changed_ns  # Of the compressed file, if any.
         self._view: memoryview | None = None
-        # That of the view, or one that was to be unmapped while somebody held a part of it.
+        # The map of ``_view``, or an unmapped one that views still keep alive.
         self._map: weakref.ref[Mapping | Reserved] | None = None
-        # Of which blocks pages may be mapped.
+        # Blocks of which pages may be mapped.
         self._seen = self._none_seen()
         self._all_seen = False
 
     def read(self, offset: int, size: int) -> memoryview:
-        """These bytes, without a copy; fewer where the file ends before."""
+        """Return these bytes without a copy; fewer if the file ends before."""
         try:
             return self.covering(offset, size)[offset : offset + size]
         except NoMapError:
             return self._copied(offset, size)
 
     def covering(self, offset: int, size: int) -> memoryview:
-        """All of the file, of which these bytes are going to be read.
+        """Return a view of the file in which these bytes will be read.
 
         Raises:
-            NoMapError: There is no room for a map.
+            NoMapError: There is no space for a map.
         """
         block, seen = offset >> _BLOCK_BITS, self._seen
         if size > _BLOCK_BYTES or not (block < len(seen) and seen[block]):
@@ -135,15 +134,15 @@ class MappedFile:
     def will_touch(
         self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
     ) -> memoryview:
-        """All of the file, of which so many bytes are going to be read at each of these places.
+        """Return a view of the file in which ``size`` bytes will be read at each offset.
 
         Args:
-            offsets: The places.
-            size: In bytes.
-            numbers: Which of ``offsets`` it is about; None for all.
+            offsets: The offsets.
+            size: Size in bytes.
+            numbers: Which of ``offsets`` are meant; None for all.
 
         Raises:
-            NoMapError: There is no room for a map.
+            NoMapError: There is no space for a map.
         """
         if not (self._all_seen and size <= _BLOCK_BYTES):
             offsets = offsets if numbers is None else offsets[numbers]
@@ -156,25 +155,25 @@ class MappedFile:
         return self._open() if view is None else view
 
     def will_read(self, offset: int, size: int) -> None:
-        """Have the system read these bytes ahead; nothing is waited for."""
+        """Start read-ahead of these bytes. Doesn't wait."""
         AHEAD.read(self.path, offset, size)
 
     def _none_seen(self) -> bytearray:
         return bytearray((self.size >> _BLOCK_BITS) + 1)
 
     def _see(self, blocks: list[int], size: int) -> None:
-        """Note that these blocks are read, and so many bytes in one go."""
+        """Mark blocks as read, and count ``size`` bytes in addition."""
         for block in blocks:
             if block < len(self._seen):
                 self._seen[block] = 1
-        # Worth it in files that are small: `will_touch` ends at once, and an image of 28x28 takes
-        # 0.45 instead of 0.50 us. Where a file ends, no record may begin.
+        # Worth it for small files: `will_touch` returns at once, and a 28x28 image takes 0.45 us,
+        # against 0.50. The last block doesn't count, because no record may begin there.
         self._all_seen = len(self._seen) < _MOST_BLOCKS and 0 not in self._seen[:-1]
         _read[self] = None
         _touched(size + len(blocks) * _BLOCK_BYTES)
 
     def close(self) -> None:
-        """Unmap the file as soon as nobody holds a part of it."""
+        """Unmap the file as soon as no view of it is left."""
         AHEAD.forget(self.path)
         self._forget_map()
 
@@ -211,11 +210,11 @@ class MappedFile:
         return view
 
     def _list(self) -> None:
-        """As one that may be unmapped whenever there are too many."""
+        """Register as a file that is unmapped when there are too many maps."""
         _open[self] = None
 
     def _copied(self, offset: int, size: int) -> memoryview:
-        """These bytes, where there is no room for a map."""
+        """Return a copy of these bytes, when there is no space for a map."""
         with self._opened() as file:
             self._check(file)
             file.seek(offset)
@@ -252,24 +251,24 @@ class MappedFile:
 
 
 class InflatedFile(MappedFile):
-    """What a GZIP or ZLIB file holds, in an unnamed temporary file, which is there while mapped.
+    """Content of a GZIP or ZLIB file, in an unnamed temporary file that exists while mapped.
 
     Args:
-        path: The compressed file. Another process inflates it once more.
+        path: The compressed file. Each process inflates it for itself.
 
     Raises:
-        RecordError: The compressed data are damaged, so that none can be inflated.
+        RecordError: The compressed data are damaged from the start.
     """
 
     damage: RecordError | None = None
-    """What is wrong with the compressed data; those before it were inflated."""
+    """Error in the compressed data; everything before it was inflated."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._begin(self.size)
 
     def _begin(self, compressed_bytes: int) -> None:
-        """Inflate the file, if there is anything in it."""
+        """Inflate the file unless it is empty."""
         self.size = compressed_bytes
         self._view = self._map = None
         self._all_seen = False
@@ -279,14 +278,14 @@ class InflatedFile(MappedFile):
         self._seen = self._none_seen()
 
     def will_read(self, offset: int, size: int) -> None:
-        """The inflated bytes are at hand."""
+        """Do nothing: the inflated bytes are at hand."""
 
     def close(self) -> None:
-        """Remove what was inflated as soon as nobody holds a part of it."""
+        """Remove the inflated data as soon as no view of them is left."""
         self._forget_map()
 
     def _list(self) -> None:
-        """As one that is unmapped when there is no room for another map, and not sooner."""
+        """Register as a file that is unmapped only when a new map would fail."""
         _inflated[self] = None
 
     def _unmap(self) -> None:
@@ -315,7 +314,7 @@ class InflatedFile(MappedFile):
 
 
 def with_room(mapped: Callable[[], _Map]) -> _Map:
-    """What ``mapped`` returns, for which other files are unmapped if need be.
+    """Call ``mapped``; if there is no space for a map, unmap other files and retry.
 
     Raises:
         NoMapError: That isn't enough.
@@ -331,38 +330,38 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
     return with_room(lambda: Mapping(file.fileno(), size))
 
 
-# That are mapped, oldest first. Whoever holds a part of one keeps its map when it leaves this.
+# Mapped files, oldest first. Removing one keeps its map alive while views exist.
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _inflated: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-# Of which pages may be in memory.
+# Files of which pages may be in memory.
 _read: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
 _else_bytes = 0
-# Of all files, since it was last looked up how much of them is mapped.
+# Bytes read from all files since the mapped size was last looked up.
 _touched_bytes = 0
 
 
 def account(file: Any, size: int) -> None:
-    """Note that so many bytes of a map are read; ``file._let_go`` is called when it is too much."""
+    """Count mapped bytes that are read; ``file._let_go`` is called when there are too many."""
     _read[file] = None
     _touched(size)
 
 
 def _touched(size: int) -> None:
     global _touched_bytes
-    _touched_bytes += size  # Threads may lose some of it, which does little harm.
+    _touched_bytes += size  # Threads may lose updates, which is harmless.
     if _touched_bytes > _LOOK_BYTES:
         _touched_bytes = 0
         _let_go_if_many()
 
 
 def _let_go_if_many() -> None:
-    """Drop the files' pages from this process's memory; who holds some gets them back."""
+    """Drop all files' pages from this process's memory if there are too many."""
     global _else_bytes
     with _opening:
         shared = _shared_bytes()
         if shared is None or shared - _else_bytes > _KEPT_BYTES:
-            for reference in _read.keyrefs():  # A copy, as others add to it without the lock.
+            for reference in _read.keyrefs():  # A copy: others add without the lock.
                 file = reference()
                 if file is not None:
                     _read.pop(file, None)
@@ -372,7 +371,7 @@ def _let_go_if_many() -> None:
 
 
 def _shared_bytes() -> int | None:
-    """Of this process's memory what belongs to files, libraries too; None where nobody says."""
+    """File-backed memory of this process in bytes, including libraries; None if unknown."""
     try:
         status = os.open(_STATUS, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""A remote file for who reads it from begin to end."""
+"""Sequential reading of a remote file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from adapters.records.storage import Storage
 
-# Fetched at once, and as much ahead: 8 requests of 4 MiB each.
+# Fetched at once, and again as read-ahead: 8 requests of 4 MiB each.
 _STREAM_BYTES = 32 << 20
 
 
@@ -20,7 +20,7 @@ class _Fetched(Storage, Protocol):
 
 
 class Streamed:
-    """A remote file for who reads it from begin to end: many pieces at once, and as many ahead.
+    """Remote file for sequential reading: fetches many pieces at once and as many ahead.
 
     Args:
         file: The file.
@@ -33,7 +33,7 @@ class Streamed:
         self._until = 0
 
     def read(self, offset: int, size: int) -> memoryview:
-        """These bytes; fewer where the object ends before."""
+        """Return these bytes; fewer if the object ends before."""
         if offset + size > self._until:
             end = offset + max(size, _STREAM_BYTES)
             self._file.covering(offset, end - offset)
@@ -42,4 +42,4 @@ class Streamed:
         return self._file.read(offset, size)
 
     def close(self) -> None:
-        """The file is for others to close."""
+        """Do nothing: the file has another owner."""

@@ -1,11 +1,11 @@
-"""TensorProto, the message that ``tf.io.serialize_tensor`` makes of a tensor.
+"""TensorProto, the message that ``tf.io.serialize_tensor`` writes.
 
 ::
 
     TensorProto       { 1: dtype, 2: TensorShapeProto, 4: tensor_content, 8: string_val ... }
     TensorShapeProto  { 2: { 1: size } ... }
 
-The content is the array's bytes, little-endian, in C order; of strings there is none. Source:
+The content is the array's bytes, little-endian, in C order; string tensors have none. Source:
 TensorFlow, ``tensorflow/core/framework/tensor.proto``.
 """
 
@@ -42,7 +42,7 @@ class Tensor(NamedTuple):
     """A serialized tensor."""
 
     dtype: str
-    """TensorFlow's name, which is NumPy's where NumPy has the dtype."""
+    """TensorFlow's name, which is NumPy's if NumPy has the dtype."""
     shape: tuple[int, ...]
     content: memoryview
 
@@ -51,21 +51,21 @@ class Tensor(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What reads a record that is nothing else."""
+        """Code that reads a record consisting only of this tensor, for messages."""
         parse = f'tf.io.parse_tensor(record, "{self.dtype}").numpy()'
         return f"which decode=lambda record: {parse} reads"
 
     @property
     def is_numeric(self) -> bool:
-        """Whether NumPy has the dtype."""
+        """True if NumPy has the dtype."""
         return self.dtype in _DTYPES.values()
 
     @property
     def array(self) -> NDArray[np.generic]:
-        """The array, in memory of its own.
+        """Copy of the values as an array.
 
         Raises:
-            ContentError: NumPy hasn't such a dtype.
+            ContentError: NumPy has no such dtype.
         """
         if not self.is_numeric:
             raise ContentError("a tensor of numbers that NumPy has", f"one of {self.dtype}")
@@ -75,7 +75,7 @@ class Tensor(NamedTuple):
 
 
 def tensor_in(payload: memoryview) -> Tensor | None:
-    """The tensor that bytes are; None if they are something else, or damaged."""
+    """Parse a serialized tensor; None if the bytes are something else or damaged."""
     try:
         return _parsed(payload)
     except (ContentError, IndexError):
@@ -83,10 +83,10 @@ def tensor_in(payload: memoryview) -> Tensor | None:
 
 
 def refuse_tensor(payload: memoryview) -> None:
-    """Do nothing, unless a record is a serialized tensor.
+    """Refuse a record that is a serialized tensor.
 
     Raises:
-        ContentError: It is one, with what reads it.
+        ContentError: It is one; the message says how to read it.
     """
     if tensor := tensor_in(payload):
         raise ContentError(
@@ -131,7 +131,7 @@ def _sides(payload: memoryview, at: int, end: int) -> list[int]:
         if payload[at] != _TAG_DIM:
             raise ContentError("a dimension", f"the tag {payload[at]}")
         size, at = wire.sized(payload, at + 1, end)
-        stop, side = at + size, 0  # Zero isn't written.
+        stop, side = at + size, 0  # A size of zero isn't written.
         if at < stop:
             if payload[at] != _TAG_SIZE:
                 raise ContentError("a dimension's size", f"the tag {payload[at]}")

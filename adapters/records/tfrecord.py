@@ -27,17 +27,17 @@ from adapters.records.storage import Storage
 NAME = "tfrecord"
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
-# What a record is larger than its payload.
+# Size of a record minus its payload.
 OVERHEAD_BYTES = HEADER.size + FOOTER.size
 _WINDOW_BYTES = 1 << 20
-# What is searched first behind damage, which is a record as a rule.
+# First window that is searched after damage; it usually covers a record.
 _SHORT_BYTES = 4096
-# How far it is searched for the end of a damaged record that holds what looks like records.
+# Limit of the search for the end of a damaged record whose data look like records.
 _MOST_SEARCHED_BYTES = 8 << 20
 
 
 def encode(payload: bytes) -> bytes:
-    """A record as it stands in the file."""
+    """Frame a payload as a record."""
     length = len(payload).to_bytes(8, "little")
     return b"".join(
         (
@@ -57,15 +57,15 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
         verify: Check the CRCs of the lengths.
 
     Returns:
-        Where each begins, and its size with lengths and CRCs; int64 ``(records,)`` both.
+        Offsets, and sizes with lengths and CRCs; both int64 ``(records,)``.
 
     Raises:
-        RecordError: A length whose CRC is another, or an early end.
+        RecordError: A length's CRC is wrong, or the file ends early.
     """
     offsets, sizes = array("q"), array("q")
     size, name, unpack = storage.size, storage.name, HEADER.unpack_from
-    # Few lengths make most records. Worth it: 0.3 against 0.9 us a record where all are alike, and
-    # 2.6 against 3.0 where they have 200 lengths (2 cores, CPU time, 2026-11).
+    # Lengths repeat, so their CRCs are cached. Worth it: 0.3 us a record, against 0.9, if all
+    # lengths are equal, and 2.6 us, against 3.0, for 200 lengths (2 cores, CPU time, 2026-11).
     known: dict[int, int] = {}
     position = 0
     while position < size:
@@ -93,17 +93,17 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
 def read(
     storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
 ) -> memoryview:
-    """The payload of the record that begins at ``offset``, without a copy.
+    """Return the payload of the record at ``offset``, without a copy.
 
     Args:
         storage: The file.
-        offset: Of the record's first byte.
-        number: Of the record, for errors.
+        offset: Offset of the record's first byte.
+        number: Number of the record, for errors.
         verify: Check both CRCs.
-        size: With lengths and CRCs, where an index says.
+        size: Size with lengths and CRCs, if the index has it.
 
     Raises:
-        RecordError: A CRC is another, the file ends before the record, or it has another size.
+        RecordError: A CRC is wrong, the file ends before the record, or it has another size.
     """
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size:
@@ -131,10 +131,10 @@ def read(
 
 
 def end(storage: Storage, offset: int) -> int:
-    """Where the record that begins at ``offset`` ends, by its header alone.
+    """Return the end of the record at ``offset``, by its header alone.
 
     Raises:
-        RecordError: The length's CRC is another, or the file ends before the record.
+        RecordError: The length's CRC is wrong, or the file ends before the record.
     """
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size or not begins_here(header):
@@ -146,7 +146,7 @@ def end(storage: Storage, offset: int) -> int:
 
 
 def begins_here(head: bytes | memoryview) -> bool:
-    """Whether these first bytes of a file are a TFRecord's length and its CRC."""
+    """True if a file's first bytes are a length and its CRC."""
     if len(head) < HEADER.size:
         return False
     crc: int = HEADER.unpack_from(head)[1]
@@ -154,18 +154,18 @@ def begins_here(head: bytes | memoryview) -> bool:
 
 
 def following(storage: Storage, last: int | None, broken: int) -> int:
-    """Where the next whole record begins: one whose CRCs, of the length and of the data, are right.
+    """Find the next intact record: one whose CRCs of length and data are both right.
 
-    A record whose length is damaged may hold whole records. These are its data if its own CRC says
-    so, and not taken for records of the file.
+    A record whose length is damaged may contain intact records. If that record's own CRC shows that
+    they are its data, they are not taken for records of the file.
 
     Args:
         storage: The file.
-        last: The record before, which may be longer in the file than its length says, or shorter.
-        broken: Where no whole record begins.
+        last: Offset of the preceding record, whose true length may differ from its header's.
+        broken: Offset at which no intact record begins.
     """
     if begins_here(storage.read(broken, HEADER.size)):
-        return storage.size  # It is cut short by the file's end.
+        return storage.size  # The file ends within this record.
     start = broken if last is None or _is_whole(storage, last) else last
     first: int | None = None
     crc, until = 0, start + HEADER.size
@@ -186,7 +186,7 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
 
 
 def _headers(storage: Storage, start: int) -> Iterator[int]:
-    """Where bytes from ``start`` on are a length, of data that are there, and its CRC."""
+    """Yield each offset from ``start`` on that has a plausible length and its CRC."""
     size, most = storage.size - OVERHEAD_BYTES + 1, _SHORT_BYTES
     while start < size:
         count, most = min(most, size - start), min(2 * most, _WINDOW_BYTES)
@@ -194,7 +194,7 @@ def _headers(storage: Storage, start: int) -> Iterator[int]:
         lengths: NDArray[np.uint64] = np.ndarray(count, "<u8", window, 0, (1,))
         left = np.arange(size - 1 - start, size - 1 - start - count, -1).astype(np.uint64)
         found: NDArray[np.uint32] = np.ndarray(count, "<u4", window, 8, (1,))
-        # What is most common in damaged files is zeros.
+        # Skip zeros, which are common in damaged files.
         places = np.flatnonzero((lengths <= left) & ((lengths > 0) | (found > 0)))
         right = masked_crcs_of(window, places, places + 8) == found[places]
         yield from (start + places[right]).tolist()
@@ -210,7 +210,7 @@ def _is_whole(storage: Storage, offset: int) -> bool:
 
 
 def crcs_fit(records: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which records of one size, ``(records, bytes)``, have the right CRC of their data."""
+    """Return which records of one size, ``(records, bytes)``, have the right data CRC."""
     found = records[:, -FOOTER.size :].copy().view("<u4")[:, 0]
     right: NDArray[np.bool_] = (
         masked_crcs(records, HEADER.size, records.shape[1] - FOOTER.size) == found

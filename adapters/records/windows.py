@@ -1,4 +1,4 @@
-"""Bytes from many places of a file at once."""
+"""Vectorized copies of byte ranges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _bytes(size: int) -> np.dtype[np.void]:
 
 
 def windows(view: memoryview, size: int, begins: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """So many bytes from each of these places on, ``(places, size)``, in memory of their own."""
+    """Copy ``size`` bytes from each offset, ``(offsets, size)``."""
     every = len(view) - size + 1
     column: NDArray[np.void] = np.ndarray(every, _bytes(size), view, 0, (1,))
     return column[begins].view(np.uint8).reshape(len(begins), size)

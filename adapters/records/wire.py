@@ -1,21 +1,21 @@
-"""Where the features of a tf.train.Example lie in its bytes, as strictly as TensorFlow reads them.
+"""Positions of a tf.train.Example's features in its bytes, parsed as strictly as by TensorFlow.
 
-Protocol Buffers lets readers put together what comes in pieces, and TensorFlow's own parser, which
-skips that for speed, takes some of it for something else. What the two could read differently is
-an error here, so that no sample is another one than TensorFlow's:
+Protocol Buffers lets readers merge repeated fields. TensorFlow's own parser skips that for speed
+and may read such messages differently. Anything that the two could read differently is an error
+here, so every sample equals TensorFlow's:
 
-- In a map entry there is one name and one feature, in either order, and nothing else.
-- In a feature there is one list, or nothing; in a list of numbers one packed run, or none packed.
-- Of entries of one name, the last one counts, which isn't empty. Unknown fields are skipped beside
-  ``Features`` only.
+- A map entry has one name and one feature, in either order, and nothing else.
+- A feature has one list or nothing. A list of numbers is one packed run, or unpacked throughout.
+- Of several entries with one name, the last one counts, and it must not be empty. Unknown fields
+  are skipped only next to ``Features``.
 
-The messages are drawn in ``example.py``. A tf.train.SequenceExample has the ``Features`` of its
-context where an Example has its own, and beside them::
+``example.py`` shows the messages. A tf.train.SequenceExample has its context's ``Features`` in the
+place of an Example's, followed by::
 
     FeatureLists  2: { 1: { 1: name, 2: FeatureList } ... }
     FeatureList   { 1: Feature ... }     one for each step
 
-All places are in the payload that was given.
+All positions are offsets in the payload.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Entry(NamedTuple):
 
     name: bytes
     begin: int
-    """Where the entry begins, with its tag."""
+    """Start of the entry, at its tag."""
     feature: int
-    """Where the ``Feature`` begins."""
+    """Start of the ``Feature``."""
     feature_end: int
     end: int
-    """Where the next entry begins."""
+    """Start of the next entry."""
 
 
 class List(NamedTuple):
-    """What a feature holds."""
+    """List of values in a feature."""
 
     kind: int
     """``BYTES_LIST``, ``FLOAT_LIST``, ``INT64_LIST``, or 0 for none."""
@@ -64,11 +64,11 @@ class List(NamedTuple):
 
 
 def features(payload: memoryview) -> dict[bytes, Entry]:
-    """The features of an Example by their names.
+    """Return the features of an Example by name.
 
     Raises:
         ContentError: Not an Example; or the last entry of a name is empty and another isn't, which
-            TensorFlow passes over and Protocol Buffers doesn't.
+            TensorFlow ignores and Protocol Buffers doesn't.
     """
     found: dict[bytes, Entry] = {}
     for entry in entries(payload):
@@ -80,10 +80,10 @@ def features(payload: memoryview) -> dict[bytes, Entry]:
 
 
 def feature_lists(payload: memoryview) -> dict[bytes, list[Entry]]:
-    """The feature lists of a SequenceExample by their names: of each step its feature, unnamed.
+    """Return the feature lists of a SequenceExample by name, with one unnamed feature a step.
 
     Raises:
-        ContentError: Not a SequenceExample, or a name is there twice.
+        ContentError: Not a SequenceExample, or a name occurs twice.
     """
     found: dict[bytes, list[Entry]] = {}
     at, end, seen = 0, len(payload), False
@@ -116,7 +116,7 @@ def _steps(payload: memoryview, entry: Entry) -> Iterator[Entry]:
 
 
 def entries(payload: memoryview) -> Iterator[Entry]:
-    """The features of an Example, one after another.
+    """Yield the features of an Example in order.
 
     Raises:
         ContentError: Not an Example.
@@ -135,10 +135,10 @@ def entries(payload: memoryview) -> Iterator[Entry]:
 
 
 def entry_at(payload: memoryview, begin: int, stop: int) -> Entry:
-    """The feature whose entry begins there.
+    """Parse the feature entry at ``begin``.
 
     Raises:
-        ContentError: None does.
+        ContentError: There is none.
     """
     if payload[begin] != TAG_1:
         raise ContentError("a feature's entry", f"the tag {payload[begin]}")
@@ -161,10 +161,10 @@ def entry_at(payload: memoryview, begin: int, stop: int) -> Entry:
 
 
 def list_in(payload: memoryview, entry: Entry) -> List:
-    """The list that a feature holds.
+    """Return the list that a feature holds.
 
     Raises:
-        ContentError: It holds something else, or several.
+        ContentError: It holds something else, or several lists.
     """
     at, end = entry.feature, entry.feature_end
     if at == end:
@@ -179,7 +179,7 @@ def list_in(payload: memoryview, entry: Entry) -> List:
 
 
 def strings(payload: memoryview, begin: int, end: int) -> list[memoryview]:
-    """The values of a list of bytes, where they lie.
+    """Return views of the values of a bytes list.
 
     Raises:
         ContentError: Damaged.
@@ -195,7 +195,7 @@ def strings(payload: memoryview, begin: int, end: int) -> list[memoryview]:
 
 
 def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
-    """The values of a list of floats, in memory of its own.
+    """Return a copy of the values of a float list.
 
     Raises:
         ContentError: Damaged.
@@ -213,7 +213,7 @@ def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
 
 
 def integers(payload: memoryview, begin: int, end: int) -> NDArray[np.int64]:
-    """The values of a list of integers, in memory of its own.
+    """Return a copy of the values of an integer list.
 
     Raises:
         ContentError: Damaged.
@@ -233,10 +233,10 @@ def integers(payload: memoryview, begin: int, end: int) -> NDArray[np.int64]:
 
 
 def varint(payload: memoryview, at: int, end: int) -> tuple[int, int]:
-    """An unsigned integer of up to 64 bits, and where the next byte is.
+    """Read an unsigned integer of up to 64 bits; return it and the next position.
 
     Raises:
-        ContentError: It doesn't end.
+        ContentError: The varint doesn't end.
     """
     value = shift = 0
     for place in range(at, min(at + _MOST_VARINT_BYTES, end)):
@@ -249,10 +249,10 @@ def varint(payload: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def sized(payload: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A size, and where what is of that size begins; it ends at ``end`` or before.
+    """Read a size; return it and the start of the data, which must end by ``end``.
 
     Raises:
-        ContentError: It would end behind that.
+        ContentError: The data would end after ``end``.
     """
     if at < end and payload[at] < 128:
         size, at = payload[at], at + 1
@@ -264,7 +264,7 @@ def sized(payload: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _run(payload: memoryview, begin: int, end: int) -> int:
-    """Where the one packed run of a list begins."""
+    """Return the start of a list's only packed run."""
     size, begin = sized(payload, begin + 1, end)
     if begin + size != end:
         raise ContentError("one packed run of numbers", f"{end - begin - size} bytes more")
@@ -272,7 +272,7 @@ def _run(payload: memoryview, begin: int, end: int) -> int:
 
 
 def _skipped(payload: memoryview, at: int, end: int) -> int:
-    """Where an unknown field ends."""
+    """Return the end of an unknown field."""
     tag, at = varint(payload, at, end)
     number, wire_type = tag >> 3, tag & 7
     if not number or tag >> 32:

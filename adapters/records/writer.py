@@ -1,4 +1,4 @@
-"""``RecordWriter``: one record after another into a file that appears whole or not at all."""
+"""``RecordWriter``: writes records to a file that appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from adapters.records.sidecar import place_of_writer
 
 
 class RecordWriter:
-    """Writes a RecordIO or TFRecord file, and its index beside it.
+    """Writer for a RecordIO or TFRecord file and its index.
 
-    The records go to a hidden file in the same folder, which takes its place when the ``with``
-    block ends well, or at ``close``. After an exception, a kill or a loss of power, what was at
-    ``path`` before is there as it was.
+    The records go to a hidden file in the same folder. It is renamed to ``path`` when the ``with``
+    block ends without an error, or at ``close``. After an exception, a kill or a power loss, the
+    previous file at ``path`` is unchanged.
 
     Args:
-        path: The file; one that exists is replaced.
+        path: The file; an existing one is replaced.
         format: ``"recordio"`` or ``"tfrecord"``.
 
     Raises:
@@ -53,10 +53,10 @@ class RecordWriter:
         self._process = os.getpid()
         self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
         self.size_bytes = 0
-        """Of the file so far."""
+        """Size of the file so far."""
 
     def __len__(self) -> int:
-        """Records so far."""
+        """Number of records so far."""
         return len(self._offsets)
 
     def write(self, payload: bytes) -> int:
@@ -77,16 +77,16 @@ class RecordWriter:
         return self.write_encoded(self._codec.encode(bytes(payload)))
 
     def write_encoded(self, record: bytes, key: int | None = None) -> int:
-        """Append what this format's ``encode`` made of a payload, perhaps in another thread.
+        """Append a record framed by this format's ``encode``, perhaps in another thread.
 
         Args:
-            record: The bytes.
-            key: By which MXNet's index has it; None for its number, which all have where two have
-                the same key.
+            record: The framed record.
+            key: Key in MXNet's index; None for the record number. If two records share a key, all
+                keys are record numbers.
         """
         try:
             self._file.write(record)
-        except BaseException:  # Some of it may be written, so that no more can follow.
+        except BaseException:  # Part of it may be written, so no more can follow.
             self._discard()
             raise
         self._offsets.append(self.size_bytes)
@@ -97,7 +97,7 @@ class RecordWriter:
         return len(self._offsets) - 1
 
     def close(self) -> None:
-        """Give the file its name, with the index beside it. A second call does nothing."""
+        """Rename the file and write its index. Further calls do nothing."""
         if self._file.closed:
             return
         try:
@@ -105,7 +105,7 @@ class RecordWriter:
             os.fsync(self._file.fileno())
             self._file.close()
             target = place_of_writer(self._path, self._codec)
-            if target is not None:  # Gone before it no longer fits.
+            if target is not None:  # Remove it before it is out of date.
                 target.unlink(missing_ok=True)
             os.replace(self._temporary, self._path)
         except BaseException:
@@ -146,7 +146,7 @@ class RecordWriter:
     def _discard(self) -> None:
         try:
             self._file.close()
-        except OSError:  # No room for what it has yet to write, which is not wanted any more.
+        except OSError:  # The disk is full; the buffered rest isn't needed.
             pass
         finally:
             self._temporary.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Objects behind URLs: what they are called, who fetches their bytes, and what is kept of them.
+"""Remote objects: URLs, clients for stores, concurrent fetching, and the cache.
 
-urls.py      which names are URLs, and what of them people may see
-client.py    what is asked of whoever talks to a store, and which of them there are
-obstores.py  by obstore; filesystems.py by fsspec; localfiles.py for slow disks
-retrying.py  another try after what passes, up to a limit in time
-fetching.py  many ranges at once: merged, cut, by threads that all files share
-cache.py     a folder of what was fetched, up to a limit.py; segments.py one of its files
+urls.py      recognizes URLs and removes secrets from them
+client.py    interface of the clients for stores, and the choice of one
+obstores.py  client for obstore; filesystems.py for fsspec; localfiles.py for slow disks
+retrying.py  retries after transient errors, up to a time limit
+fetching.py  many ranges at once: merged, split, fetched by threads that all files share
+cache.py     folder of fetched data, up to a limit (limit.py); segments.py one of its files
 """
 
 from adapters.remote.cache import Cache as Cache

@@ -1,14 +1,13 @@
-"""What a store says of an object."""
+"""Results and errors of requests to a store."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
 
-# That another try may mend, though they say that the request was at fault: too late, at the same
-# time as another, locked, too early, too many.
+# Client errors that a retry may resolve: timeout, conflict, locked, too early, too many.
 _PASSING = (408, 409, 423, 425, 429)
-# Not implemented, and a version of HTTP that it doesn't know.
+# Server errors that a retry can't resolve: not implemented, HTTP version not supported.
 _LASTING = (501, 505)
 
 
@@ -16,46 +15,46 @@ class Head(NamedTuple):
     """One version of an object."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     version: str
-    """The ETag, or what else tells versions apart; "" where nothing does."""
+    """The ETag, or another value that identifies the version; "" if there is none."""
     changed_ns: int
-    """When it was written, in nanoseconds since 1970; 0 where nobody knows."""
+    """Modification time in nanoseconds since 1970; 0 if unknown."""
     is_etag: bool = False
-    """Whether ``version`` is an ETag, which is sent with each request."""
+    """True if ``version`` is an ETag, which is sent with each request."""
 
 
 def quoted(etag: str) -> str:
-    """An ETag as answers have it, which listings give without its quotes."""
+    """Quote an ETag as in responses; listings omit the quotes."""
     return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
 def nanoseconds(when: datetime) -> int:
-    """Since 1970, as whole microseconds."""
+    """Convert to nanoseconds since 1970, in whole microseconds."""
     return int(when.timestamp()) * 10**9 + when.microsecond * 1000
 
 
 def is_final(status: int) -> bool:
-    """Whether no other try mends what a server answered."""
+    """True if retrying can't change this response."""
     return (400 <= status < 500 and status not in _PASSING) or status in _LASTING
 
 
 class NoAnswer(ConnectionError):
-    """A store didn't answer for as long as it may take."""
+    """Raised if a store didn't answer within the time limit."""
 
     concerns_all = True
-    """So that no other sample needs to be tried."""
+    """True: all samples are affected, so no other one needs to be tried."""
 
 
 class Refused(ConnectionError):
-    """A store answered that it won't or can't, as it would another time."""
+    """Raised if a store refuses a request or can't serve it, and a retry wouldn't help."""
 
 
 class Changed(Exception):
-    """The object is another one than that which was opened.
+    """Raised if the object is no longer the version that was opened.
 
     Args:
-        found: What it is now, for people.
+        found: Description of the present version, for messages.
     """
 
     def __init__(self, found: str) -> None:
@@ -64,10 +63,10 @@ class Changed(Exception):
 
 
 def without_ranges(name: str) -> ValueError:
-    """That a server gives objects whole only.
+    """Build the error for a server that serves only whole objects.
 
     Args:
-        name: Of an object, for people.
+        name: Name of the object in messages.
     """
     return ValueError(
         f"{name}: the server gives no ranges of it, only the whole; copy it to a disk first"

@@ -1,23 +1,25 @@
-"""``Cache``: a folder on a local disk that keeps what was read of objects, up to a limit in bytes.
+"""``Cache``: a folder on a local disk that stores data read from objects, up to a size limit.
 
 ::
 
     <folder>/objects/<name>/object.json     URL without secrets, version, size
-                            index           where its records are, if it had to be found out
+                            index           positions of its records, if a scan was needed
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
                             ...             or small objects, each whole, see ``wholes``
-    <folder>/lock                           held by who evicts
+    <folder>/lock                           held during eviction
 
-``name`` is made of the URL, the version and the size, so that another version is another object. An
-object of which nobody tells a version isn't kept.
-All processes and ranks of a host may share a folder. Whoever has written a 64th of the limit looks
-how much there is; above seven eighths of the limit, the segments that were used longest ago go.
-With up to eight processes the folder so stays below its limit, unless that is a few megabytes. An
-evicted file is unlinked: who has it mapped reads on, and the disk is free when they let go of it.
+``name`` is derived from URL, version and size, so another version is another object. An object
+without a known version isn't stored.
 
-A segment counts as used when a process maps it, and once a minute while it reads from it. An index
-counts as much as segments do, and goes after those of its object.
+All processes and ranks of a host may share a folder. A process that has written a 64th of the limit
+checks the total. Above seven eighths of the limit, the least recently used segments are evicted. So
+with up to eight processes the folder stays below its limit, unless that is only a few megabytes. An
+evicted file is unlinked: processes that have it mapped can still read it, and its disk space is
+freed when they unmap it.
+
+A segment counts as used when a process maps it, and once a minute while it is read. An index counts
+as used when its object's segments are, and is evicted after them.
 """
 
 from __future__ import annotations
@@ -49,39 +51,40 @@ from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
 
-# Few files, and little that goes at once: 200 GB are 12,800 of them. Measured on a disk of a
-# virtual machine, 2026-11: from 4 to 64 MiB it makes no difference to reading.
+# Few files and small evictions: 200 GB take 12,800 files. Sizes from 4 to 64 MiB read equally fast,
+# measured on a virtual machine's disk, 2026-11.
 SEGMENT_BYTES = 16 << 20
 _LEAST_SEGMENT_BYTES = 64 << 10
 DEFAULT_LIMIT_BYTES = 100 * 10**9
 
 
 class Kept(NamedTuple):
-    """What a cache has of one object."""
+    """Entry of one object in a cache."""
 
     url: str
     size: int
-    """Of the object, in bytes; 0 for a folder of small ones, each of which is kept whole."""
+    """Size of the object in bytes; 0 for a folder of small objects that are each stored whole."""
     kept: int
-    """Of it, on the disk, in bytes."""
+    """Bytes of it on disk."""
     folder: str
 
 
 class Cache:
-    """A folder that keeps what is read of remote or slow files, up to a limit.
+    """Folder that stores data read from remote or slow files, up to a size limit.
 
-    It is filled by what is read, and shared by all processes of a host that name the same folder.
-    What was kept is checked, by a CRC, when a process first reads it. What was used longest ago
-    goes first. A full disk, or ``kill -9`` of any process, harms nobody: what isn't kept is made.
+    Reading fills it. All processes of a host that use the same folder share it. Data are checked by
+    CRC when a process first reads them. The least recently used data are evicted first. A full disk
+    or ``kill -9`` of any process does no harm: missing data are fetched again.
 
     Args:
-        folder: On a local disk. It is made when something is kept.
-        limit: In bytes, or ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by default.
+        folder: Folder on a local disk. It is created when something is stored.
+        limit: Size limit in bytes, or as ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by
+            default.
 
     Raises:
-        TypeError: A folder that is no path, or a limit that is no number and no text.
-        ValueError: A limit that isn't such a text, or is below 1 MiB; or ``decoded``, which was
-            replaced by ``materialize``.
+        TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; or ``decoded``, which was replaced
+            by ``materialize``.
 
     Example:
         >>> from adapters import Cache
@@ -127,7 +130,7 @@ class Cache:
         self._forget()
 
     def _forget(self) -> None:
-        self._written = self.limit // 64  # Who writes first looks, however short a process lives.
+        self._written = self.limit // 64  # The first write checks, even in a short process.
         self.looks = 0
         self._told = self._told_of_versions = False
         self._begin_process()
@@ -135,10 +138,10 @@ class Cache:
     def _begin_process(self) -> None:
         self._process, self._evicting = os.getpid(), threading.Lock()
 
-    # --- what users ask ---
+    # --- for users ---
 
     def objects(self) -> list[Kept]:
-        """What there is, by URL."""
+        """List the stored objects, sorted by URL."""
         found = []
         for folder in self._folders():
             description = description_of(folder)
@@ -150,16 +153,16 @@ class Cache:
 
     @property
     def used(self) -> int:
-        """Bytes of the disk that all in the folder takes."""
+        """Disk space of all stored data in bytes."""
         return sum(size for folder in self._folders() for _, size, _ in files_in(folder))
 
     def clear(self) -> int:
-        """Remove everything that is kept; who reads from it reads on.
+        """Remove everything that is stored; files that are mapped can still be read.
 
-        What no cache has made stays, whatever folder this is.
+        Files that a cache didn't create are left alone, whatever folder this is.
 
         Returns:
-            How many bytes were removed.
+            Number of bytes removed.
 
         Raises:
             PermissionError: The folder can't be written to.
@@ -180,7 +183,7 @@ class Cache:
     # --- for files ---
 
     def for_version(self, url: str, head: Head) -> Cache | None:
-        """Itself, if it could tell this object from another version; else None, and it says so."""
+        """Return the cache itself, or None with a warning if the object has no version."""
         if head.version:
             return self
         if not self._told_of_versions:
@@ -189,9 +192,10 @@ class Cache:
         return None
 
     def object_of(self, url: str, head: Head) -> CachedObject:
-        """What it has, or will have, of this version of an object.
+        """Return the entry of this version of an object; it may be empty.
 
-        An ETag tells it, whatever signature its URL has today; else a query may tell objects apart.
+        An ETag identifies the object, whatever its URL's current signature. Without one, the query
+        is part of the identity.
         """
         url = clean(url) if head.is_etag else url
         named = json.dumps([url, head.version, head.size, self.segment_bytes])
@@ -200,30 +204,30 @@ class Cache:
 
     @property
     def segment_bytes(self) -> int:
-        """Of an object in one file: less than a 16th of the limit."""
+        """Size of an object's segments: less than a 16th of the limit."""
         size = SEGMENT_BYTES
         while size > _LEAST_SEGMENT_BYTES and size * 16 > self.limit:
             size //= 2
         return size
 
     def wrote(self, size: int) -> None:
-        """Take note of so many bytes, and evict where there are too many."""
-        self._written += size  # Threads may lose some of it, which does little harm.
+        """Count written bytes, and evict if there are too many."""
+        self._written += size  # Threads may lose updates, which is harmless.
         if self._written > self.limit // 64:
             self._written = 0
             self.evict()
             self.looks += 1
 
     def evict(self, least: int = 0) -> int:
-        """Unlink what was used longest ago, down to seven eighths of the limit.
+        """Unlink the least recently used files, down to seven eighths of the limit.
 
         Args:
-            least: Bytes that shall be free, whatever the limit says.
+            least: Number of bytes to free, whatever the limit.
 
         Returns:
-            How many bytes were unlinked.
+            Number of bytes unlinked.
         """
-        if self._process != os.getpid():  # Forked while another thread held the lock, perhaps.
+        if self._process != os.getpid():  # Forked: another thread may hold it.
             self._begin_process()
         evicting = self._evicting
         if not evicting.acquire(blocking=False):
@@ -235,7 +239,7 @@ class Cache:
             evicting.release()
 
     def failed(self, error: OSError) -> None:
-        """Say once that something can't be kept."""
+        """Warn once that data can't be stored."""
         if not self._told:
             self._told = True
             log.warning(
@@ -246,7 +250,7 @@ class Cache:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something couldn't be kept, which was said."""
+        """True if data couldn't be stored; a warning was logged."""
         return self._told
 
     def _evicted(self, least: int) -> int:
@@ -273,18 +277,18 @@ class Cache:
             return []
 
     def locked(self, wait: bool) -> contextlib.AbstractContextManager[bool]:
-        """Hold the folder's lock, which ends with the process; whether it is held."""
+        """Lock the folder, until the process ends at the latest; yields True if locked."""
         return held(self.folder, wait)
 
 
 class CachedObject:
-    """One version of an object in a cache; any thread and any process may ask.
+    """One version of an object in a cache, for any number of threads and processes.
 
     Args:
-        cache: It is in there.
-        folder: Its own.
-        url: Of the object, without secrets.
-        head: Of the object.
+        cache: The cache.
+        folder: The object's folder.
+        url: URL of the object, without secrets.
+        head: Size and version of the object.
     """
 
     def __init__(self, cache: Cache, folder: str, url: str, head: Head) -> None:
@@ -295,10 +299,10 @@ class CachedObject:
         self.segment_bytes = cache.segment_bytes
 
     def segment(self, number: int) -> Segment:
-        """One part, from 0.
+        """Open a segment, counted from 0.
 
         Raises:
-            OSError: It can't be made or read.
+            OSError: It can't be created or read.
         """
         size = min(self.segment_bytes, self._head.size - number * self.segment_bytes)
         path = os.path.join(self._folder, f"{number:08}{SUFFIX}")
@@ -309,19 +313,19 @@ class CachedObject:
         return segment
 
     def index(self) -> bytes | None:
-        """The index that was kept, if one was."""
+        """Return the stored index, or None."""
         place = os.path.join(self._folder, INDEX)
         try:
             with open(place, "rb") as file:
                 text = file.read()
         except OSError:
             return None
-        with contextlib.suppress(OSError):  # Evicted, or of a folder nobody may write to.
+        with contextlib.suppress(OSError):  # Evicted, or not writable.
             os.utime(place)
         return text
 
     def keep_index(self, text: bytes) -> None:
-        """Keep an index that had to be found out."""
+        """Store an index that was built by a scan."""
         try:
             self._describe()
             write_atomically(os.path.join(self._folder, INDEX), text)
@@ -335,7 +339,7 @@ class CachedObject:
 
 
 def cache_of(given: Any) -> Cache | None:
-    """What ``cache=`` asks for.
+    """Convert the ``cache=`` argument to a ``Cache`` or None.
 
     Raises:
         TypeError: Neither None, nor a folder, nor a ``Cache``.

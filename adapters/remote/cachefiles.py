@@ -1,8 +1,8 @@
-"""What a cache has on the disk, and nobody else: names, and the files and folders that have them.
+"""Names of a cache's files and folders, and functions that read and write them.
 
     objects/<32 hexadecimal digits>/object.json, index, *.seg
 
-A folder that somebody else uses, too, or that was never a cache, has other names.
+Other files in the folder don't match these names and are left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\
 
 
 def describe(folder: str, url: str, version: str, size: int) -> None:
-    """Write down what a folder of the cache is of, unless that was done."""
+    """Write an object folder's description, unless it exists."""
     place = os.path.join(folder, _DESCRIPTION)
     if not os.path.exists(place):
         os.makedirs(folder, exist_ok=True)
@@ -30,7 +30,7 @@ def describe(folder: str, url: str, version: str, size: int) -> None:
 
 
 def description_of(folder: str) -> dict[str, Any] | None:
-    """What a folder of the cache is of; None where nobody says."""
+    """Read an object folder's description; None if it has none."""
     try:
         with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
             found = json.load(file)
@@ -40,9 +40,10 @@ def description_of(folder: str) -> dict[str, Any] | None:
 
 
 def files_in(folder: str) -> list[tuple[int, int, str]]:
-    """When each file was last used, in ns; how many bytes of the disk it takes; its path.
+    """List each file's last use in ns, its size on disk in bytes, and its path.
 
-    An index counts as used when the last of its object was: without it, all is read anew.
+    An index counts as used when its object was last used: without it, the whole object would be
+    read again.
     """
     found: list[tuple[int, int, str]] = []
     indexes: list[tuple[int, int, str]] = []
@@ -59,12 +60,12 @@ def files_in(folder: str) -> list[tuple[int, int, str]]:
 
 
 def is_of_an_object(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder of the cache."""
+    """True if it is an object folder of the cache."""
     return bool(_OBJECT.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
 
 
 def made_in(folder: str) -> list[str]:
-    """The files there that a cache has made of an object."""
+    """List the files in an object folder that a cache created."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         return [
             each.path
@@ -75,7 +76,7 @@ def made_in(folder: str) -> list[str]:
 
 
 def remove(paths: list[str]) -> None:
-    """Remove files, and the folders that have nothing else in them then."""
+    """Remove files, and their folders if these are then empty."""
     for path in paths:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -85,7 +86,7 @@ def remove(paths: list[str]) -> None:
 
 
 def write_atomically(path: str, content: bytes) -> None:
-    """Write a file that is there whole, or not at all."""
+    """Write a file so that it appears complete or not at all."""
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         with open(hidden, "wb") as file:

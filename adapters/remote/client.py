@@ -1,14 +1,14 @@
-"""What is asked of whoever talks to a store, and which of them there are.
+"""Interface of the clients for stores, and the choice of a client for a URL.
 
-A client answers one request at a time, and any thread may ask; who wants many at once asks from
-many threads (``fetching``). It tries once: ``retrying`` tries again after whatever isn't one of
+A client handles one request per call and is thread-safe; ``fetching`` calls it from many threads.
+It tries once. ``retrying`` retries after all errors but these:
 
-- ``FileNotFoundError``, ``PermissionError``: what they say;
-- ``Refused``: an answer that would be the same another time;
-- ``Changed``: another object has the name by now;
-- ``ImportError``, ``NotImplementedError``, ``ValueError``: it can't be done.
+- ``FileNotFoundError``, ``PermissionError``: the usual meaning;
+- ``Refused``: the response would be the same another time;
+- ``Changed``: the name refers to another object by now;
+- ``ImportError``, ``NotImplementedError``, ``ValueError``: the request is impossible.
 
-A new kind is a class in a file of its own and a line in ``_made``.
+To add a client, write a class in a module of its own and add a line to ``_made``.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class Client(Protocol):
     """One store: a bucket, a host, a file system."""
 
     def head(self, key: str) -> Head:
-        """Size and version of an object."""
+        """Return the size and version of an object."""
         ...
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:
-        """The bytes from ``begin`` to before ``end``, of the version that ``head`` is of.
+        """Return the bytes from ``begin`` to before ``end`` of the version in ``head``.
 
         Raises:
-            Changed: It is another by now.
+            Changed: The object has another version by now.
         """
         ...
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
-        """A small object as a whole."""
+        """Return a whole small object."""
         ...
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """All keys below a folder, "" for all that there are; None where it tells no version."""
+        """Yield all keys below a folder ("" for the root), with None for an unknown version."""
         ...
 
     def put(self, key: str, data: bytes | str) -> None:
-        """Write an object whole or not at all: these bytes, or those of the file of this path."""
+        """Write an object, complete or not at all, from bytes or from the file at a path."""
         ...
 
     def delete(self, key: str) -> None:
@@ -63,11 +63,11 @@ _opening = threading.Lock()
 
 
 def client_of(url: str) -> tuple[Client, str]:
-    """Who talks to the store that a URL names, or a path; and the object's key there.
+    """Return the client for a URL or path, and the object's key there.
 
     Raises:
-        ImportError: Nobody can that is installed; it names the command.
-        ValueError: It names no bucket or host.
+        ImportError: No suitable client is installed; the message names the command.
+        ValueError: The URL names no bucket or host.
     """
     if not is_url(url):
         return localfiles.LocalFiles(), os.path.abspath(url)
@@ -91,7 +91,7 @@ def _made(root: str, url: str) -> Client:
     if filesystems.takes(url):
         try:
             return filesystems.FileSystem(root)
-        except ImportError as error:  # fsspec is here, and what it needs for these URLs isn't.
+        except ImportError as error:  # fsspec lacks a dependency for these URLs.
             if not obstores.is_forked():
                 known = root.partition("://")[0].lower() in obstores.SCHEMES
                 remedy = f": {_EXTRA} brings what it takes" if known else ""
@@ -122,7 +122,7 @@ def _made(root: str, url: str) -> Client:
 
 
 def forget() -> None:
-    """Talk to stores anew: in a forked process, or after credentials in the environment changed."""
+    """Drop all clients, for example after credentials in the environment changed."""
     with _opening:
         _clients.clear()
 

@@ -1,9 +1,9 @@
-"""Many ranges at once: near ones merged, long ones cut, fetched by threads that all files share.
+"""Concurrent fetching of many ranges: merged if near, split if long, by shared threads.
 
-    wanted units --runs--> ranges --Piece each--> threads --> whoever keeps the bytes
+    wanted units --runs--> ranges --Piece each--> threads --> owner of the bytes
 
-A thread starts when there is something for it to do, and ends when there was nothing for a while.
-Who waits for a piece that no thread has begun fetches it itself, so one range needs no thread.
+A thread starts when there is work, and ends after a while without any. A caller that waits for a
+piece that no thread has started fetches it itself, so one range needs no thread.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-# At 30 ms of latency and 47 kB a record, each gives 33 records/s: this many, 4,200. More threads
-# than that cost Python's lock more than they bring.
+# At a latency of 30 ms and 47 kB a record, a thread fetches 33 records/s: this many, 4,200. More
+# threads cost more in contention for the GIL than they gain.
 MOST_THREADS = 128
-# Reading on over a gap costs as long as a request of its own where that much comes in the 0.13 ms
-# of CPU that a request takes, at 1 GB/s: what lies between is then fetched, too.
+# Reading over a gap of this size costs as much as a request of its own: at 1 GB/s, it takes the
+# 0.13 ms of CPU time of a request. Such gaps are fetched, too.
 GAP_BYTES = 128 << 10
-# Of these, so many bring what is wanted much later: 32 bring 1.8 GB/s, at 30 ms and 100 MB/s each.
-# As long as a batch is fetched by itself, as the first one is, fewer.
+# Most threads for low-priority pieces: 32 fetch 1.8 GB/s at 30 ms and 100 MB/s each, but 2 while
+# more than 16 threads fetch other pieces, as for the first batch.
 _MOST_LATER, _LATER_BESIDE, _BESIDE = 32, 2, 16
-# Of one request: at 100 MB/s a connection, 30 ms of latency are a third of it. What a connection
-# that was cut, or hangs, costs at the most.
+# Longest request: at 100 MB/s a connection, a latency of 30 ms is 40% of its time. It is also the
+# most that a lost or hanging connection costs.
 PIECE_BYTES = 4 << 20
 _IDLE_SECONDS = 0.5
-# How long connections are taken to be slow.
+# Time after which the measured speed of connections is forgotten.
 _REMEMBERED_SECONDS = 60.0
 
 _Given = TypeVar("_Given")
@@ -39,12 +39,12 @@ _Result = TypeVar("_Result")
 
 
 def runs(units: NDArray[np.int64], gap: int, most: int) -> list[tuple[int, int]]:
-    """The ranges that hold these units.
+    """Merge units into ranges.
 
     Args:
-        units: Their numbers, ascending.
-        gap: Up to so many units between two are fetched, too.
-        most: Of units in one range.
+        units: Unit numbers, ascending.
+        gap: Gaps of up to this many units are included.
+        most: Most units in one range.
     """
     if not len(units):
         return []
@@ -59,13 +59,13 @@ def runs(units: NDArray[np.int64], gap: int, most: int) -> list[tuple[int, int]]
 
 
 class Piece:
-    """A range that is fetched once, however many wait for it.
+    """Range that is fetched once, however many threads wait for it.
 
     Args:
         begin: Its first unit.
         end: The unit after its last.
-        fetch: Fetches it, and keeps what came.
-        later: It comes after what is expected sooner, and nobody need wait until it is begun.
+        fetch: Fetches and stores the range.
+        later: True for low priority: it starts after all others, and waiting for it is optional.
     """
 
     __slots__ = ("_begun", "_done", "_fetch", "begin", "end", "error", "later")
@@ -82,12 +82,12 @@ class Piece:
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Fetch it, unless somebody has begun to."""
+        """Fetch it, unless a thread has already started to."""
         if not self._begun.acquire(blocking=False):
             return
         try:
             self._fetch(self)
-        except (KeyboardInterrupt, SystemExit):  # Meant for this thread, and not for who waits.
+        except (KeyboardInterrupt, SystemExit):  # Meant for this thread alone.
             raise
         except BaseException as error:
             self.error = error
@@ -96,26 +96,26 @@ class Piece:
 
     @property
     def begun(self) -> bool:
-        """Whether somebody fetches it, or has done so."""
+        """True if a thread has started to fetch it."""
         return self._begun.locked()
 
     def cancel(self) -> None:
-        """Let nobody begin it."""
+        """Prevent it from being started."""
         if self._begun.acquire(blocking=False):
             self._done.set()
 
     def wait(self) -> None:
-        """Return when it was fetched, or can't be, as ``error`` says, or nobody goes on with it."""
+        """Fetch it or wait until it has ended; ``error`` holds a failure. May be cancelled."""
         self.run()
         self._done.wait()
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether that is so in so much time."""
+        """Wait for at most ``seconds``; return True if it has ended."""
         return self._done.wait(max(0.0, seconds))
 
 
 class _Threads:
-    """Runs pieces, those of who waits before those of who will, and a few of what is for later."""
+    """Thread pool for pieces: awaited ones first, then expected ones, then low-priority ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -124,11 +124,11 @@ class _Threads:
         self._later: deque[Piece] = deque()
         self._count = self._idle = self._at_later = 0
         self.later_seconds = self.later_at = 0.0
-        """What a piece for later took, of late, and when."""
+        """Moving average of a low-priority piece's seconds, and the time of the last update."""
 
     @property
     def _ready(self) -> int:
-        """Pieces that a thread may begin."""
+        """Number of pieces that threads may start."""
         at_others = self._count - self._idle - self._at_later
         most = _LATER_BESIDE if at_others > _BESIDE else _MOST_LATER
         later = max(0, min(len(self._later), most - self._at_later))
@@ -143,7 +143,7 @@ class _Threads:
                 name = f"adapters-fetching-{self._count + 1}"
                 try:
                     threading.Thread(target=self._run, name=name, daemon=True).start()
-                except RuntimeError:  # The system has no room for one: who waits fetches himself.
+                except RuntimeError:  # No resources for a thread: waiting callers fetch.
                     break
                 self._count += 1
             self._lock.notify(len(pieces))
@@ -182,22 +182,22 @@ _threads = _Threads()
 
 
 def start(pieces: Sequence[Piece], expected: bool = False) -> None:
-    """Have these fetched; ``expected`` after all that somebody waits for."""
+    """Start to fetch these pieces; if ``expected``, after all that callers wait for."""
     if pieces:
         _threads.submit(pieces, expected)
 
 
 def later_seconds() -> float:
-    """What a piece that is for later takes, of late; 0 where that is long ago."""
+    """Return the recent average time of a low-priority piece; 0 if unknown or old."""
     is_known = time.monotonic() - _threads.later_at < _REMEMBERED_SECONDS
     return _threads.later_seconds if is_known else 0.0
 
 
 def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> list[_Result]:
-    """What ``do`` returns for each, of many that wait for a store at once.
+    """Call ``do`` for each item concurrently and return the results in order.
 
     Raises:
-        Exception: What it raised for the first of them that it raised for.
+        Exception: The error for the first item that failed.
     """
     results: dict[int, _Result] = {}
 

@@ -1,4 +1,4 @@
-"""Objects by a file system of fsspec's: ``memory://``, ``hdfs://``, ``s3://`` by s3fs, ..."""
+"""Client for fsspec's file systems: ``memory://``, ``hdfs://``, ``s3://`` through s3fs, ..."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from adapters.remote.answers import (
 from adapters.remote.retrying import remaining_seconds
 from adapters.remote.urls import clean
 
-# Of what fsspec says of an object, what tells versions apart, the surest first.
+# Keys of fsspec's info that identify a version, the most reliable first.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "generation")
 _TIMES = (
     *("LastModified", "last_modified", "mtime", "modified", "created", "updated"),
     *("Last-Modified", "modify", "modificationTime", "last_write_time"),
 )
-# Of an answer of a web server.
+# Headers of a web server's response.
 _TOLD = ("ETag", "Last-Modified")
 _PLACE = re.compile(r"bytes\s+(\d+)-(\d+)/")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
-# What stays as it is in a path and a query, and escapes; a "#" would begin a fragment.
+# Characters that stay unescaped in paths and queries; a "#" would start a fragment.
 _RESERVED = "%/?:@!$&'()*+,;=[]|~"
-# To fetch an object that is the same before and after.
+# Attempts to fetch an object that doesn't change meanwhile.
 _TRIES = 3
-# As obstore's: to connect, and between two pieces of a body. Its own are 5 minutes, or none.
+# Same as obstore's: to connect, and between two parts of a body. Defaults: 5 minutes or none.
 _CONNECT_SECONDS = _READ_SECONDS = 5.0
 
 
 def takes(url: str) -> bool:
-    """Whether fsspec is installed, and knows such URLs."""
+    """True if fsspec is installed and supports the URL's scheme."""
     if find_spec("fsspec") is None:
         return False
     from fsspec.registry import known_implementations, registry
@@ -53,13 +53,13 @@ def takes(url: str) -> bool:
 
 
 class FileSystem:
-    """One of fsspec's; any thread may ask.
+    """One file system of fsspec. Thread-safe.
 
     Args:
-        root: ``memory://`` and perhaps a host.
+        root: ``memory://``, possibly with a host.
 
     Raises:
-        ImportError: It needs something that isn't installed.
+        ImportError: A dependency isn't installed.
     """
 
     def __init__(self, root: str) -> None:
@@ -72,10 +72,10 @@ class FileSystem:
         self._is_web = is_web and hasattr(self._files, "set_session")
 
     def head(self, key: str) -> Head:
-        """Size and version of an object.
+        """Return the size and version of an object.
 
         Raises:
-            ValueError: The store doesn't say how long it is.
+            ValueError: The store doesn't report the size.
         """
         info = self._info(key)
         if info.get("type") == "directory":
@@ -89,9 +89,9 @@ class FileSystem:
         return _head(info)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
-        """These bytes of that version.
+        """Return these bytes of that version.
 
-        A web server's answer tells their version; another store is asked for it once they are here.
+        The response of a web server includes the version. Other stores are asked for it afterwards.
         """
         found = None
         if self._is_web:
@@ -111,7 +111,7 @@ class FileSystem:
         return data
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
-        """An object as a whole; one that is written meanwhile is fetched again."""
+        """Return a whole object; retry if it is written meanwhile."""
         head = _head(self._info(key))
         for _ in range(_TRIES):
             with _Translated():
@@ -122,7 +122,7 @@ class FileSystem:
         raise ConnectionError("it was written each time while it was read")
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """All below a folder; times of a listing may be written otherwise, and are no version."""
+        """Yield everything below a folder. Times in listings may differ and are no version."""
         base = self._files._strip_protocol(self._root + "/").rstrip("/")
         self._files.invalidate_cache()
         with _Translated():
@@ -156,7 +156,7 @@ class FileSystem:
             return found
 
     def _from_web(self, key: str, begin: int, end: int, head: Head | None) -> tuple[bytes, Head]:
-        """These bytes of a web server's object, and the version that its answer told."""
+        """Return these bytes from a web server, and the version in its response."""
         from fsspec.asyn import sync
 
         asked = {"Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
@@ -191,9 +191,9 @@ class FileSystem:
             return found
 
     def _in_time(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method, which ends within the limit where it is one that can be ended.
+        """Call a method, with the time limit if it is asynchronous.
 
-        Those of file systems that don't use asyncio, as of HDFS or SFTP, have limits of their own.
+        File systems without asyncio, such as HDFS and SFTP, have limits of their own.
         """
         if not self._files.async_impl or not hasattr(self._files, f"_{name}"):
             return getattr(self._files, name)(*arguments, **options)
@@ -203,15 +203,15 @@ class FileSystem:
         return sync(self._files.loop, call, *arguments, timeout=remaining_seconds(), **options)
 
     def _path(self, key: str) -> str:
-        if self._is_web:  # Its client asks for it as it is, and a signature may be of each byte.
+        if self._is_web:  # Passed unchanged: a signature may cover each byte.
             key = quote(_NO_ESCAPE.sub("%25", key), _RESERVED)
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
 
 
 class _Translated:
-    """Errors of web servers as those that ``client`` names; others may pass.
+    """Translates web server errors to those in ``client``; others pass.
 
-    fsspec says "not found" of whatever happened when it asked for a size, and why as the cause.
+    fsspec reports "not found" for any error while it requests a size, with the true error as cause.
     """
 
     def __enter__(self) -> None:
@@ -235,7 +235,7 @@ class _Translated:
 
 def _web_options() -> dict[str, Any]:
     if find_spec("aiohttp") is None:
-        return {}  # fsspec says so itself.
+        return {}  # fsspec reports that.
     from aiohttp import ClientTimeout
 
     limits = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
@@ -261,14 +261,14 @@ def _head(info: dict[str, Any]) -> Head:
         version = quoted(version)
     if isinstance(changed, str) and (when := _date(changed)) is not None:
         changed_ns = nanoseconds(when)
-        version = version or str(changed_ns)  # As obstore's, which may have been asked before.
+        version = version or str(changed_ns)  # Same as obstore's, for objects opened with it.
     if not version and changed is not None:
         version = hashlib.sha256(str(changed).encode()).hexdigest()[:16]
     return Head(size, version, changed_ns)
 
 
 def _date(text: str) -> datetime | None:
-    """What a web server writes."""
+    """Parse an HTTP date."""
     try:
         return parsedate_to_datetime(text)
     except (TypeError, ValueError):

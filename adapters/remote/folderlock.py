@@ -1,4 +1,4 @@
-"""The lock of a folder: a file of which one process of a host holds the whole at a time."""
+"""Lock of a folder: a file that one process of a host locks at a time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-# Of which a child that is forked meanwhile has a copy, and so would hold what is locked.
+# A forked child inherits these and would keep them locked.
 _open: set[int] = set()
 
 
 @contextlib.contextmanager
 def held(folder: str, wait: bool) -> Iterator[bool]:
-    """Hold the lock of a folder, which is made; it ends with the process. Whether it is held.
+    """Lock a folder, creating it if needed; yield True if locked. Ends with the process.
 
     Args:
-        folder: It has the file ``lock``.
-        wait: Whether to wait for who holds it.
+        folder: Folder of the file ``lock``.
+        wait: True to wait for another holder.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -36,7 +36,7 @@ def held(folder: str, wait: bool) -> Iterator[bool]:
         try:
             yield True
         finally:
-            # Before it is closed, which ends it not yet where a child has a copy.
+            # Unlock explicitly: if a child has a copy, closing doesn't unlock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         _open.discard(descriptor)

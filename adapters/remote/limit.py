@@ -1,4 +1,4 @@
-"""A limit in bytes, as a number or as people write one: ``"200GB"``, ``"64 GiB"``."""
+"""Size limits as numbers or text: ``"200GB"``, ``"64 GiB"``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LEAST_LIMIT_BYTES = 1 << 20
 
 
 def bytes_of(limit: Any) -> int:
-    """How many bytes.
+    """Parse a limit in bytes.
 
     Raises:
-        TypeError: No number and no text.
-        ValueError: No such text, or less than 1 MiB.
+        TypeError: Neither a number nor text.
+        ValueError: The text can't be parsed, or the limit is below 1 MiB.
     """
     if isinstance(limit, str):
         match = _TEXT.fullmatch(limit)

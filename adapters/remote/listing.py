@@ -1,4 +1,4 @@
-"""The objects that a glob means."""
+"""Expansion of globs to objects."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from adapters.remote.urls import ListedUrl, clean, folder_of, matching, split
 
 
 def found_by(pattern: str) -> list[str]:
-    """The URLs of the objects that a glob matches, sorted; each knows its size and version.
+    """List the URLs that match a glob, sorted, with size and version if the store reports them.
 
-    Where it matches none, an object of that very name, if there is one.
+    If none matches, an object with exactly this name is returned, if it exists.
 
     Raises:
         ConnectionError: The store doesn't answer.
-        ValueError: It can't list, as most web servers can't.
+        ValueError: The store can't list objects; most web servers can't.
     """
     client, key = client_of(pattern)
     root, _ = split(pattern)

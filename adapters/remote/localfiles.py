@@ -1,4 +1,4 @@
-"""Files of slow disks, as a cache on a fast one asks for them."""
+"""Files on slow disks, as a client for a cache on a fast disk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from adapters.remote.answers import Changed, Head
 
 
 class LocalFiles:
-    """Any file, by its path; any thread may ask."""
+    """Client for local files, by path. Thread-safe."""
 
     def head(self, key: str) -> Head:
-        """Size and version of a file.
+        """Return the size and version of a file.
 
         Raises:
-            IsADirectoryError: It is none, but a folder, a pipe or the like.
+            IsADirectoryError: Not a regular file.
         """
         status = os.stat(key)
         if not stat.S_ISREG(status.st_mode):
@@ -26,7 +26,7 @@ class LocalFiles:
         return _head(status)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
-        """These bytes of that version."""
+        """Return these bytes of that version."""
         descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = _head(os.fstat(descriptor))
@@ -41,19 +41,19 @@ class LocalFiles:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
-        """A file as a whole."""
+        """Return a whole file."""
         with open(key, "rb") as file:
             return file.read(), _head(os.fstat(file.fileno()))
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """All below a folder."""
+        """Yield all files below a folder."""
         for parent, _, names in os.walk(folder):
             for name in names:
                 path = os.path.join(parent, name)
                 yield path, self.head(path)
 
     def put(self, key: str, data: bytes | str) -> None:
-        """Write a file whole or not at all."""
+        """Write a file so that it appears complete or not at all."""
         folder, name = os.path.split(key)
         hidden = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
         try:

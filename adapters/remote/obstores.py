@@ -1,11 +1,11 @@
-"""Objects by obstore: S3, Google Cloud Storage, Azure, and any web server that gives ranges.
+"""Client for obstore: S3, Google Cloud Storage, Azure, and web servers that support ranges.
 
-Credentials come from where each provider's own tools look for them: the environment, a machine's
-role, Google's application credentials; for S3 also ``~/.aws`` and ``AWS_PROFILE``, where boto3 is
-installed. ``AWS_ENDPOINT_URL`` names another server that speaks S3.
+Credentials are found as by each provider's own tools: in the environment, by the machine's role, or
+as Google's application credentials. For S3, ``~/.aws`` and ``AWS_PROFILE`` are used as well if
+boto3 is installed. ``AWS_ENDPOINT_URL`` selects another server with S3's protocol.
 
-Measured against others in 2026-11, ranges of 64 KiB: 0.08 to 0.13 ms of CPU a request from threads,
-a tenth of boto3's and s3fs's.
+Measured in 2026-11 for ranges of 64 KiB: 0.08 to 0.13 ms of CPU time a request from threads, a
+tenth of boto3's and s3fs's.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from adapters.remote.urls import clean, split, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
-# What obstore leaves as it is in a path, beside letters and digits.
+# Characters besides letters and digits that obstore leaves unescaped in a path.
 _PLAIN = "/!$&'()*+,;=:@[]|~"
-# That a server may take to answer, and between two pieces of a body: 10,000 requests of which a
-# hundred hung took 10 s longer for each hundredth of the threads that waited.
+# Limit for a response to begin, and between two parts of a body. 10,000 requests of which a hundred
+# hung took 10 s longer for each hundredth of the threads that waited.
 READ_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
-# In one request to write; larger ones go in parts.
+# Largest object that is written in one request; larger ones are split.
 _PUT_AT_ONCE_BYTES = 16 << 20
-# What a web server answers that lists nothing, but no "too many" and no "too late".
+# Response of a web server that can't list, other than "timeout" and "too many requests".
 _LISTS_NOTHING = re.compile(r"PROPFIND .* status code: (4(?!08|29)\d\d|501)")
-# Where machines of AWS, Azure and Google are asked for their role, once nothing else was found.
+# Addresses from which AWS, Azure and Google machines get their role; obstore tries these last.
 _ASKS_THE_MACHINE = re.compile(r"169\.254\.169\.254|fd00:ec2::254|metadata\.google\.internal")
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 _NO_CREDENTIALS = (
@@ -53,21 +53,22 @@ _NO_CREDENTIALS = (
 )
 _STATUS = re.compile(r"status code: (\d{3})")
 
-# The process in which obstore was first used: its threads don't survive a fork.
+# Id of the process that first used obstore: its threads don't survive a fork.
 _used_in: int | None = None
 
 
 def takes(url: str) -> bool:
-    """Whether obstore is installed, and would ask for this URL and no other."""
+    """True if obstore is installed and would request exactly this URL."""
     if url.partition("://")[0].lower() not in SCHEMES or not asks_for(*split(url)):
         return False
     return not is_forked() and find_spec("obstore") is not None
 
 
 def asks_for(root: str, key: str) -> bool:
-    """Whether obstore would ask for what is called so; of a web URL it escapes the path anew.
+    """True if obstore would request exactly this object.
 
-    It knows no query, merges slashes, and has ``%2F`` be one, so that it would get another object.
+    It escapes the paths of web URLs itself. It ignores queries, merges slashes and treats ``%2F``
+    as a slash, and would then get another object.
     """
     if not _is_web(root):
         return True
@@ -76,17 +77,17 @@ def asks_for(root: str, key: str) -> bool:
     if "%" not in key:
         return True
     meant = _NO_ESCAPE.sub("%25", key)
-    # Of escapes, small and large letters mean the same.
+    # Escapes are case-insensitive.
     return quote(unquote(meant), _PLAIN).lower() == quote(meant, _PLAIN + "%").lower()
 
 
 def is_forked() -> bool:
-    """Whether obstore was used in the process that this one was forked from."""
+    """True if obstore was used in a process from which this one was forked."""
     return _used_in not in (None, os.getpid())
 
 
 class Obstore:
-    """One bucket, container or host; any thread may ask.
+    """One bucket, container or host. Thread-safe.
 
     Args:
         root: ``s3://bucket``.
@@ -102,15 +103,15 @@ class Obstore:
         self._store = _store(root)
         self._is_web = _is_web(root)
         self.has_answered = False
-        """Whether a request has ever succeeded, so that credentials were found."""
+        """True if a request has succeeded, so credentials were found."""
 
     def head(self, key: str) -> Head:
-        """Size and version of an object."""
+        """Return the size and version of an object."""
         with _Translated(self):
             return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
-        """These bytes of that version."""
+        """Return these bytes of that version."""
         options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
@@ -120,20 +121,20 @@ class Obstore:
             return memoryview(result.bytes())
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
-        """An object as a whole."""
+        """Return a whole object."""
         with _Translated(self):
             result = self._obstore.get(self._store, self._name(key))
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """All below a folder; times are no version, as who is asked for one object has an ETag."""
+        """Yield everything below a folder. Only ETags are versions, as ``head`` prefers them."""
         with _Translated(self):
             for some in self._obstore.list(self._store, prefix=folder or None):
                 for meta in some:
                     yield meta["path"], _head(meta) if meta.get("e_tag") else None
 
     def put(self, key: str, data: bytes | str) -> None:
-        """Write an object; a large one in parts, of which nothing is seen before the last."""
+        """Write an object. Large ones go in parts and appear with the last."""
         with _Translated(self):
             given: Any = data if isinstance(data, bytes) else Path(data)
             self._obstore.put(self._store, self._name(key), given, chunk_size=_PUT_AT_ONCE_BYTES)
@@ -144,7 +145,7 @@ class Obstore:
             self._obstore.delete(self._store, self._name(key))
 
     def _name(self, key: str) -> str:
-        """What obstore calls it, which escapes a web URL itself."""
+        """Return obstore's name for a key; it escapes web URLs itself."""
         return unquote(key) if self._is_web else key
 
 
@@ -159,7 +160,7 @@ def _store(root: str) -> Any:
     options: dict[str, Any] = {
         "read_timeout": f"{int(READ_SECONDS * 1000)}ms",
         "connect_timeout": f"{int(CONNECT_SECONDS * 1000)}ms",
-        "timeout": "600s",  # Of a body that keeps coming.
+        "timeout": "600s",  # For the whole body.
         "pool_max_idle_per_host": "256",
     }
     given: dict[str, Any] = {"client_options": options, "retry_config": {"max_retries": 0}}
@@ -184,7 +185,7 @@ def _store(root: str) -> Any:
 
 
 def _from_profile() -> Any:
-    """Credentials of ``~/.aws``, which obstore doesn't read itself; None where there are others."""
+    """Return credentials from ``~/.aws``, which obstore doesn't read; None if not needed."""
     if "AWS_ACCESS_KEY_ID" in os.environ or find_spec("boto3") is None:
         return None
     place = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
@@ -212,11 +213,11 @@ def _check(head: Head | None, meta: Any) -> None:
 
 
 class _Translated:
-    """Errors of obstore as those that ``client`` names; others may pass.
+    """Translates obstore's errors to those in ``client``; others pass.
 
     Args:
-        store: Who is asked.
-        ranged: The URL of which a range is asked for.
+        store: The store.
+        ranged: URL of the object if a range is requested.
     """
 
     def __init__(self, store: Obstore, ranged: str | None = None) -> None:
@@ -233,7 +234,7 @@ class _Translated:
         text = str(error).partition("\n")[0]
         answered = _STATUS.search(text)
         status = int(answered[1]) if answered else 0
-        if isinstance(error, FileNotFoundError) and status == 405:  # To obstore there is none then.
+        if isinstance(error, FileNotFoundError) and status == 405:  # obstore calls 405 not found.
             raise Refused(_said(text)) from None
         if not type(error).__module__.startswith("obstore"):
             return
@@ -255,16 +256,16 @@ class _Translated:
         asks_the_machine = _ASKS_THE_MACHINE.search(text) and not self._store.has_answered
         if asks_the_machine and (is_final(status) or not (status or _may_have_a_role())):
             raise Refused(_NO_CREDENTIALS) from None
-        if status in (401, 403):  # Of a listing, obstore has no error of its own.
+        if status in (401, 403):  # obstore has no such error for listings.
             raise PermissionError(f"the store refuses: {_said(text).partition(': ')[0]}") from None
-        # Of S3, a 400 that says so passes.
+        # S3's 400 "RequestTimeout" is transient.
         if is_final(status) and "RequestTimeout" not in str(error):
             raise Refused(_said(text)) from None
         raise ConnectionError(without_secrets(text)) from None
 
 
 def _may_have_a_role() -> bool:
-    """Whether this machine may be one of a provider's, where somebody answers for its role."""
+    """True if the machine may belong to a provider that assigns it a role."""
     try:
         vendor = _VENDOR.read_text()
     except OSError:
@@ -273,6 +274,6 @@ def _may_have_a_role() -> bool:
 
 
 def _said(text: str) -> str:
-    """What a server answered, in obstore's words."""
+    """Describe a server's response from obstore's message."""
     method = text.partition("performing ")[2].partition(" ")[0]
     return f"the server answers {method} by {text.partition('status code: ')[2].rstrip(': ')}"

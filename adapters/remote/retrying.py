@@ -1,8 +1,7 @@
-"""Another try after what passes, with waits that grow, up to a limit in time.
+"""Retries after transient errors, with growing waits, up to a time limit.
 
-What no other try mends is raised at once: ``client`` says what that is. Waits double from a tenth
-of a second to five, each shortened by chance, so that many who failed at once don't come back at
-once.
+Permanent errors are raised at once; ``client`` lists them. Waits double from 0.1 to 5 seconds. Each
+is shortened at random, so that many callers don't retry at the same time.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _FINAL = (
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 5.0
 LIMIT_VARIABLE = "ADAPTERS_REMOTE_SECONDS"
 LIMIT_SECONDS = 60.0
-# Its own, as nobody's random state may be touched.
+# Separate, so that the user's random state isn't touched.
 _chance = random.Random()  # noqa: S311 - no secret hangs on it.
 
 _Result = TypeVar("_Result")
 
 
 class _Request(threading.local):
-    """What this thread is asking for."""
+    """Deadline of the request that this thread makes."""
 
     ends: float | None = None
 
@@ -45,10 +44,10 @@ _request = _Request()
 
 
 def limit_seconds() -> float:
-    """How long one request is tried: ``ADAPTERS_REMOTE_SECONDS``, else 60.
+    """Time limit for a request with its retries: ``ADAPTERS_REMOTE_SECONDS``, or 60.
 
     Raises:
-        ValueError: The variable is no number of seconds.
+        ValueError: The variable is not a valid number of seconds.
     """
     given = os.environ.get(LIMIT_VARIABLE, "") or str(LIMIT_SECONDS)
     try:
@@ -64,21 +63,21 @@ def limit_seconds() -> float:
 
 
 def remaining_seconds() -> float:
-    """How long the request that this thread makes may still take; at least a moment."""
+    """Time that remains for this thread's request in seconds; at least 0.05."""
     if _request.ends is None:
         return limit_seconds()
     return max(0.05, _request.ends - time.monotonic())
 
 
 def persistently(request: Callable[[], _Result], name: str) -> _Result:
-    """What a request gives, tried again after what passes.
+    """Make a request, and retry after transient errors.
 
     Args:
         request: Tries once.
-        name: Of the object, for people.
+        name: Name of the object in messages.
 
     Raises:
-        NoAnswer: It failed for as long as ``limit_seconds`` says.
+        NoAnswer: All tries within the time limit failed.
         FileNotFoundError, PermissionError, Refused, Changed, ...: At once.
     """
     started, wait, tries = time.monotonic(), _FIRST_WAIT_SECONDS, 0

@@ -1,15 +1,14 @@
-"""A file of the cache: a part of an object, page for page, as these were read.
+"""Segment files of the cache: a part of an object, stored by pages as these were read.
 
 ::
 
     segment:  pages of 4,096 bytes, where they stand in the object | table
     table:    u64 for each page: 0 while it isn't there, else its CRC | which CRC << 32
 
-The file is sparse: what isn't there takes no room on the disk. A page is written before its entry,
-and believed only where its CRC is that of the entry. So a process that is killed, or a machine that
-loses power, leaves pages that aren't there or that are fetched once more, and never a wrong one;
-processes that write the same page write the same bytes. Nobody waits for anybody. All numbers are
-little-endian.
+The file is sparse: missing pages take no disk space. A page is written before its entry and used
+only if its CRC matches. So a kill or a power loss leaves pages that are missing or are fetched
+again, never a wrong one. Processes that write the same page write the same bytes, so they need no
+lock. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ENTRY = np.dtype("<u8")
 
 try:
     from google_crc32c import extend as _crc32c
-except ImportError:  # zlib's takes twice as long: 1.3 against 0.6 us a page (2026-11).
+except ImportError:  # zlib's is slower: 1.3 us a page, against 0.6 (2026-11).
     _crc32c = None
 
 _ZLIB, _CASTAGNOLI = 1, 2
@@ -36,7 +35,7 @@ _OWN = _ZLIB if _crc32c is None else _CASTAGNOLI
 
 
 def crc_of(*parts: bytes | memoryview) -> int:
-    """What the table has of a page, or of parts one after another."""
+    """Compute the table entry of a page, given whole or in consecutive parts."""
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc) if _crc32c is None else _crc32c(crc, bytes(part))
@@ -44,14 +43,14 @@ def crc_of(*parts: bytes | memoryview) -> int:
 
 
 class Segment:
-    """One file. Any thread and any process may read and write; no descriptor is kept.
+    """One segment file, for any number of threads and processes; keeps no descriptor open.
 
     Args:
-        path: The file, which is made, with its folder, where it isn't there.
-        size: Of the part of the object, in bytes; pages are filled up with zeros.
+        path: The file; it and its folder are created if missing.
+        size: Size of the part of the object in bytes; the last page is padded with zeros.
 
     Raises:
-        OSError: It can't be made or read: the disk is full, as a rule.
+        OSError: It can't be created or read; usually the disk is full.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -60,7 +59,7 @@ class Segment:
         self._end = self.pages * PAGE_BYTES
         descriptor = self._opened()
         try:
-            # Never shorter, whoever made it and was killed meanwhile.
+            # Complete a file whose creator was killed; never shorten one.
             whole = self._end + self.pages * _ENTRY.itemsize
             if os.fstat(descriptor).st_size < whole:
                 os.ftruncate(descriptor, whole)
@@ -69,7 +68,7 @@ class Segment:
             os.close(descriptor)
             raise
         self.descriptor: int | None = descriptor
-        """Of the file as it was opened, until ``release``: to map it."""
+        """Descriptor for mapping the file, until ``release``."""
 
     def release(self) -> None:
         """Close the descriptor."""
@@ -78,7 +77,7 @@ class Segment:
             self.descriptor = None
 
     def table(self) -> NDArray[np.uint64]:
-        """The entries of all pages, as they are now."""
+        """Read the present entries of all pages."""
         descriptor = self._own()
         if descriptor is None:
             return np.zeros(self.pages, _ENTRY)
@@ -90,7 +89,7 @@ class Segment:
         return np.array(entries)
 
     def write(self, first: int, data: memoryview) -> None:
-        """Keep pages from the one of this number on; the last may be shorter.
+        """Store pages from number ``first`` on; the last may be shorter.
 
         Raises:
             OSError: The disk is full, or the file was evicted.
@@ -110,15 +109,15 @@ class Segment:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file wasn't evicted since."""
+        """True if the file hasn't been evicted."""
         try:
             return os.stat(self.path).st_ino == self.inode
         except OSError:
             return False
 
     def used(self) -> None:
-        """Note that it was used now, for whoever evicts."""
-        with contextlib.suppress(OSError):  # Evicted, or of a folder that can't be written to.
+        """Record a use, for eviction."""
+        with contextlib.suppress(OSError):  # Evicted, or not writable.
             os.utime(self.path)
 
     def _opened(self) -> int:
@@ -129,7 +128,7 @@ class Segment:
             return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def _own(self) -> int | None:
-        """A descriptor of the file that was opened; None where another has its name by now."""
+        """Open the same file again; None if it was evicted."""
         if self.descriptor is not None:
             return os.dup(self.descriptor)
         try:
@@ -147,7 +146,7 @@ class Segment:
 
 
 def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """What the table has of these pages of ``data``, by their numbers there."""
+    """Compute the table entries of these pages of ``data``."""
     begins, kernel = pages * PAGE_BYTES, load()
     if kernel is None:
         return np.array([crc_of(data[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
@@ -159,7 +158,7 @@ def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]
 def right(
     data: memoryview, pages: NDArray[np.int64], entries: NDArray[np.uint64]
 ) -> NDArray[np.bool_]:
-    """Which of these pages are those that the entries tell of, in either CRC."""
+    """Return which pages match their entries, with either CRC."""
     good: NDArray[np.bool_] = entries_of(data, pages) == entries
     for place in np.flatnonzero(~good & (entries >> np.uint64(32) == _ZLIB)).tolist():
         begin = int(pages[place]) * PAGE_BYTES

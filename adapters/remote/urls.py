@@ -1,9 +1,9 @@
-"""Which names are URLs, and what of them people may see.
+"""URLs of objects, and their parts that may be shown.
 
-``s3://bucket/train.rec``, ``gs://``, ``az://``, ``http(s)://`` and whatever fsspec knows. A file's
-URL, ``file:///data/train.rec``, is its path. A user, a password and a query are sent to the store,
-and stand in no message, no log, no manifest and no cache: they may be secrets. A ``#`` before a
-query is a part of the path, whatever the scheme: names of files have it, and objects no fragments.
+Supports ``s3://bucket/train.rec``, ``gs://``, ``az://``, ``http(s)://`` and all schemes of fsspec.
+A file URL, ``file:///data/train.rec``, means its path. User, password and query may be secrets:
+they are sent to the store, but never appear in a message, log, manifest or cache. A ``#`` before a
+query is part of the path for all schemes: file names contain it, and objects have no fragments.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from urllib.parse import quote, unquote, urlsplit
 
 from adapters.remote.answers import Head
 
-# Two letters or more, so that no drive of Windows is one.
+# At least two letters, so Windows drives don't match.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _WEB = ("http", "https")
 
 
 class ListedUrl(str):
-    """A URL of which a listing has told size and version, so that nobody has to ask for them."""
+    """URL with the size and version from a listing, so that they need not be requested."""
 
     head: Head
 
 
 def head_in(path: Any) -> Head | None:
-    """What a listing has told of an object."""
+    """Return the size and version from a listing, if any."""
     return path.head if isinstance(path, ListedUrl) else None
 
 
 def is_url(path: Any) -> bool:
-    """Whether this names an object in a store; a ``file://`` URL does not."""
+    """True if this names an object in a store; a ``file://`` URL doesn't."""
     return (
         isinstance(path, str)
         and _URL.match(path) is not None
@@ -43,7 +43,7 @@ def is_url(path: Any) -> bool:
 
 
 def as_path(path: str) -> str:
-    """The path of a ``file://`` URL; any other name as it is.
+    """Return the path of a ``file://`` URL; other names are unchanged.
 
     Raises:
         ValueError: It names another machine.
@@ -57,10 +57,10 @@ def as_path(path: str) -> str:
 
 
 def clean(url: str) -> str:
-    """The URL without what may be a secret, for people and for files."""
+    """Remove the parts of a URL that may be secret, for messages and files."""
     if not is_url(url):
         return url
-    if _is_web(url):  # Elsewhere a "?" is a part of an object's key, as a "#" is everywhere.
+    if _is_web(url):  # Elsewhere, a key may contain "?"; "#" may occur in any.
         url = url.partition("?")[0]
     scheme, _, rest = url.partition("://")
     host, slash, key = rest.partition("/")
@@ -68,20 +68,20 @@ def clean(url: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """An error's text, in which signed URLs or parts of them may stand, for people and for logs."""
+    """Remove parts of signed URLs from an error's text, for messages and logs."""
     text = re.sub(r"(https?://)([^\s/@]*@)?([^\s?)\"']*)(\?[^\s)\"']*)?", r"\1\3", text)
     return re.sub(r"\?[^\s)\"'>]*=[^\s)\"'>]*", "", text)
 
 
 def split(url: str) -> tuple[str, str]:
-    """Store and key: ``("s3://bucket", "folder/train.rec")``; a query stays with the key."""
+    """Split into store and key: ``("s3://bucket", "folder/train.rec")``; a query is in the key."""
     scheme, _, rest = url.partition("://")
     host, _, key = rest.partition("/")
     return f"{scheme}://{host}", key
 
 
 def beside(url: str, suffix: str, replace: bool) -> str:
-    """The name of what lies beside an object: with another ending, or with one more."""
+    """Replace a URL's suffix, or append one; a query is kept."""
     query = ""
     if _is_web(url):
         url, mark, rest = url.partition("?")
@@ -91,29 +91,29 @@ def beside(url: str, suffix: str, replace: bool) -> str:
 
 
 def below(folder: str, path: str) -> str:
-    """The URL of what a path names that begins at a folder, whose URL ends with a slash."""
+    """Resolve a relative path against a folder URL that ends with a slash."""
     store, key = split(folder)
     key = posixpath.normpath(posixpath.join(key, path))
     return f"{store}/{key}"
 
 
 def folder_url(url: str) -> str:
-    """That of the folder that an object is in, with a slash at its end."""
+    """Return the URL of an object's folder, ending with a slash."""
     return (url.partition("?")[0] if _is_web(url) else url).rpartition("/")[0] + "/"
 
 
 def escaped(url: str, name: str) -> str:
-    """A name as it stands in URLs of this kind."""
+    """Escape a name as URLs of this kind require."""
     return quote(name) if _is_web(url) else name
 
 
 def unescaped(url: str, name: str) -> str:
-    """What a part of a URL of this kind is called."""
+    """Unescape a part of a URL of this kind."""
     return unquote(name) if _is_web(url) else name
 
 
 def has_magic(url: str) -> bool:
-    """Whether it is a glob; a ``?`` of an ``http`` URL begins its query."""
+    """True if it is a glob; a ``?`` in an ``http`` URL starts the query."""
     key = split(url)[1]
     if _is_web(url):
         return any(each in key.partition("?")[0] for each in "*[")
@@ -121,7 +121,7 @@ def has_magic(url: str) -> bool:
 
 
 def folder_of(key: str) -> str:
-    """What comes before the first part of a glob that isn't plain."""
+    """Return the leading folders of a glob that have no wildcards."""
     plain: list[str] = []
     for part in key.split("/")[:-1]:
         if any(each in part for each in "*?["):
@@ -131,10 +131,10 @@ def folder_of(key: str) -> str:
 
 
 def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:
-    """Those that a glob means: ``*`` and ``?`` stay within a folder, ``**`` doesn't.
+    """Filter the keys that match: ``*`` and ``?`` stay within a folder, ``**`` doesn't.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The pattern is invalid.
     """
     try:
         compiled = re.compile(_translated(pattern))

@@ -1,15 +1,15 @@
-"""Small objects that a cache keeps whole, each in a file of its own: pictures, as a rule.
+"""Small objects that a cache stores whole, usually images, each in a file of its own.
 
 ::
 
     <cache>/objects/<name>/object.json       the URL of a folder, without secrets
                            <identity>.seg    an object | u64 its CRC | u64 its size
 
-``name`` is made of the folder's URL, ``identity`` of the object's URL, version and size. A file is
-believed only where its CRC and its size are right, and it is written in one go: a process that is
-killed leaves one that is written again, and never a wrong one. Those that write the same object
-write the same bytes, and nobody waits for anybody. Evicted are they as the segments of large ones
-are. All numbers are little-endian.
+``name`` is derived from the folder's URL, ``identity`` from the object's URL, version and size. A
+file is used only if its CRC and size are right, and it is written in one go. So a process that is
+killed leaves at worst a file that is written again, never a wrong one. Processes that write the
+same object write the same bytes, so they need no lock. Eviction treats these files like the
+segments of large objects. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ log = logging.getLogger("adapters")
 
 IDENTITY_BYTES = 16
 _END = struct.Struct("<QQ")
-# Of a use, so that not every one of them writes to the disk.
+# Interval for recording a use, so that not every use writes to the disk.
 _USED_EVERY_SECONDS = 60.0
-# Freed of the cache's own when the disk is full.
+# Evicted from the cache if the disk is full.
 _ROOM_BYTES = 64 << 20
 
 
 def identity_of(url: str, head: Head) -> bytes:
-    """What tells one version of one object from all others, 16 bytes; never only zeros.
+    """Return 16 bytes that identify one version of one object; never only zeros.
 
-    An ETag tells it, whatever signature its URL has today; else a query may tell objects apart.
+    An ETag identifies the object, whatever its URL's current signature. Without one, the query is
+    part of the identity.
     """
     url = clean(url) if head.is_etag else url
     named = f"{url}\0{head.version}\0{head.size}".encode("utf-8", "surrogateescape")
@@ -50,10 +51,10 @@ def identity_of(url: str, head: Head) -> bytes:
 
 
 class Wholes:
-    """Whole objects in a cache. Any thread and any process may ask.
+    """Whole objects in a cache, for any number of threads and processes.
 
     Args:
-        cache: It is in there.
+        cache: The cache.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -63,11 +64,11 @@ class Wholes:
         self._told = False
 
     def has(self, url: str, identity: bytes) -> bool:
-        """Whether there is a file of it; it may turn out to be damaged."""
+        """True if the object has a file; it may turn out to be damaged."""
         return os.path.exists(self._path(url, identity))
 
     def get(self, url: str, identity: bytes) -> memoryview | None:
-        """The object, if it is kept and right."""
+        """Return the object if it is stored and undamaged."""
         path = self._path(url, identity)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,12 +88,12 @@ class Wholes:
                 log.warning("%s is damaged, or was not written whole; it is fetched again", path)
             return None
         if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
-            with contextlib.suppress(OSError):  # Evicted, or of a folder nobody may write to.
+            with contextlib.suppress(OSError):  # Evicted, or not writable.
                 os.utime(path)
         return data
 
     def keep(self, url: str, identity: bytes, data: bytes | memoryview) -> None:
-        """Keep an object; where that can't be, say so once and go on."""
+        """Store an object; if that is impossible, warn once and continue."""
         path = self._path(url, identity)
         try:
             try:
@@ -116,7 +117,7 @@ class Wholes:
             whole = len(content)
             while len(content):
                 content = content[os.write(descriptor, content) :]
-            # One that was damaged may have been longer.
+            # A damaged file may have been longer.
             os.ftruncate(descriptor, whole)
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""``replay``: a batch of a training, computed again, with its samples, their files and crops."""
+"""``replay``: a training batch computed again, with its samples, their files and crops."""
 
 from __future__ import annotations
 

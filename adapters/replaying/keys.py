@@ -1,9 +1,8 @@
 """Batch keys of epochs that were resumed in the middle.
 
-If other shards or another batch size resume an epoch, its remaining samples are distributed again:
-the keys of its later batches have an origin, see ``Continuation``. The sequence that resumed the
-epoch knows its continuation. Another process computes it from the state that the epoch was resumed
-with.
+If an epoch resumes with other shards or another batch size, its remaining samples are distributed
+again: the keys of its later batches have an origin, see ``Continuation``. The sequence that resumed
+the epoch has its continuation. Another process computes it from the state that was loaded.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from adapters.batch.order import Order
 def continuation_of(
     own: Continuation, order: Order, epoch: int, state: Any, kind: str
 ) -> Continuation:
-    """The continuation of an epoch whose batch is replayed.
+    """The continuation of the epoch whose batch is replayed.
 
     Args:
-        own: The continuation of the sequence, or loader.
+        own: The continuation of the sequence or loader.
         order: Its order.
         epoch: The epoch of the batch.
-        state: The state that the epoch was resumed with in the training; None for ``own``.
+        state: The state that the training resumed the epoch from; None for ``own``.
         kind: ``"sequence"`` or ``"loader"``, for messages.
 
     Raises:
-        ValueError: ``state`` isn't one of that epoch.
+        ValueError: ``state`` is of another epoch.
     """
     if state is None:
         return own if own.epoch == epoch else WHOLE
@@ -56,13 +55,13 @@ def key_of(
 
     Args:
         continuation: The result of ``continuation_of``.
-        order: The order of the sequence, or loader.
+        order: The order of the sequence or loader.
         epoch: The epoch of the batch.
         index: The batch, from 0.
         number: Maps a step to a batch, if ``index`` counts batches as ``fit`` consumes them.
 
     Raises:
-        ValueError: The batch was made by other shards or with another batch size.
+        ValueError: The batch was computed with other shards or another batch size.
     """
     resumed = continuation.epoch == epoch and (continuation.origin or continuation.others)
     if resumed and index < continuation.step:

@@ -1,7 +1,7 @@
-"""``Replay``: one batch of a training, computed again.
+"""``Replay``: one training batch, computed again.
 
-A batch is a function of the source, the seed, the epoch and its number: no log of the training is
-needed, and a training in progress isn't disturbed.
+A batch is a function of the source, the seed, the epoch and its index, so no log of the training is
+needed. Replaying doesn't disturb a training in progress.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Replay:
 
     Args:
         epoch: The epoch of the batch.
-        index: The number of the batch: ``seq[index]`` of that epoch.
-        batch: The batch as the model gets it.
+        index: The index of the batch: ``seq[index]`` in that epoch.
+        batch: The batch as the model receives it.
         numbers: The numbers of its samples, int64 ``(batch,)``; for a source of whole batches, the
-            number of that batch.
+            number of the batch.
         origins: The file, record and crop of each sample.
-        fetched: Returns the sample of a number before any transform of yours.
+        fetched: Maps a sample's number to the sample before user transforms.
     """
 
     epoch: int
@@ -51,7 +51,7 @@ class Replay:
 
     @property
     def labels(self) -> list[Any] | None:
-        """The label of each sample, if the batch is ``(x, y)`` or more and y has a row for each."""
+        """The label of each sample; None unless the batch is ``(x, y, ...)`` with y per sample."""
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
         rows = [as_leaf(leaf) for leaf in flatten(self.batch[1])[0]]
@@ -60,24 +60,25 @@ class Replay:
         return [row.tolist() for row in rows[0]]
 
     def before(self, row: int) -> Any:
-        """The sample in a row of the batch before it was cropped and transformed.
+        """The sample in a row of the batch, before cropping and transforms.
 
         Returns:
-            The whole image of a stored image, uint8 (height, width, 3), or with all its bits and
-            bands; else the source's sample.
+            The whole image if the source stores images: uint8 ``(height, width, 3)``, or with its
+            original dtype and channels if it can't be decoded as such. Otherwise the source's
+            sample.
         """
         encoded = self.origins[row].encoded
         if encoded is not None:
             try:
                 return decode(encoded)
-            except ContentError:  # Of more bits or bands.
+            except ContentError:  # More than 8 bits, or more channels.
                 return stored(encoded)
         return self.fetched(int(self.numbers[row]))
 
     def sheet(self, path: str | os.PathLike[str]) -> Path:
-        """Write a contact sheet: each sample before the transforms, and below it after them.
+        """Write a contact sheet: each sample before the transforms and, below it, after them.
 
-        A red frame shows the crop.
+        A red frame marks the crop.
 
         Args:
             path: The PNG file.
@@ -107,7 +108,7 @@ class Replay:
         return target
 
     def _thumbnails_before(self, count: int) -> list[RGB | None]:
-        """Thumbnails of the samples before the transforms, None for those that have no image."""
+        """Thumbnails of the samples before the transforms; None for a sample without an image."""
         images = [self._image_before(row) for row in range(count)]
         drawn = iter(thumbnails([image for image in images if image is not None]))
         tiles: list[RGB | None] = []
@@ -126,7 +127,7 @@ class Replay:
             return None
         try:
             leaves = [as_leaf(leaf) for leaf in flatten(self.before(row))[0]]
-        except (ContentError, RecordError):  # Damaged, and replaced by on_error.
+        except (ContentError, RecordError):  # Damaged; on_error replaced it in the batch.
             return None
         return next((found for leaf in leaves if (found := image_in(leaf)) is not None), None)
 
@@ -152,7 +153,7 @@ class Replay:
 
 
 def _dtype_of(leaf: Any) -> str:
-    """The name of an array's dtype; that of an NDArray of MXNet is a type."""
+    """The name of an array's dtype, which is a type for MXNet's NDArray."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return type(leaf).__name__
@@ -165,10 +166,10 @@ def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
     Args:
         plan: The plan.
         key: The key of the batch.
-        now: The current epoch of a source with epochs of its own.
+        now: The current epoch, for a source that manages its own epochs.
 
     Raises:
-        ValueError: The source has epochs of its own and is in another one.
+        ValueError: The source manages its own epochs and is in another one.
     """
     epoch, index = key.epoch, key.index
     if plan.own_epochs and epoch != now:

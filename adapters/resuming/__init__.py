@@ -1,9 +1,9 @@
-"""Checkpoints of a training, and how it resumes from them: what both front ends share.
+"""Training checkpoints and resuming from them, shared by both front ends.
 
-``values.py`` turns nested values into JSON and arrays, ``checkpoint_dir.py`` has the files,
-``writer.py`` the thread that writes them, ``schedule.py`` says how often, ``fingerprint.py``
-compares the training with the one that was saved, and ``lock.py`` keeps a second training out of
-the folder. No module here knows a framework.
+``values.py`` converts nested values to JSON and arrays, ``checkpoint_dir.py`` reads and writes the
+files, ``writer.py`` writes them in a thread, ``schedule.py`` decides how often, ``fingerprint.py``
+compares the training with the saved one, and ``lock.py`` keeps a second training out of the folder.
+No module here depends on a framework.
 """
 
 from __future__ import annotations

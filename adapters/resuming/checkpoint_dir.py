@@ -1,14 +1,14 @@
-"""The folder of a training's checkpoints, of which the newest few are kept.
+"""The folder of a training's checkpoints; the newest few are retained.
 
-A checkpoint is an ``.npz`` file, which ``np.load`` opens: a ZIP archive without compression,
+A checkpoint is an ``.npz`` file that ``np.load`` opens: a ZIP archive without compression,
 
-    saved.json   what ``values.to_json`` made of the value
+    saved.json   the JSON returned by ``values.to_json``
     0.npy ...    its arrays
 
-The file is written under a hidden name, forced to the disk and renamed, so that it is complete or
-absent, whenever the process or the machine dies. The archive has a CRC of each member: a file that
-was damaged later is skipped with a warning, and the one before it is read. One process writes to a
-folder at a time, see ``lock.py``; others may read.
+The file is written under a hidden name, synced to disk and renamed, so it is either complete or
+absent when the process or the machine dies. The archive has a CRC of each member: a file that was
+damaged later is skipped with a warning, and the previous one is read. One process at a time writes
+to a folder, see ``lock.py``; others may read.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _SUFFIX = ".npz"
 _VALUE = "saved.json"
 _FORMAT = 1
 _CHUNK_BYTES = 16 * 2**20
-# Errors of file systems without ``fsync`` of a folder: some of networks, and of FUSE.
+# Errors of file systems that can't fsync a folder: some network and FUSE file systems.
 _NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
-_format: Any = np.lib.format  # NumPy's stubs don't know all of it.
+_format: Any = np.lib.format  # NumPy's type stubs are incomplete here.
 
 
 class CheckpointDir:
     """The checkpoints of one training.
 
     Args:
-        path: The folder; ``save`` makes it if need be.
-        keep: The number of files that stay; older ones are removed when a new one is complete.
+        path: The folder; ``save`` creates it if necessary.
+        keep: Number of files to retain; older ones are removed when a new one is complete.
     """
 
     def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
@@ -54,15 +54,15 @@ class CheckpointDir:
         """Save a value, and remove older files.
 
         Args:
-            name: The name of the file, which sorts behind those before it.
+            name: The file's name without suffix; must sort after the earlier names.
             value: See ``values.to_json``.
 
         Returns:
-            The file.
+            The path of the file.
 
         Raises:
-            OSError: It can't be written.
-            TypeError: Something in it can't be saved.
+            OSError: The file can't be written.
+            TypeError: ``value`` contains something that can't be saved.
         """
         arrays: Arrays = []
         text = json.dumps({"format": _FORMAT, "value": to_json(value, arrays)})
@@ -84,34 +84,34 @@ class CheckpointDir:
             raise
         _force_names(self.path)
         files = list(self._files())
-        at = files.index(final)  # Newer names are of a training that resumed from an older file.
+        at = files.index(final)  # Newer names exist if training resumed from an older file.
         for old in [*files[:at], *files[at + self._keep :]]:
             old.unlink(missing_ok=True)
         return final
 
     def clean(self) -> None:
-        """Remove incomplete files of killed processes; for the process that writes."""
+        """Remove incomplete files of killed processes; only the writing process may call it."""
         for half in self.path.glob(".*.tmp"):
             half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
-        """The value of the newest file that is undamaged; None if there is none."""
+        """The value in the newest undamaged file; None if there is none."""
         for path in self._files():
             try:
                 return _read(path)
             except PermissionError:
                 raise
-            except Exception as error:  # zipfile, zlib, json and NumPy have many.
+            except Exception as error:  # zipfile, zlib, json and NumPy raise many types.
                 log.warning("%s is damaged (%s): the one saved before it is used", path, error)
         return None
 
     def _files(self) -> Iterator[Path]:
-        """The newest first."""
+        """Iterate over the files, newest first."""
         return iter(sorted(self.path.glob(f"[!.]*{_SUFFIX}"), reverse=True))
 
 
 def make(path: Path) -> None:
-    """Make a folder and force its name to the disk."""
+    """Create a folder and its parents, and sync their names to disk."""
     path = path.absolute()
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def make(path: Path) -> None:
 
 
 def _force_names(path: Path) -> None:
-    """Force a folder's entries to the disk, if the file system supports that."""
+    """Sync a folder's entries to disk, if the file system supports that."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -150,5 +150,5 @@ def _read(path: Path) -> Any:
         for number in range(len(archive.namelist()) - 1):
             with archive.open(f"{number}.npy") as member:
                 arrays.append(_format.read_array(member, allow_pickle=False))
-                member.read()  # To the end, where the CRC is compared.
+                member.read()  # The CRC is checked at the end.
     return from_json(saved["value"], arrays)

@@ -1,8 +1,8 @@
-"""The fingerprint of a training: plain values that tell it from another.
+"""The fingerprint of a training: settings that must match when it resumes.
 
-What must be the same for an exact continuation is saved with the training, under the names that
-users know, and compared before any state is restored. Workers, learning rates and ``every`` may
-change, and aren't in it.
+The settings that an exact resume depends on are saved under the names that users know, and compared
+before any state is restored. Workers, learning rates and ``every`` may change, so they aren't part
+of it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def check_fingerprint(
 
     Args:
         saved: The saved values by their names.
-        here: The current values; names that only one of both has aren't compared.
+        here: The current values; names present on one side only are ignored.
         folder: The folder of the training.
 
     Raises:
-        ValueError: One differs.
+        ValueError: A value differs.
     """
     for name, value in saved.items():
         if name in here and here[name] != value:
@@ -47,7 +47,7 @@ def check_order(
     """Compare the saved ``Order.fingerprint`` with the current one.
 
     If the position counts samples, the number of shards and the batch size may differ. If it counts
-    batches, the batches of all shards together must be as large as they were.
+    batches, the global batch size must not.
 
     Args:
         saved: The saved fingerprint.
@@ -56,7 +56,7 @@ def check_order(
         folder: The folder of the training.
 
     Raises:
-        ValueError: One differs.
+        ValueError: A value differs.
     """
     then, now = dict(saved), dict(here)
     if "samples" in position or then.get("shards") != now.get("shards"):
@@ -70,5 +70,5 @@ def check_order(
 
 
 def unnumbered(name: str) -> str:
-    """A variable's name without the numbers that a process gives its layers."""
+    """Strip the numbers that a process appends to layer names from a variable's name."""
     return _NUMBERED.sub("", name)

@@ -1,11 +1,11 @@
-"""The lock of a checkpoint folder: one training at a time writes to it, by its rank 0.
+"""The lock of a checkpoint folder: only rank 0 of one training writes to it at a time.
 
 Rank 0 holds ``flock`` on the file ``.lock`` in the folder from the start of a training to its end;
-the other ranks only read the folder. The system releases the lock when the process ends, in
-whatever way. The file is removed before the lock is released. A lock file that a killed process
-has left is locked and removed by the next training. Forked worker processes don't hold the lock.
+the other ranks only read the folder. The system releases the lock however the process ends. The
+file is removed before the lock is released. The next training locks and removes a file that a
+killed process has left. Forked worker processes don't hold the lock.
 
-A ``Lock`` belongs to one ``Resume``, and the thread that trains calls its methods.
+A ``Lock`` belongs to one ``Resume``; only the training thread calls its methods.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from adapters.resuming.checkpoint_dir import make
 
 log = logging.getLogger("adapters")
 
-# A forked child of a process that has ended holds the lock until it runs its own code.
+# A forked child inherits the lock, and holds it until its at-fork handler has run.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 
 
@@ -33,7 +33,7 @@ class Lock:
     """Keeps a second training out of a folder.
 
     Args:
-        path: The folder; rank 0 makes it if need be.
+        path: The folder; rank 0 creates it if necessary.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,17 +44,17 @@ class Lock:
         self._thread = 0
         self._awaits_rank_0 = False
         self.rank = 0
-        """The number of this process in its job."""
+        """The rank of this process in its job."""
         self.writes = False
-        """Whether this process writes checkpoints."""
+        """True if this process writes checkpoints."""
         _locks.add(self)
 
     def take(self, rank: int, over: bool = False) -> None:
-        """Lock the folder if this is rank 0; within ``read_only``, do nothing.
+        """Lock the folder if this is rank 0; don't lock it within ``read_only``.
 
         Args:
-            rank: The number of this process in its job.
-            over: Take the lock from a training of this thread that was abandoned.
+            rank: The rank of this process in its job.
+            over: Take the lock over from an abandoned training of this thread.
 
         Raises:
             RuntimeError: Another training uses the folder.
@@ -75,7 +75,7 @@ class Lock:
             self._made = not self._path.exists()
             make(self._path)
             self._acquire()
-        except OSError as error:  # Such as a file system without locks.
+        except OSError as error:  # For example, the file system has no locks.
             log.warning(
                 "%s can't be locked (%s): a second training there would not be noticed",
                 self._path,
@@ -95,7 +95,7 @@ class Lock:
         self._awaits_rank_0 = False
 
     def release(self) -> None:
-        """Let other trainings use the folder, and remove it if it is new and empty."""
+        """Release the lock, and remove the folder if this training created it and it is empty."""
         self.writes = self._awaits_rank_0 = False
         if self._file is not None:
             with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ class Lock:
                 self._path.rmdir()
 
     def _acquire(self) -> None:
-        """Open the lock file and lock it; without locks, it only shows that rank 0 is there."""
+        """Open and lock the lock file; if locks aren't supported, the file only marks rank 0."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while self._file is None:
             file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -141,7 +141,7 @@ class Lock:
 
 @contextlib.contextmanager
 def read_only() -> Iterator[None]:
-    """Within, folders are neither locked nor written to: a training is examined, not resumed."""
+    """Neither lock nor write folders in the ``with`` block: a training is only examined."""
     global _readers
     _readers += 1
     try:
@@ -155,7 +155,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 def _has_name(file: int, path: Path) -> bool:
-    """True if an open file is still the one of that name."""
+    """True if ``path`` still names the open file."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:

@@ -14,14 +14,14 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)(s?)\s*")
 
 
 class Schedule:
-    """Tells when the next checkpoint is due. The first one is due at once.
+    """Decides when the next checkpoint is due. The first one is due at once.
 
     Args:
-        every: Seconds as a number, or a text: ``"90 s"``, ``"5 min"``, ``"1 h"``,
+        every: Seconds as a number, or a string: ``"90 s"``, ``"5 min"``, ``"1 h"``,
             ``"500 batches"``, ``"1 epoch"``.
 
     Raises:
-        TypeError: ``every`` is neither a number nor a text.
+        TypeError: ``every`` is neither a number nor a string.
         ValueError: ``every`` isn't above 0, or has an unknown unit.
 
     Example:
@@ -59,7 +59,7 @@ class Schedule:
         self._batches = self._epochs = -1
 
     def restart(self) -> None:
-        """Forget the last checkpoint: the next one is due."""
+        """Forget the last checkpoint, so that the next one is due at once."""
         self._since, self._batches, self._epochs = -math.inf, -1, -1
 
     def saved(self) -> None:
@@ -67,12 +67,12 @@ class Schedule:
         self._since, self._batches, self._epochs = time.monotonic(), 0, 0
 
     def count(self, batches: int) -> None:
-        """Count batches that were trained on."""
+        """Add to the number of batches trained on since the last checkpoint."""
         if self._batches >= 0:
             self._batches += batches
 
     def count_epoch(self) -> None:
-        """Count an epoch that has ended."""
+        """Count a finished epoch."""
         if self._epochs >= 0:
             self._epochs += 1
 

@@ -1,8 +1,8 @@
 """Nested values as JSON and arrays.
 
 A tuple becomes ``{"tuple": [...]}``, a dict ``{"dict": [[key, value], ...]}``, an array
-``{"array": its number}`` and bytes ``{"bytes": the number of their array}``. Numbers, texts, None
-and lists stand for themselves.
+``{"array": its index}`` and bytes ``{"bytes": the index of their array}``. Numbers, strings, None
+and lists stay as they are.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Arrays = list[NDArray[Any]]
 
 
 def to_json(value: Any, arrays: Arrays) -> Any:
-    """Turn a value into JSON and arrays.
+    """Convert a value to JSON and arrays.
 
     Args:
-        value: None, a bool, number, text, bytes, array, or lists, tuples and dicts of such.
-        arrays: The list that arrays are appended to; they aren't copied.
+        value: None, a bool, number, string, bytes, array, or lists, tuples and dicts of these.
+        arrays: The list that arrays are appended to, without a copy if possible.
 
     Raises:
-        TypeError: It holds something else, or an array of objects or of records.
+        TypeError: ``value`` contains another type, or an array of objects or records.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -32,7 +32,7 @@ def to_json(value: Any, arrays: Arrays) -> Any:
         if array.dtype.hasobject:
             raise TypeError("an array of objects can't be saved")
         entry: dict[str, Any] = {"array": len(arrays)}
-        if array.dtype.kind == "V":  # Such as bfloat16, which NumPy's files don't know.
+        if array.dtype.kind == "V":  # For example bfloat16, which .npy files can't express.
             entry["dtype"] = array.dtype.name
             if array.dtype.names is not None:
                 raise TypeError("an array of records can't be saved: save its fields")
@@ -57,7 +57,7 @@ def to_json(value: Any, arrays: Arrays) -> Any:
 
 
 def from_json(entry: Any, arrays: Arrays) -> Any:
-    """The value that ``to_json`` was given."""
+    """Restore the value that ``to_json`` converted."""
     if isinstance(entry, list):
         return [from_json(each, arrays) for each in entry]
     if not isinstance(entry, dict):

@@ -1,7 +1,7 @@
 """A thread that writes checkpoints while the training continues.
 
-One thread at a time, which ends when its file is complete. The thread that trains calls ``write``
-and ``wait``; both wait for a file that is being written.
+At most one thread runs, and it ends when its file is complete. The training thread calls ``write``
+and ``wait``; both block while a file is being written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger("adapters")
 
 
 class Writer:
-    """Saves to a folder, in a thread.
+    """Saves checkpoints to a folder in a thread.
 
     Args:
         folder: The folder of the training.
@@ -32,11 +32,11 @@ class Writer:
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, name: str, value: Any) -> None:
-        """Start to save. An error is logged as a WARNING, and the training continues.
+        """Start to save a value. Errors are logged as warnings, and the training continues.
 
         Args:
             name: See ``CheckpointDir.save``.
-            value: The caller must not change it any more.
+            value: The caller must not change it afterwards.
         """
         self.wait()
         self._thread = threading.Thread(

@@ -1,4 +1,4 @@
-"""Parts of sources, and sources put together: by number, lazily, whatever kind they are of."""
+"""Selection and combination of sources by number: lazy, and for every kind of source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which samples go to which part: exact arithmetic, and a keyed permutation.
+"""Division of samples into parts: exact arithmetic and a keyed permutation.
 
-Quotas are fractions of numbers of samples. Of a class, each part gets its quota rounded up or down.
-Which it is goes by largest remainder, where what a part has got too little of earlier classes is
-added, so that rounding doesn't add up over many classes.
+Quotas are exact fractions of sample counts. Each part gets its quota of a class, rounded up or down
+by largest remainder. A part's shortage in earlier classes is added to its remainder, so that
+rounding errors don't add up over many classes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from adapters.batch.permutation import SPLIT, permute
 def allotted(
     size: int, shares: Sequence[Fraction], seed: int, classes: NDArray[np.int64] | None
 ) -> list[NDArray[np.int64]]:
-    """The samples of each part, in order.
+    """Samples of each part, in order.
 
     Args:
-        size: Samples there are.
-        shares: Of the parts, and of what is in none, 1 together.
-        seed: Of the permutation.
-        classes: Of each sample, from 0; None where all are alike.
+        size: Number of samples.
+        shares: Shares of the parts, then of the samples in no part; they sum to 1.
+        seed: Seed of the permutation.
+        classes: Class of each sample, from 0; None if all are alike.
     """
     order = _permuted(size, seed)
     counts = np.array([size])
@@ -44,13 +44,13 @@ def grouped(
     seed: int,
     classes: NDArray[np.int64] | None,
 ) -> list[NDArray[np.int64]]:
-    """The samples of each part, in order; no group is divided.
+    """Samples of each part, in order; no group is divided.
 
     Args:
-        groups: Of each sample, from 0.
-        shares: As ``allotted`` has them.
-        seed: Decides among groups of one size.
-        classes: Of each sample, one for all of a group; None where all are alike.
+        groups: Group of each sample, from 0.
+        shares: As for ``allotted``.
+        seed: Decides between groups of one size.
+        classes: Class of each sample, the same for all of a group; None if all are alike.
     """
     counts = np.bincount(groups)
     class_of = np.zeros(len(counts), np.int64)
@@ -66,7 +66,7 @@ def grouped(
     before = -1
     for group in order.tolist():
         if (kind := int(class_of[group])) != before:
-            # What a part lacks of this class comes first; of earlier ones, where that is the same.
+            # The part that lacks most of this class comes first; earlier shortages break ties.
             owed = [old + new for old, new in zip(owed, lacking)]
             lacking = [weight * totals[kind] for weight in weights]
             before = kind
@@ -78,7 +78,7 @@ def grouped(
 
 
 def _sizes(counts: Sequence[int], shares: Sequence[Fraction]) -> NDArray[np.int64]:
-    """How many of each class go to each part, ``(classes, parts)``."""
+    """Samples of each class for each part, ``(classes, parts)``."""
     weights, whole = _integers(shares)
     owed = [0] * len(shares)
     sizes = []
@@ -96,7 +96,7 @@ def _sizes(counts: Sequence[int], shares: Sequence[Fraction]) -> NDArray[np.int6
 
 
 def _integers(shares: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Shares as integers, and what these add up to."""
+    """Shares as integers, and their sum."""
     whole = math.lcm(*(share.denominator for share in shares))
     return [int(share * whole) for share in shares], whole
 

@@ -1,4 +1,4 @@
-"""``concatenate``: several sources as one."""
+"""``concatenate``: joins several sources into one."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from adapters.sources import Source, joined
 
 
 def concatenate(sources: Iterable[Any]) -> Source:
-    """Several sources as one, one after another; nothing is read or copied.
+    """Concatenate several sources; nothing is read or copied.
 
-    A batch of samples from several of them is made a source at a time: what gathers or decodes a
-    batch at once still does. What is random depends on a sample's number in the whole.
+    A batch with samples of several sources is made one source at a time, so that gathering and
+    decoding a batch at once still works. Random values depend on a sample's number in the whole.
 
     Args:
-        sources: Whatever ``SafeSequence`` takes as a source of samples: arrays, tuples and dicts of
-            them, data sets, records, their paths, and what ``select``, ``split`` and
-            ``concatenate`` return. Samples of all have one structure, shape and dtype.
+        sources: Anything that ``SafeSequence`` takes as a source of samples: arrays, tuples and
+            dicts of them, data sets, records, their paths, and results of ``select``, ``split`` and
+            ``concatenate``. All samples have one structure, shape and dtype.
 
     Returns:
         A source, for ``SafeSequence``, ``gluon_loader``, ``split``, or any other loader of
-        map-style data sets; ``.select(numbers or mask)`` gives a part of it.
+            map-style data sets; ``.select(numbers or mask)`` returns a part of it.
 
     Raises:
-        TypeError: Not several sources, or one of whole batches.
-        ValueError: None, one without a sample, samples that differ where sources foretell them, or
-            ``classes`` of which a label stands for several.
+        TypeError: Not a list of sources, or a source of whole batches.
+        ValueError: No source, a source without samples, samples that differ as far as known, or
+            ``classes`` that give one label several names.
 
     Example:
         >>> import numpy as np

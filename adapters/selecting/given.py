@@ -1,4 +1,4 @@
-"""What a user gives as a source of single samples."""
+"""Conversion of user data to a source of single samples."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any
 
 from adapters.sources import Source, as_source, refuse_parts_in_a_list
 
-# Classes whose items are whole batches, and which are not imported for that.
+# Classes whose items are whole batches; found by name, so that nothing is imported.
 _WHOLE_BATCHES = {"PyDataset", "Sequence"}
 _LIBRARIES = {"keras", "tf_keras", "tensorflow"}
 
 
 def source_given(data: Any, name: str) -> Source:
-    """Wrap anything that ``SafeSequence`` takes, but for whole batches.
+    """Wrap anything that ``SafeSequence`` takes, except whole batches.
 
     Args:
         data: The source.
-        name: What the user calls it.
+        name: Name of the argument, for errors.
 
     Raises:
-        OSError: A path of nothing that can be read.
-        RecordError: A path of something that is no record file.
-        TypeError: Whole batches, no length, no random access, or a list that may mean two things.
-        ValueError: Arrays of unequal lengths, or no sample at all.
+        OSError: The path can't be read.
+        RecordError: The path is no record file.
+        TypeError: Whole batches, no length, no random access, or an ambiguous list.
+        ValueError: Arrays of unequal lengths, or no samples.
     """
     whole = isinstance(data, Source) and data.whole_batches
     if whole or any(
@@ -35,6 +35,6 @@ def source_given(data: Any, name: str) -> Source:
         )
     refuse_parts_in_a_list(data)
     if type(data) is tuple:
-        while data and data[-1] is None:  # (x, y, None), as Keras has it.
+        while data and data[-1] is None:  # (x, y, None), as in Keras.
             data = data[:-1]
     return as_source(data)

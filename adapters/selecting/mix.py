@@ -4,8 +4,8 @@
 
     position --schedule--> (source, draw k) --own epoch k // n, place k % n--> sample
 
-Samples are numbered as those of a concatenation, so that batches are gathered, filled and fetched a
-source at a time. The order is the source's own, ``Source.arranged``, which a loader asks for.
+Samples are numbered as in a concatenation, so that batches are gathered, filled and fetched one
+source at a time. The source has its own order: a loader gets it from ``Source.arranged``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from adapters.selecting.schedule import Schedule, schedule_of
 from adapters.sources import Concatenation, Source
 from adapters.sources.forms import form_of
 
-# The largest denominator of a weight that is a float; what it is off by is far less.
+# Largest denominator of a float weight; the error is far smaller.
 _MOST_PARTS = 10**9
 
 
@@ -38,34 +38,36 @@ def mix(
     stop: Literal["first", "last"] = "first",
     replacement: bool = False,
 ) -> Source:
-    """Several sources as one, whose batches draw from each by its share.
+    """Mix several sources: batches draw from each by its share.
 
-    The shares are exact: after any number of samples from the beginning of an epoch, each source
-    has given its share of them, up or down by less than one sample; over any other stretch, by less
-    than two. That is over all shards together; one by itself is off by up to a tenth of all its
-    samples. Weights that have no common denominator up to 131,072 are rounded to one, see
-    ``shares`` of the result. Each source goes through its own epochs: every
-    sample of it comes once before any comes again, also over the ends of the mix's epochs. With
-    ``shuffle``, each own epoch has a new order; ``shuffle="blocks"`` orders each source in blocks.
+    Shares are exact. After any number of samples from the start of an epoch, each source has given
+    its share of them to within less than one sample; over any other stretch, to within less than
+    two. This holds for all shards together; a single shard is off by up to a tenth of its samples.
+    Weights without a common denominator up to 131,072 are rounded to one, see ``shares`` of the
+    result.
+
+    Each source goes through its own epochs: each of its samples comes once before any comes again,
+    even across epochs of the mix. With ``shuffle``, each of these epochs has a new order;
+    ``shuffle="blocks"`` orders each source in blocks.
 
     Args:
-        sources: Whatever ``SafeSequence`` takes as a source of samples, and what ``mix`` returns.
-            Samples of all have one structure, shape and dtype.
-        weights: Of each source, above 0, in any unit; None for the sources' sizes.
-        temperature: Weights are raised to ``1 / temperature``: above 1, small sources come more
-            often than their weights say; ``float("inf")`` makes all alike.
-        stop: An epoch ends before the ``"first"`` source would begin anew; or with the ``"last"``
-            that has been gone through, while others are repeated.
-        replacement: Draw each source's samples at random, with replacement, instead.
+        sources: Anything that ``SafeSequence`` takes as a source of samples, and results of
+            ``mix``. All samples have one structure, shape and dtype.
+        weights: Weight of each source, above 0, in any unit; None for the sources' sizes.
+        temperature: Weights are raised to ``1 / temperature``. Above 1, small sources come more
+            often than their weights say; ``float("inf")`` makes all weights equal.
+        stop: With ``"first"``, an epoch ends before the first source would start again; with
+            ``"last"``, when the last source has been read once, while others repeat.
+        replacement: Draw each source's samples at random with replacement instead.
 
     Returns:
-        A source, for ``SafeSequence`` and ``gluon_loader``. ``[i]`` and ``len`` are those of the
-        sources one after another.
+        A source for ``SafeSequence`` and ``gluon_loader``. ``[i]`` and ``len`` are those of the
+            concatenated sources.
 
     Raises:
-        TypeError: Not several sources, or one of whole batches.
-        ValueError: Weights or temperature that can't be, samples that differ, or ``classes`` of
-            which a label stands for several.
+        TypeError: Not a list of sources, or a source of whole batches.
+        ValueError: Invalid weights or temperature, samples that differ, or ``classes`` that give
+            one label several names.
 
     Example:
         >>> import numpy as np
@@ -89,13 +91,13 @@ def mix(
 
 
 class Mix(Concatenation):
-    """Several sources as one, with an order of its own. ``mix`` makes it.
+    """Several sources with a mixed order; made by ``mix``.
 
     Args:
         sources: The sources, which may be mixes.
-        schedule: Whose turn it is when.
-        stop: Where an epoch ends.
-        replacement: Whether samples are drawn with replacement.
+        schedule: Source at each position.
+        stop: End of an epoch, ``"first"`` or ``"last"``.
+        replacement: True to draw samples with replacement.
     """
 
     def __init__(
@@ -108,16 +110,16 @@ class Mix(Concatenation):
 
     @property
     def shares(self) -> list[Fraction]:
-        """Of each source."""
+        """Share of each source."""
         return self._schedule.shares
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         ways = dict.fromkeys(part.way(transformed) for part in self.parts)
         return f"{_told(self.shares)} of {len(self.parts)} sources: {'; '.join(ways)}"
 
     def select(self, numbers: Any) -> NoReturn:
-        """A part of a mix would not have its shares.
+        """Raise an error: a part of a mix would not have its shares.
 
         Raises:
             TypeError: Always.
@@ -128,7 +130,7 @@ class Mix(Concatenation):
         )
 
     def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> MixOrder:
-        """The order of the mix."""
+        """Return the order of the mix."""
         blocks = blocks_of(shuffle)
         own: list[Arrangement | None] = []
         for place, part in enumerate(self.parts):
@@ -136,7 +138,7 @@ class Mix(Concatenation):
             arrangement: Arrangement | None = part.arranged(shuffle, key, tolerant)
             if arrangement is None and blocks is not None and not self._replacement:
                 arranged = blocks.of(len(part), bytes_of_samples(part, tolerant), key)
-                # A source of one block is permuted: all its epochs at once, however short they are.
+                # A single block is permuted instead: all epochs at once, however short.
                 arrangement = arranged if arranged.blocks > 1 else None
             own.append(arrangement)
         return MixOrder(
@@ -151,19 +153,19 @@ class Mix(Concatenation):
 
 
 class MixOrder(Arrangement):
-    """The global order of a mix.
+    """Global order of a mix.
 
     Args:
-        schedule: Whose turn it is when.
-        lengths: Samples of each source.
-        own: The order of each source by itself; None where it is permuted, or as it is.
-        shuffle: Whether it is permuted.
-        seed: Of the order.
+        schedule: Source at each position.
+        lengths: Number of samples of each source.
+        own: Order of each source; None if the source is permuted, or read in order.
+        shuffle: True to permute each source.
+        seed: Seed of the order.
         stop: ``"first"`` or ``"last"``.
-        replacement: Whether samples are drawn with replacement.
+        replacement: True to draw samples with replacement.
     """
 
-    # Of three sources: 0.75 us for 64 samples, 1.15 by 8,192 at once.
+    # With three sources: 0.75 us for 64 samples, 1.15 in chunks of 8,192.
     chunk = 1 << 15
 
     def __init__(
@@ -183,34 +185,34 @@ class MixOrder(Arrangement):
         self._shuffle, self._seed, self._replacement = shuffle, seed, replacement
         ends = (schedule.position_of(at, size - (stop == "last")) for at, size in enumerate(sizes))
         self._size = max(ends) + 1 if stop == "last" else min(ends)
-        # Of each source, in an epoch of the mix.
+        # Draws of each source in an epoch of the mix.
         self._draws = schedule.draws_before(self._size)
 
     @property
     def size(self) -> int:
-        """Positions in an epoch."""
+        """Number of positions in an epoch."""
         return self._size
 
     @property
     def is_random(self) -> bool:
-        """Whether it depends on a seed."""
+        """True if the order depends on a seed."""
         nested = any(each is not None and each.is_random for each in self._own)
         return self._shuffle or self._replacement or nested
 
     @property
     def way(self) -> str:
-        """How samples are ordered, for people."""
+        """Human-readable description of the order."""
         told = f"mixed by shares of {_told(self._schedule.shares)}, {self._size} in an epoch"
         return told + (", with replacement" if self._replacement else "")
 
     @property
     def tables(self) -> list[NDArray[Any]]:
-        """Whose turn it is, where the sources begin, and what each one's own order has."""
+        """Arrays of the schedule, the starts of the sources, and their own orders."""
         nested = [table for own in self._own if own is not None for table in own.tables]
         return [self._schedule.source, np.array(self._starts), *nested]
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples at these positions."""
+        """Sample numbers at these positions."""
         numbers = np.empty(len(positions), np.int64)
         for at, draws, places in self._drawn(positions):
             draws += epoch * int(self._draws[at])
@@ -220,9 +222,9 @@ class MixOrder(Arrangement):
     def _drawn(
         self, positions: NDArray[np.int64]
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """The draws of each source in the first epoch, and at which of the positions they come."""
+        """Yield each source, its draws in the first epoch, and their places in ``positions``."""
         if len(positions) and (positions[1:] - positions[:-1] == 1).all():
-            # Worth it: 8 against 80 us for 8,192.
+            # Worth it: 8 instead of 80 us for 8,192.
             start = int(positions[0])
             yield from self._schedule.within(start, start + len(positions))
             return
@@ -232,7 +234,7 @@ class MixOrder(Arrangement):
             yield at, draws[places], places
 
     def _of_source(self, at: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The samples of a source, by its own numbers, that are its draws ``draws``."""
+        """Sample numbers, within a source, of these draws of it."""
         size, key = self._sizes[at], (self._seed, MIXED, at)
         own = self._own[at]
         first, last = int(draws.min()) // size, int(draws.max()) // size
@@ -254,7 +256,7 @@ class MixOrder(Arrangement):
 
 
 def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fraction]:
-    """Shares that are 1 together."""
+    """Compute shares that sum to 1."""
     if isinstance(temperature, bool) or not isinstance(
         temperature, (int, float, np.integer, np.floating)
     ):
@@ -287,7 +289,7 @@ def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fracti
 
 
 def _written(value: Any) -> Fraction:
-    """As it was meant: 0.1 is a tenth, and 1 / 3 a third."""
+    """Convert as it was meant: 0.1 is a tenth, and 1 / 3 a third."""
     if isinstance(value, (int, np.integer)):
         return Fraction(int(value))
     if isinstance(value, Fraction):

@@ -1,4 +1,4 @@
-"""``packed``: sequences of unequal lengths as rows of one length, for language models."""
+"""``packed``: sequences of unequal lengths in rows of one length, for language models."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ def packed(
     most: int | None = None,
     transform: Callable[[Any], Any] | None = None,
 ) -> PackedSource:
-    """A source whose samples are rows of fixed length, each of several sequences of another source.
+    """Pack the sequences of a source into rows of fixed length, which are the new samples.
 
-    Which sequences lie in which row is computed once, from their lengths alone (first fit among the
-    last 16 rows): a row is a sample like any other, for shuffling, shards, any number of workers
-    and going on in the middle of an epoch. In shuffled epochs, the rows come in another order, and
-    hold the same sequences.
+    The rows are computed once, from the lengths of the sequences alone (first fit among the last 16
+    rows). A row is a sample like any other, for shuffling, shards, any number of workers and
+    resuming within an epoch. In shuffled epochs, rows come in another order and hold the same
+    sequences.
 
     Args:
-        source: Whatever ``SafeSequence`` takes as a source of single samples. A sample is a
+        source: Anything that ``SafeSequence`` takes as a source of single samples. A sample is a
             sequence of numbers ``(its length,)``, or a dict or tuple with one.
-        length: Of a row.
-        lengths: Of the sequences, integers ``(samples,)``; None reads each sample once for that.
-        tokens: The key or position of the sequence in a sample; None where the sample is one.
-        value: What fills the rest of a row; also its segment id and position are 0.
-        most: Sequences that a row may hold; None for as many as fit.
-        transform: ``transform(row)`` makes the sample of a row's dict, ``(x, y)`` for ``fit``, say.
+        length: Length of a row.
+        lengths: Lengths of the sequences, integers ``(samples,)``; None reads each sample once to
+            get them.
+        tokens: Key or position of the sequence in a sample; None if the sample is the sequence.
+        value: Fill value for the rest of a row, where segment ids and positions are 0.
+        most: Most sequences in a row; None for as many as fit.
+        transform: ``transform(row)`` makes the sample from a row's dict, such as ``(x, y)`` for
+            ``fit``.
 
     Returns:
-        A source of dicts: ``tokens`` ``(length,)``, of the dtype of the row's sequences;
-        ``segment_ids``, int32, 1 for the first sequence, 2 for the second, 0 for what is empty; and
-        ``positions``, int32, from 0 in each sequence. A sequence that is longer than a row is cut
-        off at its end.
+        A source of dicts: ``tokens`` ``(length,)``, in the dtype of the row's sequences;
+            ``segment_ids``, int32, 1 for the first sequence, 2 for the second, 0 for empty places;
+            and ``positions``, int32, from 0 in each sequence. A sequence that is longer than a row
+            is truncated.
 
     Raises:
         TypeError: An argument of the wrong type, or a source of whole batches.
@@ -78,9 +80,9 @@ def packed(
 
 
 class PackedSource(Source):
-    """Rows of fixed length of the sequences of another source; see ``packed``."""
+    """Rows of fixed length with the sequences of another source; see ``packed``."""
 
-    stored = False  # A row is made when it is asked for.
+    stored = False  # A row is made on access.
 
     def __init__(
         self,
@@ -105,21 +107,21 @@ class PackedSource(Source):
 
     @property
     def own_code(self) -> tuple[Any, ...]:
-        """That of the source, and what makes a sample of a row."""
+        """User code of the source, and the transform."""
         return (*self._source.own_code, self._transform)
 
     @property
     def fill_rate(self) -> float:
-        """The part of all places in rows that hold a token of a sequence."""
+        """Fraction of all places in rows that hold a token."""
         return self._held / (len(self) * self._length)
 
     def sequences(self, row: int) -> NDArray[np.int64]:
-        """The numbers of the samples that lie in a row, in their order."""
+        """Numbers of the samples in a row, in order."""
         starts = self._rows.starts
         return self._rows.numbers[starts[row] : starts[row + 1]]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The row of this number."""
+        """Return one row."""
         row = self._row(number)
         return row if self._transform is None else self._transform(row)
 
@@ -127,9 +129,9 @@ class PackedSource(Source):
         numbers = self.sequences(number)
         fetched: Sequence[Any] | None = self._source.samples(numbers)
         samples = fetched if fetched is not None else map(self._source.sample, numbers.tolist())
-        # Copied, as the source may fill one buffer again and again.
+        # Copied, as the source may reuse one buffer.
         sequences = [np.array(_sequence(sample, self._tokens)) for sample in samples]
-        # An empty list, as an array, is one of float64, and has no dtype of its own.
+        # An empty list becomes float64, which says nothing about the dtype.
         dtypes = {each.dtype for each in sequences if len(each) or each.dtype != np.float64}
         dtype = np.result_type(*(dtypes or {np.dtype(np.int64)}))
         tokens = np.full(self._length, filler(self._value, dtype, ""), dtype)
@@ -151,7 +153,7 @@ class PackedSource(Source):
         return {"tokens": tokens, "segment_ids": segments, "positions": positions}
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         sequences = len(self._rows.numbers)
         return f"{sequences} sequences in {len(self)} rows of {self._length}: " + self._source.way(
             True

@@ -1,8 +1,8 @@
-"""Which sequences lie in which row of fixed length: first fit, computed once from the lengths.
+"""Rows of fixed length for sequences: first fit, computed once from the lengths.
 
-Rows are filled one sequence after another; each goes into the first of the last open rows that has
-room for it, so that the sequences of a row are neighbours in the source. That is a function of the
-lengths alone: whatever computes it, and wherever, gets the same rows.
+Sequences are placed one after another. Each goes into the first of the last open rows that has
+space for it, so that the sequences of a row are neighbours in the source. The result depends on the
+lengths alone: every process gets the same rows.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Rows that may still be filled. More of them leave fewer gaps, and take longer: of 100,000 lengths
-# that are lognormal (sigma 0.8, a median of 300) in rows of 2,048, 8 leave 1.2% of the places
-# empty, 16 leave 0.9%, 64 leave 0.7%, all rows no less; these take 8, 11 and 22 us a sequence.
+# Rows that may still be filled. More of them leave fewer gaps, and take longer. With 100,000
+# lognormal lengths (sigma 0.8, median 300) in rows of 2,048, 8 leave 1.2% of the places empty, 16
+# leave 0.9%, 64 leave 0.7%, all rows no less; the first three take 8, 11 and 22 us a sequence.
 OPEN_ROWS = 16
 
 
 class Rows(NamedTuple):
-    """What lies in each row."""
+    """Sequences in each row."""
 
     numbers: NDArray[np.int64]
-    """Of the sequences, row by row."""
+    """Sequence numbers, row by row."""
     starts: NDArray[np.int64]
-    """Where each row begins among them, and where the last ends, ``(rows + 1,)``."""
+    """Start of each row in ``numbers``, and the end of the last, ``(rows + 1,)``."""
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return len(self.starts) - 1
 
 
@@ -35,11 +35,11 @@ def first_fit(lengths: NDArray[np.int64], length: int, most: int) -> Rows:
     """Distribute sequences over rows.
 
     Args:
-        lengths: Of the sequences, in [0, length].
-        length: Of a row.
-        most: Sequences that a row may hold.
+        lengths: Lengths of the sequences, in [0, length].
+        length: Length of a row.
+        most: Most sequences in a row.
     """
-    # Per open row: room that is left and its sequences; the oldest is closed for a new one.
+    # Free places and sequences of each open row; the fullest is closed for a new one.
     room: list[int] = []
     members: list[list[int]] = []
     closed: list[list[int]] = []

@@ -1,16 +1,16 @@
-"""Which source comes at which position of a mix: exact shares over every stretch from the start.
+"""Source at each position of a mix, with exact shares over every stretch from the start.
 
 ::
 
     shares 1/2, 1/4, 1/4     a b a c c a b a  a c a b ...     one period, read again and again
 
-After P positions, a source of share s has been drawn s * P times, up or down by less than 1. Over
-any other stretch it is less than 2. Sources whose turn it is at the same time come in an order that
-looks random, so that shards, which take every c-th position, don't each get a source of their own.
+After P positions, a source of share s has been drawn s * P times, up or down by less than 1; over
+any other stretch, by less than 2. Sources that are due at the same time come in an order that looks
+random. Without that, shards, which take every c-th position, might each get one source only.
 
-Draw k of a source is due at (k + 1/2) / s, moved at random by as much as the bound allows; the
-draws are sorted by that. Where even unmoved ones don't keep the bound, as may be with four sources
-and more, earliest deadlines come first [1]_, which always does.
+Draw k of a source is due at (k + 1/2) / s, moved at random as far as the bound allows; the draws
+are sorted by that time. If even unmoved draws exceed the bound, as may happen with four or more
+sources, the earliest deadline comes first [1]_, which always keeps it.
 
 .. [1] R. Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980).
 """
@@ -28,22 +28,22 @@ from numpy.typing import NDArray
 
 from adapters.batch.permutation import uniform
 
-# Positions of a table: 0.5 MB, and 20 ms to make it (2 cores, 2026-11).
+# Most positions of a table: 0.5 MB, and 20 ms to make it (2 cores, 2026-11).
 _MOST_POSITIONS = 1 << 17
 _WANTED_POSITIONS = 1 << 16
-# By how much of its own time a draw is moved; the first that keeps the bound.
+# Part of its own interval by which a draw is moved; the first that keeps the bound.
 _MOVES = (0.98, 0.75, 0.5, 0.25, 0.1, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """One period.
+    """One period of a mix.
 
     Args:
-        source: Whose turn it is, by position, ``(positions,)``.
-        draw: Which of the source's draws in the period that is, ``(positions,)``.
+        source: Source at each position, ``(positions,)``.
+        draw: Number of that draw among the source's draws in the period, ``(positions,)``.
         counts: Draws of each source in the period.
-        places: Of each source, the positions of its draws.
+        places: Positions of each source's draws.
     """
 
     source: NDArray[np.int16]
@@ -52,17 +52,17 @@ class Schedule:
     places: list[NDArray[np.int64]]
 
     def __len__(self) -> int:
-        """Positions of the period."""
+        """Number of positions in the period."""
         return len(self.source)
 
     @property
     def shares(self) -> list[Fraction]:
-        """What each source's share is, exactly."""
+        """Exact share of each source."""
         return [Fraction(int(count), len(self)) for count in self.counts]
 
     def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-        """Whose turn it is at these positions, and which of all its draws it is, from 0."""
-        # Worth it: a division of each takes longer than all the rest.
+        """Sources at these positions, and the numbers of their draws, from 0."""
+        # Worth it: a division per position takes longer than everything else.
         period = positions[0] // len(self) if len(positions) else 0
         place = positions - period * len(self)
         if len(positions) and (place.min() < 0 or place.max() >= len(self)):
@@ -73,10 +73,10 @@ class Schedule:
     def within(
         self, start: int, stop: int
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """The draws of each source at positions ``start`` to ``stop``.
+        """Yield the draws of each source at positions ``start`` to ``stop``.
 
         Yields:
-            The source, which of all its draws these are, and where they come, from ``start`` on.
+            The source, the numbers of its draws, and their positions relative to ``start``.
         """
         for period in range(start // len(self), -(-stop // len(self))):
             begin = period * len(self)
@@ -88,25 +88,25 @@ class Schedule:
                     yield source, draws, places[first:last] + (begin - start)
 
     def position_of(self, source: int, draw: int) -> int:
-        """Where a draw of a source comes."""
+        """Position of a source's draw."""
         period, place = divmod(draw, int(self.counts[source]))
         return period * len(self) + int(self.places[source][place])
 
     def draws_before(self, position: int) -> NDArray[np.int64]:
-        """How often each source is drawn before a position."""
+        """Number of draws of each source before a position."""
         period, place = divmod(position, len(self))
         inside = np.bincount(self.source[:place], minlength=len(self.counts))
         return period * self.counts + inside
 
 
 def schedule_of(shares: Sequence[Fraction]) -> Schedule:
-    """A period by shares that are 1 together.
+    """Make a period for shares that sum to 1.
 
-    Where their common denominator is too large for a table, they are rounded to one that suits them
-    best; ``Schedule.shares`` says which they are then.
+    If their common denominator is too large for a table, they are rounded to the one that fits
+    best; ``Schedule.shares`` are then the rounded shares.
 
     Raises:
-        ValueError: A share that is too small for that.
+        ValueError: A share is too small for that.
     """
     whole = math.lcm(*(share.denominator for share in shares))
     if whole <= _MOST_POSITIONS:
@@ -123,7 +123,7 @@ def schedule_of(shares: Sequence[Fraction]) -> Schedule:
 
 
 def _rounded(shares: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draws of each source in the period in which shares are met best."""
+    """Draws of each source in the period that meets the shares best."""
     periods = np.arange(_MOST_POSITIONS // 2, _MOST_POSITIONS + 1)[:, np.newaxis]
     counts = np.rint(periods * shares)
     drift = np.abs(counts / periods - shares).max(1)
@@ -139,7 +139,7 @@ def _rounded(shares: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _sorted(counts: NDArray[np.int64], move: float) -> NDArray[np.int16]:
-    """Whose turn it is, by the times at which draws are due."""
+    """Order sources by the times at which their draws are due."""
     owner = np.repeat(np.arange(len(counts), dtype=np.int16), counts)
     draw = np.concatenate([np.arange(count) for count in counts.tolist()])
     moved = (uniform(np.arange(len(owner)), (0,)) - 0.5) * move
@@ -150,12 +150,12 @@ def _sorted(counts: NDArray[np.int64], move: float) -> NDArray[np.int16]:
 
 
 def _keeps_bound(order: NDArray[np.int16], counts: NDArray[np.int64]) -> bool:
-    """Whether each source is off by less than 1 at all positions."""
+    """True if each source is off by less than 1 at all positions."""
     whole = len(order)
     for source, count in enumerate(counts.tolist()):
         places = np.flatnonzero(order == source)
         drawn = np.arange(count)
-        # Just behind a draw it is ahead the most, and just before one behind the most.
+        # A source is furthest ahead just after a draw, and furthest behind just before one.
         ahead = (drawn + 1) * whole - (places + 1) * count
         behind = places * count - drawn * whole
         if max(ahead.max(), behind.max()) >= whole:
@@ -164,7 +164,7 @@ def _keeps_bound(order: NDArray[np.int16], counts: NDArray[np.int64]) -> bool:
 
 
 def _by_deadline(counts: NDArray[np.int64]) -> NDArray[np.int16]:
-    """Whose turn it is, where the draw comes first that would be late first."""
+    """Order sources so that the draw with the earliest deadline comes first."""
     whole, sources = int(counts.sum()), counts.tolist()
     slack = 2 * len(sources) - 2
     released: list[list[tuple[float, int, int]]] = [[] for _ in range(whole + 1)]
@@ -186,7 +186,7 @@ def _by_deadline(counts: NDArray[np.int64]) -> NDArray[np.int16]:
         order[position - 1] = source
         if draw + 1 < sources[source]:
             release(source, draw + 1)
-            # What is due from the very next position on, or was due already, is ready there.
+            # A draw that is released by now is ready for the next position.
             begin = -(-((draw + 1) * slack + 1) * whole // (slack * sources[source]))
             if begin <= position:
                 heapq.heappush(ready, released[begin].pop())

@@ -1,4 +1,4 @@
-"""``split``: a source in parts, by chance, by the shares of classes, by whole groups."""
+"""``split``: divides a source at random, by the shares of classes, or by whole groups."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.structure import as_array
 
-# What sums of fractions that are meant to be 1 may be off by.
+# Tolerance for sums of fractions that are meant to be 1.
 _ROUNDING = Fraction(1, 10**9)
-# The largest denominator of a fraction; what floats are off by from such a one is far less.
+# Largest denominator of a fraction; the error of a float is far smaller.
 _MOST_PARTS = 10**9
 
 
@@ -33,30 +33,31 @@ def split(
     """Divide a source into parts at random; nothing is read or copied.
 
     The same seed gives the same parts, in every process and with every version of NumPy. Samples of
-    a part come in the order that they have in the source.
+    a part keep the order that they have in the source.
 
     Args:
-        source: Whatever ``SafeSequence`` takes as a source of samples: an array, tuples and dicts
-            of them, a data set, records, a path, and what ``select``, ``split`` and ``concatenate``
-            return.
-        fractions: Of each part, above 0, at most 1 together. What is left is in no part. Sizes are
-            rounded by largest remainder: those of ``[0.8, 0.2]`` add up to all samples.
-        seed: Which parts. No other generator is drawn from, or changed.
-        stratify: The class of each sample, ``(samples,)``: of each class, every part has its
-            fraction, rounded up or down so that the parts have their sizes, too. Of several labels,
-            ``(samples, labels)``, each combination that occurs is a class; one-hot rows are, too.
-        groups: The group of each sample, ``(samples,)``: no group is divided. The largest groups go
+        source: Anything that ``SafeSequence`` takes as a source of samples: an array, tuples and
+            dicts of them, a data set, records, a path, and results of ``select``, ``split`` and
+            ``concatenate``.
+        fractions: Fraction of each part, above 0, together at most 1. The rest is in no part. Sizes
+            are rounded by largest remainder: those of ``[0.8, 0.2]`` add up to all samples.
+        seed: Selects the parts. No other generator is used or changed.
+        stratify: Class of each sample, ``(samples,)``. Every part gets its fraction of each class,
+            rounded up or down so that the sizes of the parts are right, too. For several labels,
+            ``(samples, labels)``, each combination that occurs is a class, including one-hot rows.
+        groups: Group of each sample, ``(samples,)``: no group is divided. The largest groups go
             first, each to the part that lacks most, so that fractions are met as well as groups
-            allow. With ``stratify``, a group belongs to one class, and that is done within classes.
+            allow. With ``stratify``, a group belongs to one class, and each class is divided by
+            itself.
 
     Returns:
         A source for each fraction, for ``SafeSequence``, ``gluon_loader``, or any other loader of
-        map-style data sets. ``.select(numbers or mask)`` gives a part of it.
+            map-style data sets. ``.select(numbers or mask)`` returns a part of it.
 
     Raises:
-        TypeError: An argument of a wrong type, or a source of whole batches.
-        ValueError: Fractions that can't be, a part without a sample, labels or groups that aren't
-            one for each sample, or a group of several classes.
+        TypeError: An argument of the wrong type, or a source of whole batches.
+        ValueError: Invalid fractions, a part without samples, labels or groups that aren't one per
+            sample, or a group with several classes.
 
     Example:
         >>> import numpy as np
@@ -90,7 +91,7 @@ def split(
 
 
 def _shares(fractions: Any) -> list[Fraction]:
-    """The fractions as they are written, and what is left in the end."""
+    """Convert the fractions as they are written, followed by the rest."""
     if isinstance(fractions, (str, bytes, dict)) or not hasattr(fractions, "__iter__"):
         raise TypeError(
             f"fractions must be a list of numbers such as [0.8, 0.2], got {fractions!r}"
@@ -127,7 +128,7 @@ def _shares(fractions: Any) -> list[Fraction]:
 
 
 def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
-    """For each sample, the number of its value among those that there are, in their order."""
+    """Index of each sample's value among the sorted distinct values."""
     if values is None:
         return None
     if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -142,7 +143,7 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
             f"({error}): make a matrix (samples, labels) of 0 and 1 of them, as sklearn's "
             "MultiLabelBinarizer does"
         ) from None
-    if array.shape == (size, 1):  # Samples of one member, as of records that give the label alone.
+    if array.shape == (size, 1):  # Samples of one member, such as records of just a label.
         array = array.reshape(size)
     several = name == "stratify" and array.ndim == 2 and len(array) == size and array.size > 0
     if array.shape != (size,) and not several:
@@ -166,11 +167,11 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
 def _check_classes(
     families: NDArray[np.int64], classes: NDArray[np.int64] | None, groups: Any
 ) -> None:
-    """Check that a group belongs to one class."""
+    """Check that each group belongs to one class."""
     if classes is None:
         return
     first = np.empty(families.max() + 1, np.int64)
-    first[families[::-1]] = classes[::-1]  # Of each group's first sample.
+    first[families[::-1]] = classes[::-1]  # Class of each group's first sample.
     wrong = np.flatnonzero(classes != first[families])
     if len(wrong):
         group = np.asarray(as_array(groups))[wrong[0]]

@@ -1,8 +1,8 @@
-"""Random access to samples: what a batch is fetched from.
+"""Sources: random access to samples by number.
 
-A source answers by sample number, changes nothing while it answers, and may be asked by many
-threads and processes at once. ``SequenceSource`` is the one kind whose items are whole batches.
-What the user gives becomes a source by the first of ``kinds`` that knows it.
+Reading a source doesn't change it, so many threads and processes may read it at once.
+``SequenceSource`` is the only kind whose items are whole batches. ``as_source`` wraps user data
+with the first entry of ``kinds`` that accepts it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from adapters.sources.records import RecordSource
     from adapters.sources.specification import suggested
     from adapters.sources.targets import Boxes, Points
-else:  # What programs with arrays don't need.
+else:  # Imported on first use: programs with arrays don't need these.
     __getattr__ = bound(
         __name__,
         {
@@ -135,24 +135,24 @@ def _of_samples(data: Any) -> Source | None:
 
 
 kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_rows, _of_samples]
-"""Who makes a source of data, the first one first: each returns None for what isn't of its kind."""
+"""Source factories, tried in order; each returns None for data of another kind."""
 
 
 def as_source(data: Any) -> Source:
-    """Wrap what a user gives as the source of single samples.
+    """Wrap user data as a source of single samples.
 
     Args:
-        data: An array, a tuple or dict (nested too) of arrays of equal length, what
-            ``open_records`` or ``open_images`` returns, the path of a record file or of a folder
-            with a folder of images per class, an array of zarr's, whose rows are read as they are
-            needed, a sparse matrix of SciPy's, whose rows become dense, or an object with
-            ``__len__`` and ``__getitem__``.
+        data: An array, a tuple or dict (nested too) of arrays of equal length, a result of
+            ``open_records`` or ``open_images``, the path of a record file or of a folder with one
+            folder of images per class, a zarr array, whose rows are read when needed, a SciPy
+            sparse matrix, whose rows become dense, or an object with ``__len__`` and
+            ``__getitem__``.
 
     Raises:
-        OSError: A path of nothing that can be read.
-        RecordError: A path of something that is no record file.
+        OSError: The path can't be read.
+        RecordError: The path is no record file.
         TypeError: ``data`` has no length or no random access.
-        ValueError: Arrays of unequal lengths, or no sample at all.
+        ValueError: Arrays of unequal lengths, or no samples.
     """
     source = next((source for kind in kinds if (source := kind(data)) is not None), None)
     if source is None:
@@ -167,5 +167,5 @@ def as_source(data: Any) -> Source:
 
 
 def _is_stored_array(data: Any) -> bool:
-    """Whether rows can be gathered of it; those of texts, or of lengths that vary, are objects."""
+    """True if rows can be gathered from it; strings and variable-length rows are objects."""
     return is_stored(data) and not np.dtype(data.dtype).hasobject

@@ -16,26 +16,26 @@ from adapters.sources.stackedarrays import stacked
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
 from adapters.structure import flatten, in_order, unflatten
 
-# Arrays that an error names.
+# Most arrays listed in an error.
 _MOST_LISTED = 8
-# More arrays in a list are samples without a doubt.
+# A longer list of arrays is clearly a list of samples.
 _MOST_PARTS = 3
-# Of NumPy's ``take``, which buffers ``out`` in its default mode, "raise".
+# ``mode`` of ``ndarray.take``: the default, "raise", buffers ``out``.
 _UNBUFFERED: Literal["clip"] = "clip"
 
 
 class ArraySource(Source):
-    """A structure of arrays whose first axes are equally long: sample i is row i of each.
+    """Structure of arrays with equally long first axes: sample i is row i of each.
 
     Args:
-        arrays: An array, or a tuple or dict (nested too) of arrays; a list of arrays in it is a
-            tuple. Tensors of other libraries in host memory are looked at as NumPy arrays, without
-            a copy where their library allows; data sets of h5py and zarr stay on the disk. Rows of
-            SciPy's sparse matrices become dense in the batch.
+        arrays: An array, or a tuple or dict (nested too) of arrays; a list of arrays in it becomes
+            a tuple. Tensors of other libraries in host memory are viewed as NumPy arrays, without a
+            copy if their library allows. Data sets of h5py and zarr stay on disk. Rows of SciPy
+            sparse matrices become dense in the batch.
 
     Raises:
         TypeError: A member has no rows.
-        ValueError: Members of unequal lengths.
+        ValueError: Members have unequal lengths.
     """
 
     makes_samples = False
@@ -67,7 +67,7 @@ class ArraySource(Source):
         arrays_alone = tuple(each for each in self._columns if isinstance(each, np.ndarray))
         at_once = len(arrays_alone) == len(columns) <= MOST_ARRAYS
         at_once = at_once and all(map(can_be_taken, arrays_alone))
-        # The columns, where rows of all can be taken by one call.
+        # All columns, if one kernel call can take rows of them; else empty.
         self._arrays = arrays_alone if at_once else ()
 
     def __len__(self) -> int:
@@ -83,14 +83,14 @@ class ArraySource(Source):
 
     @property
     def skeleton(self) -> Any:
-        """The structure, with the numbers of arrays in their places."""
+        """Sample structure with leaf numbers as leaves."""
         return self._skeleton
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The rows of these numbers as one batch, in memory from ``allocate``.
+        """Gather these rows as one batch, in memory from ``allocate``.
 
         Raises:
-            ValueError: An array was made shorter in place.
+            ValueError: An array was shortened in place.
         """
         self._check_lengths()
         stretch = stretch_of(numbers)
@@ -111,7 +111,7 @@ class ArraySource(Source):
     def gather_into(
         self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> bool:
-        """Gather these rows into rows of a batch at these places, without a copy between."""
+        """Gather rows straight into these places of a batch; False if that isn't possible."""
         self._check_lengths()
         for column, into in zip(self._columns, rows):
             if isinstance(column, Stored) or column.dtype != into.dtype or column.dtype.hasobject:
@@ -124,14 +124,14 @@ class ArraySource(Source):
         return True
 
     def united(self, others: Sequence[Source]) -> Source | None:
-        """The rows of all, where the kernel can gather them."""
+        """Arrays of all sources as one source, if the kernel can gather from them; else None."""
         several = [self, *(each for each in others if type(each) is ArraySource)]
         if len(several) <= len(others):
             return None
         return stacked([each._columns for each in several], self._skeleton)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
-        """Rows of a copy, so that a transform that writes into its sample harms nobody."""
+        """Return rows of a copy, so that a transform may write into its sample."""
         rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
         columns, skeleton = flatten(rows)
         if self._is_tuple:
@@ -139,21 +139,21 @@ class ArraySource(Source):
         return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number, a copy."""
+        """Return a copy of one sample."""
         return self.samples(np.array([number]))[0]
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         return "arrays, gathered a batch at a time"
 
     @property
     def sample_bytes(self) -> float:
-        """Bytes of a row of each array."""
+        """Bytes per sample: one row of each array."""
         rows = [math.prod(column.shape[1:]) * column.dtype.itemsize for column in self._columns]
         return float(sum(rows))
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """The rows of the second of several arrays, if each is one number or text."""
+        """Labels: rows of the second of several arrays, if each is one number or string."""
         if not self._is_tuple or len(self._columns) < 2:
             return None
         column = self._columns[1]
@@ -162,7 +162,7 @@ class ArraySource(Source):
         return column[numbers].reshape(-1) if column.size == len(self) else None
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Gather rows, and forget them."""
+        """Gather rows and discard them."""
         self.gather(numbers, np.empty)
 
 
@@ -172,13 +172,13 @@ def take_rows(
     stretch: slice | None,
     allocate: Allocate,
 ) -> NDArray[Any]:
-    """Rows of one array.
+    """Gather rows of one array.
 
     Args:
         column: ``(samples, ...)``.
-        numbers: Of the rows, in range.
-        stretch: The same as a slice, where that is possible.
-        allocate: Gives the memory.
+        numbers: Row numbers, in range.
+        stretch: The same rows as a slice, if possible.
+        allocate: Allocates the result.
     """
     rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
     if isinstance(column, Stored):
@@ -196,9 +196,10 @@ def take_rows(
 
 
 def stretch_of(numbers: NDArray[np.int64]) -> slice | None:
-    """The slice that these numbers are, which copies faster than it gathers.
+    """Slice that is equal to these numbers, or None.
 
-    4x for 64 rows of 28 x 28 bytes; a batch that isn't shuffled is one.
+    Copying a slice is 4x faster than gathering for 64 rows of 28 x 28 bytes. An unshuffled batch is
+    a slice.
     """
     first, last, steps = numbers.item(0), numbers.item(-1), len(numbers) - 1
     if not steps:
@@ -210,7 +211,7 @@ def stretch_of(numbers: NDArray[np.int64]) -> slice | None:
 
 
 def holds_arrays(data: Any) -> bool:
-    """Whether ``data`` is an array or a tensor in memory, and not a file that looks like one."""
+    """True if ``data`` is an array or a tensor in memory, not a file that looks like one."""
     return (
         isinstance(data, np.ndarray)
         or (hasattr(data, "shape") and hasattr(data, "dtype") and hasattr(data, "__dlpack__"))
@@ -220,10 +221,10 @@ def holds_arrays(data: Any) -> bool:
 
 
 def refuse_parts_in_a_list(source: Any) -> None:
-    """``[x, y]`` would be taken for two samples.
+    """Reject ``[x, y]``, which would be read as two samples.
 
     Raises:
-        TypeError: It is such a list.
+        TypeError: ``source`` is such a list.
     """
     if type(source) is list and any(isinstance(part, Source) for part in source):
         raise TypeError(
@@ -246,7 +247,7 @@ def refuse_parts_in_a_list(source: Any) -> None:
 
 
 def _member_names(tree: Any, name: str = "source") -> list[str]:
-    """A path for every leaf, in ``flatten``'s order, as one would write it: ``source[0]['a']``."""
+    """Path of each leaf, in ``flatten``'s order and written as code: ``source[0]['a']``."""
     if tree is None:
         return []
     if isinstance(tree, dict):
@@ -259,7 +260,7 @@ def _member_names(tree: Any, name: str = "source") -> list[str]:
 
 
 def _lists_as_arrays(tree: Any) -> Any:
-    """Lists of numbers as arrays, and lists of arrays, within a tuple or dict, as tuples."""
+    """Convert lists of numbers to arrays, and lists of arrays in a tuple or dict to tuples."""
     if isinstance(tree, dict):
         return {name: _lists_as_arrays(member) for name, member in tree.items()}
     if isinstance(tree, tuple):
@@ -270,7 +271,7 @@ def _lists_as_arrays(tree: Any) -> Any:
     if any(np.ndim(member) for member in tree if hasattr(member, "__array__")):
         return tuple(_lists_as_arrays(member) for member in tree)  # Several inputs or outputs.
     if tree and all(isinstance(member, bytes) for member in tree):
-        return np.array([*tree, None], object)[:-1]  # NumPy would drop zero bytes at their ends.
+        return np.array([*tree, None], object)[:-1]  # NumPy would strip trailing zero bytes.
     try:
         return np.asarray(tree)
     except ValueError as error:
@@ -282,7 +283,7 @@ def _lists_as_arrays(tree: Any) -> Any:
 
 
 def _is_data_set(column: Any) -> bool:
-    """Whether NumPy would read all samples, one by one, to make an array of them."""
+    """True if NumPy would read all samples, one by one, to make an array."""
     if isinstance(column, Source):
         return True
     is_array = hasattr(column, "__array__") or holds_arrays(column)
@@ -302,7 +303,7 @@ def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
             "(a[i], b[i]); images with their labels are open_images(list(zip(files, labels)))"
         )
     try:
-        if hasattr(column, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
+        if hasattr(column, "asnumpy"):  # An MXNet array, which NumPy would read as a sequence.
             column = column.asnumpy()
         array = column if isinstance(column, np.ndarray) else np.asarray(column)
     except (TypeError, ValueError, RuntimeError) as error:

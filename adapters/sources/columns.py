@@ -1,11 +1,11 @@
-"""Samples as records of columns, which ``materialize`` writes and reads again.
+"""Columns: the record format that ``materialize`` writes and reads.
 
 Each leaf of a sample is a feature of a tf.train.Example:
 
-    raw      numbers of one dtype and shape, or of a length that varies: their bytes, little-endian
+    raw      numbers of one dtype and shape, or of variable length: their bytes, little-endian
     text     str or bytes, one or several
-    array    numbers of any dtype and shape, in NPY's format
-    image    an image that is decoded already, in NPY's format
+    array    numbers of any dtype and shape, in NPY format
+    image    an image that is already decoded, in NPY format
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ RAW, TEXT, ARRAY, IMAGE = "raw", "text", "array", "image"
 
 
 class LeafChanged(Exception):
-    """A leaf isn't of the dtype and the shape of its column.
+    """Raised if a leaf has another dtype or shape than its column.
 
     Args:
-        place: The number of the leaf.
+        place: Number of the leaf.
     """
 
     def __init__(self, place: int) -> None:
@@ -40,16 +40,16 @@ class LeafChanged(Exception):
 
 @dataclass(frozen=True)
 class Column:
-    """One leaf of all samples.
+    """Column of one leaf over all samples.
 
     Args:
-        name: Of the feature.
+        name: Name of the feature.
         kind: ``"raw"``, ``"text"``, ``"array"`` or ``"image"``.
-        dtype: Of raw numbers; ``"str"`` or ``"bytes"`` of texts.
-        shape: Of raw numbers and texts, without the axis that varies.
-        varies: Whether the length of the first axis does.
-        default: What a batch fills lengths up with that vary; None: nothing.
-        is_python: Whether leaves are numbers of Python's.
+        dtype: Dtype of raw numbers; ``"str"`` or ``"bytes"`` for text.
+        shape: Shape of raw numbers and text, without the axis that varies.
+        varies: True if the length of the first axis varies.
+        default: Fill value for variable lengths in a batch, or None.
+        is_python: True if leaves are Python numbers.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Column:
 
     @classmethod
     def of_leaf(cls, name: str, leaf: Any) -> Column:
-        """The column of a leaf like this one.
+        """Make the column for leaves like this one.
 
         Raises:
-            TypeError: No array, number or text.
+            TypeError: The leaf is no array, number or text.
         """
         if type(leaf) in (str, bytes):
             return cls(name, TEXT, type(leaf).__name__)
@@ -78,7 +78,7 @@ class Column:
 
     @classmethod
     def of_field(cls, name: str, field: Field, leaf: Any) -> Column:
-        """The column of a feature that is read already, of which this is a leaf."""
+        """Make the column for a feature that was already read as ``leaf``."""
         if field.decoder is not None:
             return cls(name, IMAGE)
         if field.is_tensor or not (field.varies or field.text):
@@ -91,15 +91,15 @@ class Column:
         return cls(name, kind, dtype, field.shape, field.varies, value)
 
     def encoded(self, place: int, leaf: Any) -> Any:
-        """A leaf, as a feature of an Example.
+        """Encode a leaf as a feature of an Example.
 
         Args:
-            place: Of the leaf in the sample.
+            place: Number of the leaf in the sample.
             leaf: The leaf.
 
         Raises:
-            LeafChanged: It is of another dtype or shape than the column.
-            TypeError: No array, number or text.
+            LeafChanged: The leaf has another dtype or shape than the column.
+            TypeError: The leaf is no array, number or text.
         """
         if self.kind == TEXT:
             texts = np.asarray(leaf, object)
@@ -117,10 +117,10 @@ class Column:
         return array.astype(stored, copy=False).tobytes()
 
     def field(self, decoder: ImageDecoder | None) -> Field:
-        """How it is read.
+        """Field that reads this column.
 
         Args:
-            decoder: What is left to do with an image; None for other columns.
+            decoder: Remaining work on an image; None for other columns.
         """
         key = self.name.encode()
         if decoder is not None:
@@ -147,10 +147,10 @@ class Column:
 
 
 class _Array:
-    """Makes an array of what is stored in NPY's format; a ``Target``.
+    """Makes an array from bytes in NPY format; a ``Target``.
 
     Args:
-        part: The bytes.
+        part: Field of the bytes.
     """
 
     draws = False
@@ -159,17 +159,17 @@ class _Array:
         self.parts = [part]
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """The array, in memory of its own."""
+        """Return the array in its own memory."""
         return npy.read(values[0]).copy()[()]
 
 
 class Columns(Examples):
-    """Samples of columns, in the structure that they had.
+    """Samples read from columns, in their original structure.
 
     Args:
-        columns: In the order of the leaves.
-        decoders: By the leaf's number, what is left to do with images.
-        skeleton: A sample with leaf numbers in the leaves' places.
+        columns: Columns, in leaf order.
+        decoders: Remaining work on images, by leaf number.
+        skeleton: Sample structure with leaf numbers as leaves.
     """
 
     def __init__(
@@ -179,18 +179,18 @@ class Columns(Examples):
         skeleton: Any,
     ) -> None:
         fields = [column.field(decoders.get(at)) for at, column in enumerate(columns)]
-        super().__init__(fields, as_tuple=True)  # In the order of the leaves.
+        super().__init__(fields, as_tuple=True)  # In leaf order.
         self.as_tuple = skeleton == tuple(range(len(columns)))
         self.skeleton = skeleton
         self._python = [at for at, column in enumerate(columns) if column.is_python]
 
     @property
     def python_numbers(self) -> bool:
-        """Whether samples have numbers of Python's."""
+        """True if samples contain Python numbers."""
         return bool(self._python)
 
     def joined(self, values: Sequence[Any]) -> Any:
-        """A sample of its leaves."""
+        """Assemble a sample from its leaves."""
         leaves = list(values)
         for place in self._python:
             leaves[place] = leaves[place].item()
@@ -198,10 +198,10 @@ class Columns(Examples):
 
 
 def names_of(skeleton: Any) -> list[str]:
-    """A name for each leaf: the way to it, such as ``"image"``, ``"0"`` or ``"x/0"``.
+    """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``.
 
     Raises:
-        TypeError: A structure that is neither of tuples nor of dicts with texts as keys.
+        TypeError: The structure has other members than tuples and dicts with string keys.
     """
     names = _ways(skeleton)
     return names if len(set(names)) == len(names) else list(map(str, range(len(names))))
@@ -230,22 +230,22 @@ def _ways(skeleton: Any) -> list[str]:
 
 
 def described(columns: Sequence[Column], skeleton: Any) -> dict[str, Any]:
-    """Columns and structure for a JSON file."""
+    """Describe columns and structure for a JSON file."""
     return {"columns": list(map(asdict, columns)), "structure": _as_json(skeleton)}
 
 
 def columns_in(description: dict[str, Any]) -> tuple[list[Column], Any]:
-    """Columns and structure of such a description."""
+    """Read columns and structure from the result of ``described``."""
     columns = [Column(**{**each, "shape": tuple(each["shape"])}) for each in description["columns"]]
     return columns, _of_json(description["structure"])
 
 
 def record(columns: Sequence[Column], leaves: Sequence[Any]) -> bytes:
-    """A sample as an Example.
+    """Encode a sample as an Example.
 
     Raises:
-        LeafChanged: A leaf isn't of its column.
-        TypeError: No array, number or text.
+        LeafChanged: A leaf doesn't fit its column.
+        TypeError: A leaf is no array, number or text.
     """
     values = {
         column.name: column.encoded(place, leaf)

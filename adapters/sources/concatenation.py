@@ -1,10 +1,10 @@
-"""``Concatenation``: several sources as one, one after another.
+"""``Concatenation``: several sources, one after another, as one.
 
     number --searchsorted--> (source, its own number)
 
-A batch is asked for a source at a time: each gathers, fills or fetches its samples at once, and
-they are written into their rows. Where some sources can only be asked for samples, all are. Labels
-that are numbers of several types, as RecordIO's floats and TFRecord's integers are, become one.
+A batch is read one source at a time: each gathers, fills or fetches its samples at once, and they
+are written into their rows. If some sources can only return samples, all do. Numeric labels of
+different types, such as RecordIO's floats and TFRecord's integers, are cast to a common type.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from adapters.structure import flatten, unflatten
 
 
 def joined(sources: Sequence[Source]) -> Source:
-    """These sources as one, without a chain of indirections.
+    """Concatenate sources without a chain of indirections.
 
     Args:
-        sources: One or more; none of whole batches.
+        sources: One or more sources of single samples.
 
     Raises:
-        ValueError: Their samples differ in structure, shape or dtype, where they say these; or one
-            has an order of its own.
+        ValueError: Samples differ in structure, shape or dtype, as far as known, or a source has
+            its own order.
     """
     for place, source in enumerate(sources):
         if source.arranged(False, 0) is not None:
@@ -48,47 +48,47 @@ def joined(sources: Sequence[Source]) -> Source:
         return parts[0]
     whole = parts[0].whole if isinstance(parts[0], Subset) else parts[0]
     if all(isinstance(part, Subset) and part.whole is whole for part in parts):
-        # What was split is put together: the whole is asked once for each batch.
+        # Subsets of one source: select from the whole, which is read once per batch.
         return whole.select(np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
     return Concatenation(parts, [form_of(part) for part in parts])
 
 
 class Concatenation(Source):
-    """Several sources as one. ``joined`` makes it.
+    """Several sources as one; made by ``joined``.
 
     Args:
         parts: The sources.
-        forms: What their samples are like; None of those that don't say it.
+        forms: Element spec of each source; None if unknown.
 
     Raises:
-        ValueError: They differ, or number classes of other names.
+        ValueError: Samples differ, or a class number has different names.
     """
 
     def __init__(self, parts: Sequence[Source], forms: Sequence[Form | None]) -> None:
         self.parts = list(parts)
         self._classes = _common_classes(parts)
         self._starts = np.cumsum([0, *map(len, parts)])
-        # For one sample at a time: a tenth of what NumPy takes for one number.
+        # A list for single lookups: ten times faster than NumPy for one number.
         self._first: list[int] = self._starts[:-1].tolist()
-        # What is asked for each batch, and the same for all.
+        # Traits that every batch needs; they don't change.
         self._draws = any(part.draws for part in parts)
         self._gathers = all(part.gathers for part in parts)
         self._at_once = any(part.fetches_many or part.gathers for part in parts)
         self._stored = any(part.stored for part in parts)
         common = common_form(forms)
-        # Of a batch that is written into its memory.
+        # Spec of batches that are written into their memory; None if a source's spec is unknown.
         self._form = None if None in forms else common
-        # What the samples of those are like whose numbers become those of another type.
+        # Own specs of the sources whose numbers are cast to another type.
         self._odd = [None if form == common else form for form in forms]
         self._cast = [common is not None and form != common for form in forms]
         self._common = common
         self._united = self._all_at_once()
 
     def _all_at_once(self) -> Source | None:
-        """What gathers or fills batches of all sources at once.
+        """Source that gathers or fills batches from all sources at once, or None.
 
-        Worth it: 18 against 87 us for 64 records of three sources of typed features, and 11 against
-        13 ms for JPEGs.
+        Worth it: 18 instead of 87 us for 64 records of three sources of typed features, and 11
+        instead of 13 ms for JPEGs.
         """
         if self._form is None or any(self._cast) or len(self.parts) < 2:
             return None
@@ -102,16 +102,16 @@ class Concatenation(Source):
         self._united = self._all_at_once()
 
     def __len__(self) -> int:
-        """Samples of all together."""
+        """Number of samples in all sources."""
         return int(self._starts[-1])
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the classes, by label, where all sources have some; else None."""
+        """Class names by label if all sources have them, else None."""
         return None if self._classes is None else list(self._classes)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number."""
+        """Return one sample."""
         if rng is None and self._draws:
             rng = generator(0, 0, number, DECODE)
         place = bisect.bisect_right(self._first, number) - 1
@@ -119,12 +119,12 @@ class Concatenation(Source):
         return self._as_common(place, sample) if self._cast[place] else sample
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Where a sample lies in the source that it is of."""
+        """Locate a sample within its source."""
         place = bisect.bisect_right(self._first, number) - 1
         return self.parts[place].origin(number - self._first[place], rng)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
-        """The samples of a batch, where a source fetches them at once."""
+        """Samples of a batch if a source fetches them at once, else None."""
         if self._draws or not self._at_once:
             return None
         samples: list[Any] = [None] * len(numbers)
@@ -138,28 +138,28 @@ class Concatenation(Source):
         return samples
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read samples as they are stored, and forget them."""
+        """Read stored samples and discard them."""
         for at, own, _ in self._by_part(numbers):
             self.parts[at].fetch(own)
 
-    # --- what an order asks ---
+    # --- used by orders ---
 
     @property
     def sample_bytes(self) -> float | None:
-        """Bytes of a sample on average; None where a source can't tell."""
+        """Average bytes per sample; None if a source doesn't know."""
         known = [part.sample_bytes for part in self.parts]
         sizes = [each * len(part) for each, part in zip(known, self.parts) if each is not None]
         return sum(sizes) / len(self) if len(sizes) == len(known) else None
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """These samples are going to be read."""
+        """Pass the read-ahead hint on to the sources of these samples."""
         for start, part in zip(self._first, self.parts):
             begin, end = max(0, first - start), min(len(part), last - start)
             if begin < end:
                 part.will_read(begin, end, window)
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """A label for each of these samples, where all sources give them."""
+        """Label of each of these samples, if all sources provide labels."""
         labels: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
             found = self.parts[at].labels_of(own, lightly)
@@ -170,12 +170,12 @@ class Concatenation(Source):
         return np.array(labels)
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Have each source begin to fetch its own."""
+        """Start fetching in each source."""
         for at, own, _ in self._by_part(numbers):
             self.parts[at].expect(own, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Have each source fetch its own at once."""
+        """Fetch these samples now, in each source."""
         if self._united is not None:
             self._united.bring(numbers)
         else:
@@ -186,11 +186,11 @@ class Concatenation(Source):
 
     @property
     def gathers(self) -> bool:
-        """Whether all of them do."""
+        """True if all sources gather."""
         return self._gathers
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The samples of these numbers as one batch, gathered a source at a time."""
+        """Gather these samples as one batch, one source at a time."""
         if self._united is not None:
             return self._united.gather(numbers, allocate)
         groups = list(self._by_part(numbers))
@@ -206,21 +206,21 @@ class Concatenation(Source):
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of the samples' leaves, where all of them gather or foretell these."""
+        """Shape and dtype of the samples' leaves if all sources know them, else None."""
         return None if self._form is None else self._form[1]
 
     @property
     def skeleton(self) -> Any:
-        """A sample with leaf numbers in the leaves' places."""
+        """Sample structure with leaf numbers as leaves."""
         return None if self._form is None else self._form[0]
 
     def fill(
         self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch, a source at a time."""
+        """Write samples into rows of a batch, one source at a time."""
         united = None if self._gathers else self._united
         if united is not None and not united.fill(numbers, rng_of, rows):
-            return []  # Else each source tells what is wrong.
+            return []  # After a failure, each source reports its own errors.
         failures: list[tuple[int, Exception]] = []
         for at, own, places in self._by_part(numbers):
             part = self.parts[at]
@@ -234,86 +234,86 @@ class Concatenation(Source):
 
     @property
     def pads(self) -> bool:
-        """Whether all of them make samples equally long."""
+        """True if all sources pad samples."""
         return all(part.pads for part in self.parts)
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
-        """The samples of a batch, made equally long as the first source has it."""
+        """Pad the samples of a batch as the first source does."""
         return self.parts[0].padded(samples, extra)
 
     # --- traits ---
 
     @property
     def own_code(self) -> tuple[Any, ...]:
-        """The functions and objects of the user's own that make samples."""
+        """User functions and objects that make samples."""
         return tuple(code for part in self.parts for code in part.own_code)
 
     @property
     def python_numbers(self) -> bool:
-        """Whether labels are Python's numbers in all of them."""
+        """True if labels are Python numbers in all sources."""
         return all(part.python_numbers for part in self.parts)
 
     @property
     def makes_samples(self) -> bool:
-        """Whether code of the user's own makes samples in one of them."""
+        """True if user code makes samples in any source."""
         return any(part.makes_samples for part in self.parts)
 
     @property
     def stored(self) -> bool:
-        """Whether nobody may write into a sample of one of them."""
+        """True if samples of any source must not be written to."""
         return self._stored
 
     @property
     def fetches_many(self) -> bool:
-        """Whether one of them runs the user's code once for a batch."""
+        """True if any source runs user code once per batch."""
         return any(part.fetches_many for part in self.parts)
 
     @property
     def draws(self) -> bool:
-        """Whether a sample of one of them depends on its generator."""
+        """True if samples of any source depend on their generator."""
         return self._draws
 
     @property
     def decodes(self) -> bool:
-        """Whether they decode images and do nothing else."""
+        """True if all sources only decode images."""
         return all(part.decodes for part in self.parts)
 
     @property
     def holds_images(self) -> bool:
-        """Whether samples are (image, label) in all of them."""
+        """True if samples are (image, label) in all sources."""
         return all(part.holds_images for part in self.parts)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
-        """What makes arrays of unequal shapes equal, for people."""
+        """Advice on making arrays of unequal shapes equal."""
         return self.parts[0].remedy(shape)
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         ways = dict.fromkeys(part.way(transformed) for part in self.parts)
         return f"{len(self.parts)} sources, one after another: {'; '.join(ways)}"
 
     @property
     def own_epochs(self) -> bool:
-        """Whether samples of one of them change with the epoch."""
+        """True if samples of any source change with the epoch."""
         return any(part.own_epochs for part in self.parts)
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Be in this epoch; whether one has ended."""
+        """Enter this epoch; return True if one has ended."""
         changed = [part.enter_epoch(epoch) for part in self.parts if part.own_epochs]
         return any(changed)
 
     def renew_locks(self) -> None:
-        """In a forked process."""
+        """Renew locks in a forked process."""
         for part in self.parts:
             part.renew_locks()
 
     def _as_common(self, at: int, sample: Any) -> Any:
-        """A sample of this source with numbers of the common type, where that holds them."""
+        """Cast numbers of a sample to the common type, if that can hold them."""
         assert self._common is not None
         leaves, skeleton = flatten(sample)
         common, types = self._common
         if skeleton != common:
-            return sample  # Which collating has something to say about.
+            return sample  # Collating reports the mismatch.
         said = self._odd[at] is not None
         cast = [
             as_number(leaf, dtype) if said or holds(dtype, leaf) else leaf
@@ -324,7 +324,7 @@ class Concatenation(Source):
     def _by_part(
         self, numbers: NDArray[np.int64]
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Each source that these samples are in, their own numbers there, and their places."""
+        """Yield each source's place, its own sample numbers, and their rows in the batch."""
         of = np.searchsorted(self._starts, numbers, "right") - 1
         for place in np.flatnonzero(np.bincount(of)).tolist():
             places = np.flatnonzero(of == place)
@@ -336,7 +336,7 @@ def _parts_of(source: Source) -> list[Source]:
 
 
 def _common_classes(sources: Sequence[Source]) -> list[str] | None:
-    """The names of all sources' classes, by label; None where a source has none.
+    """Class names of all sources, by label; None if a source has none.
 
     Raises:
         ValueError: One number stands for several classes.

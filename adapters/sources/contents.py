@@ -1,7 +1,6 @@
-"""What a record becomes: ``decode=`` of ``open_records``.
+"""``Content``: turns a record into a sample, for ``decode=`` of ``open_records``.
 
-A ``Content`` makes a sample of a record's bytes. ``Images`` can do so straight into rows of a
-batch, where all samples have one shape.
+``Images`` can also decode straight into rows of a batch if all samples have one shape.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ _SHORT = {"image": IMAGE, "label": LABEL}
 
 
 class Content(Protocol):
-    """From a record's bytes to a sample."""
+    """Converts a record's bytes to a sample."""
 
     draws: bool
-    """Whether a sample depends on random numbers."""
+    """True if a sample depends on random numbers."""
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
-        """The sample.
+        """Decode one sample.
 
         Raises:
             ContentError: The record holds something else.
@@ -46,12 +45,12 @@ class Raw:
     draws = False
 
     def sample(self, payload: memoryview, format: str, rng: Any) -> bytes:
-        """A copy, which doesn't keep the file mapped."""
+        """Return a copy, which doesn't keep the file mapped."""
         return bytes(payload)
 
 
 class Custom:
-    """What a function of the user's makes of the record's bytes."""
+    """Result of a user function on the record's bytes."""
 
     draws = False
 
@@ -59,15 +58,15 @@ class Custom:
         self.function = function
 
     def sample(self, payload: memoryview, format: str, rng: Any) -> Any:
-        """What the function returns."""
+        """Call the user function."""
         return self.function(bytes(payload))
 
 
 class Features:
-    """The features of a tf.train.Example.
+    """Features of a tf.train.Example.
 
     Args:
-        fields: What a feature is called in the sample, and how in the record.
+        fields: Names in the sample, mapped to names in the record.
     """
 
     draws = False
@@ -76,7 +75,7 @@ class Features:
         self._fields = dict(fields)
 
     def sample(self, payload: memoryview, format: str, rng: Any) -> dict[str, example.Feature]:
-        """A list of bytes, float32 ``(values,)`` or int64 ``(values,)`` for each name."""
+        """Map each name to a list of bytes, float32 ``(values,)`` or int64 ``(values,)``."""
         features = example.decode(payload)
         if not features:
             refuse_tensor(payload)
@@ -91,11 +90,11 @@ class Features:
 
 
 class Images:
-    """An image and its label, as the format has them in a record: its ``Codec.envelope``.
+    """Image and label, as the record format stores them (``Codec.envelope``).
 
     Args:
-        decoder: Makes the array; None takes the image as it is.
-        fields: What the features "image/encoded" and "image/class/label" are called in the record.
+        decoder: Makes the array; None decodes the image unchanged.
+        fields: Record names of the features "image/encoded" and "image/class/label".
     """
 
     def __init__(self, decoder: ImageDecoder | None, fields: Mapping[str, str]) -> None:
@@ -111,33 +110,33 @@ class Images:
             )
 
     def with_decoder(self, decoder: ImageDecoder) -> Images:
-        """The same with another decoder."""
+        """Return a copy with another decoder."""
         return Images(decoder, dict(zip((IMAGE, LABEL), self.names)))
 
     def sample(
         self, payload: memoryview, format: str, rng: np.random.Generator | None
     ) -> tuple[NDArray[Any], Any]:
-        """(uint8 (height, width, 3) or what the decoder makes, label)."""
+        """Return (uint8 (height, width, 3) or the decoder's array, label)."""
         encoded, label = self.split(payload, format)
         return self.image(encoded, rng), label
 
     def image(self, encoded: memoryview, rng: np.random.Generator | None) -> NDArray[Any]:
-        """uint8 (height, width, 3), or what the decoder makes, of an encoded image.
+        """Decode an image to uint8 (height, width, 3), or to the decoder's array.
 
         Raises:
-            ContentError: It is none, or a damaged one.
+            ContentError: The bytes are no image, or damaged.
         """
         if self.decoder is not None:
             return self.decoder.decode(encoded, rng)
         array = decode_image(encoded)
-        # A raw array lies in the file, which it would keep mapped, and nobody may write there.
+        # A raw array is a read-only view, which would keep the file mapped.
         return array if array.flags.writeable else array.copy("K")
 
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
-        """The encoded image, where it lies, and the label.
+        """Split a record into a view of the encoded image and the label.
 
         Returns:
-            The label is a Python number where there is one, else float32 or int64 ``(labels,)``.
+            The label is a Python number if there is just one, else float32 or int64 ``(labels,)``.
 
         Raises:
             ContentError: No IRHeader, no Example, or one without the features.
@@ -151,10 +150,10 @@ class Images:
 def cut_out(
     place: Origin, decoder: ImageDecoder | None, encoded: bytes, rng: np.random.Generator
 ) -> Origin:
-    """The same place, with the image and what the decoder cuts out of it.
+    """Add the encoded image and the decoder's crop to an origin.
 
     Raises:
-        ContentError: It is none, or a damaged one.
+        ContentError: The bytes are no image, or damaged.
     """
     crop = None
     if decoder is not None and (decoder.crop is not None or decoder.flip):
@@ -163,20 +162,20 @@ def cut_out(
 
 
 def identity(payload: memoryview, format: str) -> int:
-    """The id of an image's record: of its IRHeader, or of its feature "image/id"; 0 without one.
+    """Id of an image record: from its IRHeader or its feature "image/id"; 0 without one.
 
     Raises:
-        ContentError: Neither.
+        ContentError: The record has neither an IRHeader nor features.
     """
     return CODECS[format].envelope.identity(payload)
 
 
 def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
-    """What ``decode=`` and ``fields=`` ask for.
+    """Make the ``Content`` for ``decode=`` and ``fields=``.
 
     Raises:
         TypeError: ``fields`` is no mapping.
-        ValueError: An unknown ``decode``, or fields that it has no use for.
+        ValueError: An unknown ``decode``, or fields that it doesn't use.
     """
     check_fields(fields)
     if isinstance(decode, ImageDecoder):
@@ -198,10 +197,10 @@ def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
 
 
 def check_alike(decoders: Sequence[ImageDecoder | None]) -> None:
-    """Let decoders pass that crop and flip alike.
+    """Check that decoders crop and flip alike.
 
     Raises:
-        ValueError: Two of them don't.
+        ValueError: Two of them differ.
     """
     known = [decoder for decoder in decoders if decoder is not None]
     for decoder in known[1:]:
@@ -221,7 +220,7 @@ def check_alike(decoders: Sequence[ImageDecoder | None]) -> None:
 
 
 def _box(decoder: ImageDecoder) -> tuple[Fraction, Fraction | None] | None:
-    """What part of an image a crop takes: its aspect, and how large it is; None of all of it."""
+    """Aspect ratio and relative size of a crop; None for the whole image."""
     if decoder.crop not in ("center", "random"):
         return None
     assert decoder.size is not None
@@ -231,7 +230,7 @@ def _box(decoder: ImageDecoder) -> tuple[Fraction, Fraction | None] | None:
 
 
 def check_fields(fields: Any) -> None:
-    """Let what ``fields=`` may be pass.
+    """Check the ``fields=`` argument.
 
     Raises:
         TypeError: It is no mapping.
@@ -244,7 +243,7 @@ def check_fields(fields: Any) -> None:
 
 
 def guessed(payload: memoryview, format: str) -> str | None:
-    """The ``decode=`` that suits a record: "image", "example" or None."""
+    """Guess the ``decode=`` that suits a record: "image", "example" or None."""
     try:
         return CODECS[format].envelope.guessed(payload)
     except ContentError:

@@ -1,4 +1,4 @@
-"""``Decoded``: a source whose samples a ``Content`` makes of bytes, of records or of files."""
+"""``Decoded``: base of sources whose samples a ``Content`` decodes from records or files."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from adapters.sources.source import Source
 
 _Self = TypeVar("_Self", bound="Decoded")
 
-# Records of 100 kB, read one after another: 6 MB at once, and as much ahead.
+# Samples per step: with records of 100 kB, 6 MB at once and as much ahead.
 _AT_ONCE = 64
 
 
 class Decoded(Source):
-    """What ``open_records`` and ``open_images`` have in common.
+    """Base class of what ``open_records`` and ``open_images`` return.
 
     Args:
-        content: What the bytes become.
+        content: Decodes the bytes.
     """
 
     stored = False
     python_numbers = True
     unit: str
-    """What a sample's bytes lie in, for people."""
+    """Name of a sample's container in messages: record or file."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
 
     @property
     def content(self) -> Content:
-        """What the bytes become."""
+        """``Content`` that decodes the bytes."""
         return self._content
 
     @abc.abstractmethod
     def with_content(self, content: Any) -> Decoded:
-        """The same bytes, of which something else becomes."""
+        """Return a source of the same bytes with another content."""
 
     @property
     @abc.abstractmethod
     def version(self) -> str:
-        """What changes when the bytes do."""
+        """Fingerprint that changes when the bytes do."""
 
     def __getitem__(self, index: Any) -> Any:
-        """The sample of this number, or a list of them for a slice.
+        """Return one sample, or a list of samples for a slice.
 
-        Crops and flips are drawn again each time. Where a data set or a transform of a loader asks,
-        they depend on the seed, the epoch and the sample that is made there, alone.
+        Crops and flips are drawn again each time. Read by a data set or transform of a loader, they
+        depend only on the seed, the epoch and the sample being made.
 
         Raises:
             IndexError: Out of range.
@@ -64,11 +64,11 @@ class Decoded(Source):
         return self._drawn(self._number(index))
 
     def __iter__(self) -> Iterator[Any]:
-        """The samples in order."""
+        """Iterate over the samples in order."""
         return self._inorder(range(len(self)))
 
     def _inorder(self, numbers: range) -> Iterator[Any]:
-        """Samples one after another; what takes long is fetched for some at a time, and ahead."""
+        """Yield samples in order; slow ones are fetched in groups, one group ahead."""
         for first in range(0, len(numbers), _AT_ONCE):
             ahead = numbers[first + _AT_ONCE : first + 2 * _AT_ONCE]
             self.bring(np.array(numbers[first : first + _AT_ONCE], np.int64))
@@ -76,7 +76,7 @@ class Decoded(Source):
             yield from map(self._drawn, numbers[first : first + _AT_ONCE])
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """The samples of these numbers, which are read in the order of the files."""
+        """Return these samples, read in file order."""
         self.bring(np.array([self._number(number) for number in numbers], np.int64))
         samples: list[Any] = [None] * len(numbers)
         for place in np.argsort(numbers, kind="stable").tolist():
@@ -85,7 +85,7 @@ class Decoded(Source):
 
     @abc.abstractmethod
     def read(self, index: int) -> bytes:
-        """The bytes that a sample is made of.
+        """Return the bytes that a sample is decoded from.
 
         Raises:
             IndexError: Out of range.
@@ -95,7 +95,7 @@ class Decoded(Source):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -104,22 +104,22 @@ class Decoded(Source):
         self.close()
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         at_once = self.unit if transformed or self.leaves is None else "batch"
         return f"{self.unit}s, read and decoded a {at_once} at a time"
 
     @property
     def draws(self) -> bool:
-        """Whether a sample depends on its generator."""
+        """True if a sample depends on its generator."""
         return self._content.draws
 
     @property
     def holds_images(self) -> bool:
-        """Whether samples are (array, label)."""
+        """True if samples are (array, label)."""
         return isinstance(self._content, Images)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
-        """What makes arrays of unequal shapes equal, for people; images have three axes."""
+        """Advice on making arrays of unequal shapes equal; images have three axes."""
         if not isinstance(self._content, Images):
             return super().remedy(shape)
         if len(shape) < 2 or getattr(self._content.decoder, "shape", None):
@@ -134,22 +134,22 @@ class Decoded(Source):
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether a cache keeps what is fetched from a store behind URLs; None without a store."""
+        """True if a cache keeps objects fetched from a store; None without a store."""
         return None
 
     @property
     def decodes(self) -> bool:
-        """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
+        """True if a plain ``ImageDecoder`` makes the arrays; a subclass may do anything."""
         return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
 
     @property
     def decoder(self) -> ImageDecoder | None:
-        """What makes the arrays, where ``decodes``."""
+        """Decoder of the arrays if ``decodes``, else None."""
         content = self._content
         return content.decoder if isinstance(content, Images) and self.decodes else None
 
     def picture(self, index: int) -> tuple[bytes, Any]:
-        """The encoded image of a sample, and its label, where ``decodes``.
+        """Return the encoded image of a sample and its label, if ``decodes``.
 
         Raises:
             IndexError: Out of range.
@@ -160,13 +160,13 @@ class Decoded(Source):
 
     @property
     def makes_samples(self) -> bool:
-        """Whether code of the user's own makes samples."""
+        """True if user code makes samples."""
         decoder = getattr(self._content, "decoder", None)
         return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
 
     @property
     def own_code(self) -> tuple[Any, ...]:
-        """The user's own ``decode``, where that is a function or a decoder of a class of theirs."""
+        """User functions in ``decode``, and decoders of user classes."""
         content = self._content
         decoders = [field.decoder for field in getattr(content, "fields", ())]
         code = self.function, getattr(content, "decoder", None), *decoders
@@ -174,7 +174,7 @@ class Decoded(Source):
 
     @property
     def function(self) -> Callable[[bytes], Any] | None:
-        """The user's own ``decode``."""
+        """User function given as ``decode``, or None."""
         return getattr(self._content, "function", None)
 
     def _number(self, index: Any) -> int:

@@ -1,4 +1,4 @@
-"""``fields_of``: the entries of a mapping for ``decode=`` as the fields of a sample."""
+"""``fields_of``: turns a mapping for ``decode=`` into the fields of a sample."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from adapters.sources.features import Field, field_of
 from adapters.sources.followers import target_of
 from adapters.sources.targets import Boxes, Points
 
-# How names of features begin that have a value for each box, in the object-detection layout.
+# Prefix of features with a value for each box, in the object-detection layout.
 _PER_BOX = "image/object/"
-# Words in the names of features that are coordinates in the image.
+# Words in feature names that mean coordinates in the image.
 _SIDES = {"xmin", "ymin", "xmax", "ymax"}
 _BOXES = {"box", "boxes", "bbox", "bboxes"}
 _POINTS = {"keypoint", "keypoints", "landmark", "landmarks"}
@@ -22,11 +22,11 @@ _POINTS = {"keypoint", "keypoints", "landmark", "landmarks"}
 def fields_of(
     decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
 ) -> list[Field]:
-    """The features that samples have, in the order of ``outputs`` where that is given.
+    """Make the fields of a sample, in the order of ``outputs`` if given.
 
     Raises:
-        TypeError: A name is no string, or a feature is none of the kinds that there are.
-        ValueError: No feature, a name that isn't there, or a specification that can't be read.
+        TypeError: A name is no string, or a feature is of an unknown kind.
+        ValueError: No feature, an unknown name, or an unreadable specification.
     """
     if not decode:
         raise ValueError('decode must name at least one feature, like {"label": Feature("int64")}')
@@ -59,10 +59,10 @@ def fields_of(
 
 
 def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
-    """Refuse coordinates that would stay where they are while their image is cropped or flipped.
+    """Reject coordinates that would not follow their cropped or flipped image.
 
     Raises:
-        ValueError: There are such, or values of boxes that stay while boxes are dropped.
+        ValueError: There are some, or per-box values that would stay while boxes are dropped.
     """
     decoders = [each for each in decode.values() if isinstance(each, ImageDecoder)]
     moving = next((each for each in decoders if each.crop is not None or each.flip), None)
@@ -88,7 +88,7 @@ def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
 
 
 def _kind_of(key: str, field: Field) -> str | None:
-    """What has coordinates by its name and shape: ``"Boxes"``, ``"Points"`` or None."""
+    """Kind of coordinates by name and shape: ``"Boxes"``, ``"Points"`` or None."""
     words = set(re.split("[^a-z]+", key.lower()))
     last = field.shape[-1:]
     if words & _SIDES or (words & _BOXES and (field.varies or last == (4,))):

@@ -1,7 +1,7 @@
-"""Samples of features: what ``decode={name: Feature, ...}`` makes of a tf.train.Example.
+"""``Examples``: decodes the features of a tf.train.Example, for ``decode={name: Feature, ...}``.
 
-One record at a time; ``featurerows`` does the same for a batch of them at once, and what it can't,
-is done here.
+It works on one record at a time. ``featurerows`` does the same for a batch at once, and leaves
+records that it can't read to this module.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _IMAGES_REMEDY = f"several images: give Feature(bytes, (None,)) and {REMEDY}"
 
 
 class Examples:
-    """A dict of the features, or a tuple of them.
+    """Decodes samples: dicts or tuples of features.
 
     Args:
-        fields: The features, in the order of the sample.
-        as_tuple: Whether a sample is a tuple.
+        fields: The features, in sample order.
+        as_tuple: True for tuples.
     """
 
     def __init__(self, fields: Sequence[Field], as_tuple: bool) -> None:
         self.names = [field.name for field in fields]
         self.as_tuple = as_tuple
-        # As the leaves of a sample are numbered: those of a dict by their names.
+        # In leaf order: members of a dict are sorted by name.
         ordered = fields if as_tuple else sorted(fields, key=lambda field: field.name)
         self.fields = list(ordered)
         numbers = {field.name: number for number, field in enumerate(self.fields)}
         named = {name: numbers[name] for name in self.names}
-        # A sample with leaf numbers in the leaves' places.
+        # Sample structure with leaf numbers as leaves.
         self.skeleton: Any = tuple(named.values()) if as_tuple else named
         self._read: list[Field] = []
         self._places: list[slice | int] = []
@@ -55,13 +55,13 @@ class Examples:
         decoders = [field.decoder for field in self._read if field.decoder is not None]
         self._moves = any(each.crop is not None or each.flip for each in decoders)
         if any(each.interpolation == "nearest" for each in decoders):
-            check_alike(decoders)  # Of an image and its mask.
+            check_alike(decoders)  # An image and its mask.
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
-        """The sample; its images and targets are cropped and flipped by the same random numbers.
+        """Decode a sample; its images and targets are cropped and flipped alike.
 
         Raises:
-            ContentError: A feature is missing, or another than it should be.
+            ContentError: A feature is missing or of another kind.
         """
         values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
@@ -81,34 +81,34 @@ class Examples:
         return self.joined(values)
 
     def joined(self, values: Sequence[Any]) -> Any:
-        """A sample of the values of ``fields``."""
+        """Assemble a sample from the values of ``fields``."""
         if self.as_tuple:
             return tuple(values)
         named = {field.name: value for field, value in zip(self.fields, values)}
         return {name: named[name] for name in self.names}
 
     def with_fields(self, fields: Sequence[Field]) -> Examples:
-        """Samples of the same structure, of other fields of the same names."""
+        """Return samples of the same structure with other fields of the same names."""
         named = {field.name: field for field in fields}
         return Examples([named[name] for name in self.names], self.as_tuple)
 
     def values(self, payload: memoryview, format: str) -> list[Any]:
-        """What the features hold, in the order of ``fields``.
+        """Read the values of the features, in the order of ``fields``.
 
-        Of images, the encoded bytes; of targets, a list of what their parts hold.
+        Images are encoded bytes, targets a list of their parts' values.
 
         Args:
             payload: The record.
-            format: Of the file.
+            format: Format of the file.
 
         Raises:
-            ContentError: A feature is missing, or another than it should be.
+            ContentError: A feature is missing or of another kind.
         """
         held = self._held(payload, format)
         return [held[place] for place in self._places]
 
     def _held(self, payload: memoryview, format: str) -> list[Any]:
-        """What is read of a record."""
+        """Read the values of all parts from a record."""
         if format == recordio.NAME and has_header(payload):
             fields = in_header(self._read)
             return [_behind_header(field, payload, self._moves) for field in fields]
@@ -135,10 +135,10 @@ def decoded(
     encoded: memoryview,
     rng: np.random.Generator | None,
 ) -> NDArray[Any]:
-    """The image of a feature.
+    """Decode the image of a feature.
 
     Raises:
-        ContentError: There is none.
+        ContentError: The bytes are no image, or damaged.
     """
     try:
         return decoder.decode(encoded, rng)
@@ -147,15 +147,15 @@ def decoded(
 
 
 def told(field: Field, error: ContentError) -> ContentError:
-    """The error, of which feature."""
+    """Add the feature's name to an error."""
     return ContentError(f"{_called(field)} with {error.expected}", error.found)
 
 
 def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of a feature in its dtype and shape.
+    """Convert numbers to the feature's dtype and shape.
 
     Raises:
-        ContentError: One of them doesn't fit.
+        ContentError: A number doesn't fit.
     """
     wrong = misfits(field, values)
     if wrong is not None:
@@ -167,17 +167,17 @@ def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def put(values: NDArray[Any], column: NDArray[Any]) -> None:
-    """Write numbers where they are to be, rounded where that takes it."""
+    """Write numbers into a column, rounded if necessary."""
     if column.dtype != np.float16 and (column.dtype.kind == "f" or values.dtype.kind != "f"):
         column[...] = values
         return
-    # Infinity, as for TensorFlow; what is no whole number was told before.
+    # Overflow becomes infinity, as in TensorFlow; fractions were rejected before.
     with np.errstate(over="ignore", invalid="ignore"):
         column[...] = values
 
 
 def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Which integers are none of the feature's dtype; None if all are."""
+    """Mask of the numbers that don't fit the feature's dtype; None if all fit."""
     dtype = field.dtype
     if field.raw is not None and (field.raw.kind, dtype.kind) == ("u", "i"):  # MXNet's ids.
         wrong = values > np.uint64(np.iinfo(dtype).max)
@@ -222,7 +222,7 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
         if field.kind == wire.BYTES_LIST:
             return _of_bytes(field, [held])
         values = np.frombuffer(held, "<f4").astype(np.float32)
-        # Widths stand before the boxes, so that no shape has rows of them.
+        # Object labels begin with widths, so no shape has rows of them.
         if field.part_of is None and (moves or (field.varies and field.shape)):
             irheader.refuse_objects(values)
         _check_count(field, len(values))
@@ -234,7 +234,7 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
 def _of_list(field: Field, payload: memoryview, held: wire.List) -> Any:
     kind = field.kind
     if field.part_of is not None and (kind, held.kind) == (wire.FLOAT_LIST, wire.INT64_LIST):
-        kind = held.kind  # Pixels, in whole numbers.
+        kind = held.kind  # Integer pixel coordinates.
     if held.kind != kind:
         found = wire.LISTS.get(held.kind, "no values")
         if held.kind == wire.BYTES_LIST and len(stored := _bytes_in(payload, held)) == 1:
@@ -253,7 +253,7 @@ def _bytes_in(payload: memoryview, held: wire.List) -> list[memoryview]:
 
 
 def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDArray[Any]:
-    """The array of a feature list, of which each step has the shape behind the first number."""
+    """Stack the steps of a feature list; each has the shape after the first axis."""
     one = dataclasses.replace(field, varies=False)
     array = np.empty((len(steps), *field.shape), field.dtype)
     for place, step in enumerate(steps):
@@ -266,7 +266,7 @@ def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDA
 
 
 def _lists_of_images(field: Field, payload: memoryview) -> dict[bytes, list[wire.Entry]]:
-    """The feature lists of a SequenceExample, which an image isn't looked for in."""
+    """Feature lists of a SequenceExample, to report an image that is missing elsewhere."""
     return wire.feature_lists(payload) if field.decoder is not None else {}
 
 
@@ -339,7 +339,7 @@ def _of_tensor(field: Field, tensor: Tensor | None) -> NDArray[Any]:
 
 
 def _as_tensor(value: memoryview) -> str | None:
-    """What a serialized tensor is, and how it is read; None of other bytes."""
+    """Describe a serialized tensor and how to read it; None for other bytes."""
     tensor = tensor_in(value)
     if tensor is None:
         return None
@@ -348,7 +348,7 @@ def _as_tensor(value: memoryview) -> str | None:
 
 
 def of_raw(field: Field, stored: NDArray[np.uint8]) -> NDArray[Any]:
-    """The numbers that bytes are, in the feature's dtype; perhaps in the same memory."""
+    """View bytes as numbers of the feature's dtype, without a copy if possible."""
     assert field.raw is not None
     numbers: NDArray[Any] = stored != 0 if field.raw.kind == "b" else stored.view(field.raw)
     return numbers.astype(field.dtype, copy=False)

@@ -24,16 +24,16 @@ from adapters.sources.source import Leaf
 
 
 class ExampleSource(RecordSource):
-    """What ``open_records`` returns for a mapping of features.
+    """Source that ``open_records`` returns for a mapping of features.
 
-    Where all of them have one shape and no image is decoded, a batch is gathered at once
-    (``featurerows``); records that this can't read are taken apart one by one, straight into the
-    batch, and those of encoded images, once: from then on it is known where these lie
-    (``located``). Texts, and lengths that vary, come as samples.
+    If all features have one shape and no image is decoded, ``featurerows`` gathers a batch at once.
+    Records that it can't read are parsed one by one, straight into the batch. Records with encoded
+    images are parsed once; then ``located`` knows where the images lie. Text and variable-length
+    features are returned as samples.
 
     Args:
         files: The records.
-        content: What they become.
+        content: Decodes the records.
     """
 
     def __init__(self, files: RecordFiles, content: Examples) -> None:
@@ -55,7 +55,7 @@ class ExampleSource(RecordSource):
         return {**super().__getstate__(), "_gatherer": None, "_located": None}
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         if self._fixed and not transformed:
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
@@ -64,30 +64,30 @@ class ExampleSource(RecordSource):
 
     @property
     def holds_images(self) -> bool:
-        """Whether samples are tuples whose first member is an image."""
+        """True if samples are tuples that begin with an image."""
         first = self._examples.fields[0]
         is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
         return self._examples.as_tuple and is_image
 
     @property
     def decodes(self) -> bool:
-        """Whether images are decoded, which takes no interpreter lock."""
+        """True if images are decoded, which runs without the interpreter lock."""
         return any(type(field.decoder) is ImageDecoder for field in self._examples.fields)
 
     @property
     def makes_samples(self) -> bool:
-        """Whether a subclass of ``ImageDecoder`` makes samples."""
+        """True if a subclass of ``ImageDecoder`` makes samples."""
         decoders = {type(field.decoder) for field in self._examples.fields}
         return not decoders <= {ImageDecoder, type(None)}
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of all samples' features; None where that can't be foretold."""
+        """Shape and dtype of each feature; None if they aren't fixed."""
         return self._foretold
 
     @property
     def skeleton(self) -> Any:
-        """A dict or a tuple, with leaf numbers in the leaves' places."""
+        """Sample structure (dict or tuple) with leaf numbers as leaves."""
         return self._examples.skeleton
 
     def fill(
@@ -96,7 +96,7 @@ class ExampleSource(RecordSource):
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch, an array for each feature."""
+        """Write samples into rows of a batch, one array for each feature."""
         if self._fixed:
             gatherer = self._gatherer
             if gatherer is None:
@@ -138,7 +138,7 @@ class ExampleSource(RecordSource):
         located: Located | None,
         failures: dict[int, Exception],
     ) -> None:
-        """Write rows of which nothing is known yet."""
+        """Parse records of unknown layout, and write their rows."""
         wanted: list[int] = []
         encoded: list[list[memoryview]] = [[] for _ in images]
         for row in todo.tolist():
@@ -165,7 +165,7 @@ class ExampleSource(RecordSource):
     def _with_image(
         self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
     ) -> Origin:
-        """The place of a record, with its first image and what is cut out of that."""
+        """Add the first image of a record and its crop to an origin."""
         field = next((field for field in self._examples.fields if field.decoder is not None), None)
         if field is None:
             return place
@@ -174,7 +174,7 @@ class ExampleSource(RecordSource):
 
     @property
     def _label_in(self) -> Callable[[memoryview, str], Any] | None:
-        """Of samples (x, label) the second member, of others the feature that is called so."""
+        """Reader of the label: the second member of tuples, or the feature of that name."""
         if self._examples.as_tuple:
             found = self._examples.fields[1:2]
         else:
@@ -198,7 +198,7 @@ class ExampleSource(RecordSource):
         wanted: Sequence[int] | NDArray[np.int64],
         failed: Sequence[tuple[int, Exception]],
     ) -> None:
-        """Keep the first failure of a row, of which feature it is."""
+        """Record the first failure of each row, with the name of the feature."""
         field = self._examples.fields[place]
         for at, why in failed:
             called = told(field, why) if isinstance(why, ContentError) else why
@@ -206,11 +206,11 @@ class ExampleSource(RecordSource):
 
     @property
     def pads(self) -> bool:
-        """Whether there are arrays of lengths that vary, and something to fill them up with."""
+        """True if there are variable-length features with a fill value."""
         return self._pads
 
     def remedy(self, shape: tuple[int, ...]) -> str:
-        """What makes arrays of unequal shapes equal, for people: which features have them."""
+        """Advice on making arrays of unequal shapes equal; names the features."""
         sizes = [each.name for each in self._examples.fields if each.decoder and not each.leaf]
         if sizes and len(shape) == 3:
             named = ", ".join(f"{name!r}: ImageDecoder(224)" for name in sizes)
@@ -232,18 +232,18 @@ class ExampleSource(RecordSource):
         )
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
-        """The samples of a batch, with arrays that vary as long as the longest, where one may."""
+        """Pad variable-length arrays that have a fill value to the longest of the batch."""
         keys: Sequence[Any] = range(len(self._examples.fields))
         if not self._examples.as_tuple:
             keys = [field.name for field in self._examples.fields]
         kind = tuple if self._examples.as_tuple else dict
         if any(type(sample) is not kind or len(sample) != len(keys) for sample in samples):
-            return samples  # One of on_error's, which collate has something to say about.
+            return samples  # A sample from on_error, which collating checks.
         padded = [dict(zip(keys, sample)) if kind is tuple else dict(sample) for sample in samples]
         for key, field in zip(keys, self._examples.fields):
             if not field.varies or field.default is None:
                 continue
-            # Others have other features, of another source, which collate tells.
+            # Samples of other sources may lack the feature, which collating reports.
             alike = [sample for sample in padded if key in sample]
             arrays = [np.asarray(sample[key]) for sample in alike]
             if any(array.shape[1:] != field.shape or not array.ndim for array in arrays):

@@ -1,7 +1,7 @@
-"""The kinds of the records of a file: where the features of each lie, found once for each record.
+"""Kinds of records in a file: where the features of each record lie, found once per record.
 
-What is looked at the first time that a record is read: where its features lie (``layouts``), and
-its CRC. Of a record only the number of its kind is kept.
+A kind is one layout of features. When a record is read first, its layout is found (``layouts``) and
+its CRC is checked. Only the number of its kind is kept.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from adapters.records.tfrecord import FOOTER, HEADER, NAME
 from adapters.records.windows import windows
 
 UNKNOWN, UNUSUAL = -1, -2
-# Of a file with more, the other records are looked at each time.
+# Most kinds of a file; records of further kinds are parsed each time.
 _MOST_KINDS = 2048
-# So many are fetched one by one where records are of several kinds; more, in groups of one kind.
+# If records are of several kinds, up to this many features are fetched one by one, more of them in
+# groups of one kind.
 _FEW_FEATURES = 3
-# Who reads on is looked ahead for: at up to so many times as many records as were asked for, in the
-# order of the file, and bytes for each of these. A look at 64 records takes NumPy hardly less time
-# than one at 1,000: the first epoch of 60,000 digits takes 251 ms instead of 542 (medians of 3).
+# Further records are parsed ahead, in file order: at most so many times the records asked for, and
+# so many bytes for each of these. Parsing 64 records takes NumPy hardly less time than 1,000: the
+# first epoch of 60,000 digits takes 251 ms instead of 542 (medians of 3).
 _MOST_AHEAD, _MOST_AHEAD_BYTES = 16, 16384
 
 
 class FeatureKinds:
-    """The kinds of one file. Any thread may look; what two of them find is the same.
+    """Kinds of one file's records. Thread-safe: two threads find the same.
 
     Args:
         shard: The file.
-        needed: Which features no record may lack.
+        needed: True for each feature that no record may lack.
         layouts: Finds the features of Examples.
     """
 
@@ -50,21 +51,20 @@ class FeatureKinds:
         self._left = len(shard)
         self._looks = self._seen = 0
         self.of = np.full(len(shard), UNKNOWN, np.int16)
-        """Of each record: its kind, ``UNKNOWN``, or ``UNUSUAL`` if it is to be read by itself."""
+        """Kind of each record, ``UNKNOWN``, or ``UNUSUAL`` if it has to be read by itself."""
         none = np.zeros((0, len(needed)), np.int32)
         self.where = none, none
-        """Where a kind's features begin in a record, -1 if missing, and how many bytes they have;
-        both ``(kinds, features)``."""
+        """Offsets (-1 if missing) and byte sizes of a kind's features, ``(kinds, features)``."""
         self.even: list[tuple[NDArray[np.int32], int]] | None = None
-        """Of few features that have as many bytes in all kinds: where they lie, by the kind."""
+        """Offsets by kind, and the size, of a few features with equal sizes in all kinds."""
         self.only: int | None = None
-        """The kind that all records are of."""
+        """The kind of all records, if there is just one."""
         sizes = shard.sizes
         self.most_bytes = int(sizes.max()) if sizes is not None and len(sizes) else 0
-        """Of a record."""
+        """Size of the largest record."""
         if shard.format != NAME or sizes is None or layouts is None:
             self.of[:] = UNUSUAL
-        else:  # An index may say anything.
+        else:  # The index isn't trusted.
             least = HEADER.size + FOOTER.size
             inside = (sizes >= least) & (sizes <= shard.storage.size)
             self.of[~(inside & shard.inside(shard.offsets, sizes))] = UNUSUAL
@@ -72,10 +72,10 @@ class FeatureKinds:
     def look(
         self, view: memoryview, numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
-        """Look at these records for the first time.
+        """Parse records for the first time.
 
         Returns:
-            Which are usual, their kinds, and where their features lie.
+            Mask of usual records, their kinds, and offsets and sizes of their features.
         """
         with once():
             return self._looked(view, numbers)
@@ -97,7 +97,7 @@ class FeatureKinds:
                 for each in zip(own, places[usual[firsts]], lengths[usual[firsts]])
             ]
             kinds[usual] = np.array(named, np.int16)[which]
-            # To take one of these apart each time is no better than to read it by itself.
+            # Parsing one of these each time is no better than reading it by itself.
             kinds[odd] = np.where(kinds[odd] == UNKNOWN, UNUSUAL, kinds[odd])
             right[odd] = kinds[odd] != UNUSUAL
             fresh = np.unique(numbers[self.of[numbers] == UNKNOWN])
@@ -108,9 +108,9 @@ class FeatureKinds:
         return right[:asked], kinds[:asked], places[:asked], lengths[:asked]
 
     def _next(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The next records of the file to look at beside these; more from look to look.
+        """Further records of the file to parse along with these; more with each call.
 
-        None of a remote file, of which only those that were asked for are there.
+        None for a remote file, of which only the requested records are here.
         """
         if len(self.of) < 2 * len(asked) or self._shard.storage.is_remote:
             return asked[:0]
@@ -125,7 +125,7 @@ class FeatureKinds:
     def _found(
         self, view: memoryview, numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
-        """Which records are usual, and undamaged, and where their features lie."""
+        """Mask of usual, undamaged records, and where their features lie."""
         shard = self._shard
         assert shard.sizes is not None
         assert self._layouts is not None
@@ -146,7 +146,7 @@ class FeatureKinds:
         places: NDArray[np.int32],
         lengths: NDArray[np.int32],
     ) -> list[int]:
-        """Take apart, one by one, what was written in another way; which of these are right."""
+        """Parse unusually written records one by one; return the rows that are right."""
         found: list[int] = []
         assert self._layouts is not None
         for row in np.flatnonzero(~right).tolist():
@@ -165,17 +165,17 @@ class FeatureKinds:
         return found
 
     def _kind(self, key: np.void, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> int:
-        """The number of the kind whose features lie there; ``UNKNOWN`` of one too many."""
+        """Number of the kind with this layout; ``UNKNOWN`` if there are too many kinds."""
         kind = self._numbers.get(key.tobytes())
         if kind is None:
             if len(self._numbers) >= _MOST_KINDS:
                 if len(self._shard.parts) > 1:
-                    raise ApartError  # By itself, a file may have fewer.
+                    raise ApartError  # Each file alone may have fewer.
                 return UNKNOWN
             known = self.where
             every = np.concatenate([known[0], places[np.newaxis]])
             sizes = np.concatenate([known[1], lengths[np.newaxis]])
-            self.where = every, sizes  # At once, for who looks meanwhile.
+            self.where = every, sizes  # One assignment: other threads may be reading.
             alike = (sizes == sizes[0]).all() and every.min() >= 0
             self.even = None
             if alike and len(self._needed) <= _FEW_FEATURES:

@@ -1,9 +1,9 @@
-"""Features of records gathered into the columns of a batch, without a step in Python for each.
+"""Gathering of record features into the columns of a batch, without Python code per record.
 
-Neighbouring files are one *unit* (``joined``). Its records whose features lie alike are of one
-*kind* (``featurekinds``). The kernel walks through a batch once: a record's start, its kind's
-places, and bytes or varints from there into the row. Where it wasn't built, and of features that it
-doesn't know, ``featuretable`` does the same with NumPy.
+Neighbouring files form one *unit* (``joined``). Records of a unit whose features lie alike are of
+one *kind* (``featurekinds``). The kernel goes through a batch once: from a record's start and its
+kind's offsets, it copies bytes or decodes varints into the row. Without the kernel, and for
+features that it doesn't support, ``featuretable`` does the same with NumPy.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MOST_NUMBERED = np.iinfo(np.int16).max
 
 
 class FeatureRows:
-    """Gathers rows of batches. Any thread may ask; it is for this process alone.
+    """Gathers rows of batches. Thread-safe, but for this process alone.
 
     Args:
         files: The records.
-        fields: Their features, in the order of the columns.
+        fields: Their features, in column order.
     """
 
     def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
@@ -46,7 +46,7 @@ class FeatureRows:
     def gather(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
     ) -> NDArray[np.bool_] | None:
-        """Write these records' features; as ``UnitRows`` has it."""
+        """Write the features of these records; see ``UnitRows.gather``."""
         try:
             return self._rows.gather(numbers, columns)
         except ApartError:
@@ -55,24 +55,24 @@ class FeatureRows:
 
 
 class UnitRows:
-    """The same of files that are parted into units once and for all.
+    """Gathers rows from files with a fixed division into units.
 
     Args:
         files: The records.
-        fields: Their features, in the order of the columns.
-        units: The files, or several of them as one.
+        fields: Their features, in column order.
+        units: The files, or several of them joined.
     """
 
     def __init__(self, files: RecordFiles, fields: Sequence[Field], units: Sequence[Shard]) -> None:
         self._files = files
         self._units = list(units)
         self._firsts = np.cumsum([0, *map(len, self._units)])
-        # Where only some files are RecordIO, what is in these is read one by one.
+        # If only some files are RecordIO, their records are read one by one.
         self._behind_headers = all(shard.format == recordio.NAME for shard in files.shards)
         if self._behind_headers:
             try:
                 fields = in_header(fields)
-            except ContentError:  # Examples, perhaps; else reading one by one tells.
+            except ContentError:  # May be Examples; if not, reading one by one reports it.
                 self._behind_headers = False
         self._fields = list(fields)
         self._kernel = kernel.load()
@@ -94,7 +94,7 @@ class UnitRows:
         _all.add(self)
 
     def forget(self) -> None:
-        """Start over, as in a forked process, where a thread that was looking is not."""
+        """Drop caches in a forked process: another thread may have been filling them."""
         self._layouts = Layouts([_wanted(field) for field in self._fields])
         self._kinds: dict[int, FeatureKinds] = {}
         self._tables: dict[int, FeatureTable] = {}
@@ -102,15 +102,15 @@ class UnitRows:
     def gather(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
     ) -> NDArray[np.bool_] | None:
-        """Write these records' features.
+        """Write the features of these records.
 
         Args:
-            numbers: Of the samples, ``(rows,)``.
-            columns: An array for each field, ``(rows, *shape)``.
+            numbers: Sample numbers, ``(rows,)``.
+            columns: One array for each field, ``(rows, *shape)``.
 
         Returns:
-            Which rows are right, None if all are; the others must be read one by one, to see what
-            is wrong.
+            Mask of the rows that are right, None if all are. Read the others one by one to get
+                their errors.
         """
         files = self._files
         files.check_open()
@@ -147,7 +147,7 @@ class UnitRows:
         chosen: NDArray[np.int64] | None,
         columns: list[NDArray[Any]],
     ) -> NDArray[np.bool_] | None:
-        """Write records of one file into the chosen rows; which are wrong, None for none."""
+        """Write records of one unit into the chosen rows; mask of wrong rows, None if none."""
         shard, known = self._units[place], self._kinds_of(place)
         try:
             view = shard.touch(numbers, known.most_bytes)
@@ -157,7 +157,7 @@ class UnitRows:
         wrong = self._gathered(view, numbers, chosen, shard.offsets, kinds, known.where, columns)
         if wrong is None or kinds is None:
             return wrong
-        # Kinds that aren't known yet, or weren't when the kernel looked.
+        # Kinds that are unknown, or were when the kernel looked.
         left = np.flatnonzero(wrong & (kinds[numbers] != UNUSUAL))
         if len(left):
             wrong = wrong.copy()
@@ -175,13 +175,13 @@ class UnitRows:
         chosen: NDArray[np.int64],
         columns: list[NDArray[Any]],
     ) -> NDArray[np.bool_] | None:
-        """Find the kinds of records that aren't known, and write them all."""
+        """Find the kinds of unknown records, and write all of these records."""
         kinds = known.of[numbers]
         unknown, where = kinds == UNKNOWN, known.where
         if unknown.any():
             usual, found, places, lengths = known.look(view, numbers[unknown])
             where = known.where
-            # Of one kind too many, each is a kind by itself.
+            # Too many kinds: each further record gets a kind of its own.
             more = np.flatnonzero(usual & (found == UNKNOWN))[: _MOST_NUMBERED - len(where[0])]
             found[more] = len(where[0]) + np.arange(len(more))
             where = (
@@ -211,7 +211,7 @@ class UnitRows:
     def _tabled(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
     ) -> NDArray[np.bool_] | None:
-        """The same with NumPy."""
+        """Gather with NumPy."""
         if len(self._units) == 1:
             return self._table(0).gather(numbers, columns)
         places, own = self._placed(numbers)
@@ -226,7 +226,7 @@ class UnitRows:
         return None if right.all() else right
 
     def _placed(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which of the units each record is in, and its number there."""
+        """Unit of each record, and its number there."""
         places = np.searchsorted(self._firsts, numbers, "right") - 1
         return places, numbers - self._firsts[places]
 
@@ -267,14 +267,14 @@ def _wanted(field: Field) -> Wanted:
 
 
 def _stored(field: Field) -> np.dtype[Any]:
-    """What the kernel writes of a feature."""
+    """Dtype that the kernel writes for a feature."""
     if field.raw is not None:
         return field.raw
     return np.dtype(np.int64 if field.kind == wire.INT64_LIST else "<f4")
 
 
 def _default_row(field: Field, stored: np.dtype[Any]) -> bytes | None:
-    """What it writes where the feature is missing, empty for nothing; None if it can't."""
+    """Bytes that it writes for a missing feature, empty if none; None if it can't."""
     if field.default is None:
         return b""
     with np.errstate(all="ignore"):
@@ -286,7 +286,7 @@ def _default_row(field: Field, stored: np.dtype[Any]) -> bytes | None:
 def _converted(
     field: Field, stored: NDArray[Any], column: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
-    """Write what is stored into a column of another dtype; which rows don't fit, None for none."""
+    """Convert stored values into a column; mask of rows that don't fit, None if none."""
     if stored.dtype.kind == "b":
         column[...] = of_raw(field, stored.view(np.uint8))
         return None

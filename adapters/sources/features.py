@@ -1,7 +1,7 @@
-"""``Feature``: what a feature of a tf.train.Example is, so that its values become one array.
+"""``Feature``: declares a feature of a tf.train.Example, whose values become one array.
 
-``field_of`` makes a ``Field`` of it, also of TensorFlow's specifications, which are told by the
-names of their classes: TensorFlow isn't imported.
+``field_of`` makes a ``Field`` from it, or from a TensorFlow specification. Those are recognised by
+class name: TensorFlow isn't imported.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ _REMEDY = 'Feature("float32", (3,)), an ImageDecoder or tf.io.FixedLenFeature([3
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of a tf.train.Example as an array of one dtype and shape.
+    """Feature of a tf.train.Example as an array of one dtype and shape.
 
     Args:
-        dtype: Of the array. Floating-point ones are of an Example's ``float_list``, which has
-            float32; integers and ``"bool"`` are of its ``int64_list``, whose values must fit;
-            ``bytes`` and ``str`` (UTF-8) of its ``bytes_list``, as Python's own objects. With
-            ``stored="raw"`` any fixed number of bytes will do; ``">u2"`` stands for big-endian
-            ones, which become native.
-        shape: Of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as its
-            first number stands for lengths that vary: a sample then has its own. In a
-            tf.train.SequenceExample, such a feature is looked for in its ``feature_lists`` first,
-            where each step has the rest of the shape, and then in its ``context``.
+        dtype: Dtype of the array. Floating-point features are read from an Example's ``float_list``
+            of float32, integers and ``"bool"`` from its ``int64_list``, whose values must fit, and
+            ``bytes`` and ``str`` (UTF-8) from its ``bytes_list``, as Python objects. With
+            ``stored="raw"``, numbers may have any fixed size; ``">u2"`` means big-endian numbers,
+            which become native.
+        shape: Shape of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as
+            its first number means that lengths vary between samples. In a tf.train.SequenceExample,
+            such a feature is looked up in ``feature_lists`` first, where each step has the rest of
+            the shape, and then in ``context``.
         stored: ``"values"``, the Example's own list; ``"raw"``, the array's bytes as one value of
-            its ``bytes_list``, in C order, little-endian; or ``"tensor"``, what
-            ``tf.io.serialize_tensor`` made of it, as one such value.
-        default: What an Example without this feature has: a value, or an array of ``shape``. None:
-            that is an error. Where lengths vary, the array is empty then, and with ``default``
-            the arrays of a batch are made as long as the longest, in ``SafeSequence`` and
-            ``gluon_loader``, if nothing transforms samples one by one.
+            its ``bytes_list``, in C order, little-endian; or ``"tensor"``, the result of
+            ``tf.io.serialize_tensor``, as one such value.
+        default: Replaces the feature in Examples without it: a value, or an array of ``shape``. If
+            None, a missing feature is an error. For variable lengths with a ``default``, a missing
+            feature is an empty array, and ``SafeSequence`` and ``gluon_loader`` pad the arrays of a
+            batch to the longest, if nothing transforms samples one by one.
 
     Raises:
-        TypeError: A dtype, a shape or a default of the wrong type.
-        ValueError: A dtype, a shape or a default that can't be.
+        TypeError: A dtype, shape or default of the wrong type.
+        ValueError: An invalid dtype, shape or default.
 
     Example:
         >>> from adapters import Feature
@@ -62,7 +62,7 @@ class Feature:
     default: Any = None
 
     def __post_init__(self) -> None:
-        keep = object.__setattr__  # How a frozen dataclass's fields are made what they stand for.
+        keep = object.__setattr__  # Normalises fields of a frozen dataclass.
         keep(self, "dtype", _dtype(self.dtype))
         keep(self, "shape", _shape(self.shape))
         if self.stored not in ("values", "raw", "tensor"):
@@ -90,11 +90,11 @@ class Feature:
 
     @property
     def is_text(self) -> bool:
-        """Whether values are ``bytes`` or ``str``."""
+        """True if values are ``bytes`` or ``str``."""
         return self.dtype in (bytes, str)
 
     def _plain(self, default: Any) -> Any:
-        """As nested tuples, which nobody can change."""
+        """Convert the default to nested tuples, which are immutable."""
         if default is None:
             return None
         if self.is_text:
@@ -114,46 +114,46 @@ class Feature:
 
 
 class Target(Protocol):
-    """Makes one member of a sample of several features."""
+    """Makes one member of a sample from several features."""
 
     @property
     def parts(self) -> Sequence[Field]:
-        """The features."""
+        """Features that the member is made from."""
         ...
 
     @property
     def draws(self) -> bool:
-        """Whether it depends on random numbers."""
+        """True if the member depends on random numbers."""
         ...
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """The member, of the values of its parts.
+        """Make the member from the values of its parts.
 
         Raises:
-            ContentError: They don't go together.
+            ContentError: The values don't go together.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A feature in a sample, and where it comes from.
+    """Feature of a sample, and where it is stored.
 
     Args:
-        name: In the sample.
-        key: In the record.
-        kind: Of the list that holds it.
-        dtype: Of the sample's array, native; object for texts.
-        shape: Of the sample's array, without the first number where that varies.
-        varies: Whether the length does.
-        raw: How the numbers are stored as bytes; None for lists of numbers, and for a tensor.
+        name: Name in the sample.
+        key: Name in the record.
+        kind: Kind of the list that holds it.
+        dtype: Dtype of the sample's array, native; object for strings.
+        shape: Shape of the sample's array, without the first axis if its length varies.
+        varies: True if the length of the first axis varies.
+        raw: Dtype of numbers stored as bytes; None for lists of numbers, and for a tensor.
         text: ``bytes`` or ``str``; None for numbers.
-        needed: Whether an Example without it is an error.
-        default: What it has then, or what its arrays are filled up with.
-        decoder: Makes an array of an image.
-        target: Makes a target of several fields, its parts.
-        part_of: The kind of target that this is a part of, for errors.
-        is_tensor: Whether a serialized tensor is stored.
+        needed: True if an Example without it is an error.
+        default: Value if it is missing, or fill value for variable lengths.
+        decoder: Makes an array from an image.
+        target: Makes a target from several fields, its parts.
+        part_of: Kind of target that this is a part of, for errors.
+        is_tensor: True if it is stored as a serialized tensor.
     """
 
     name: str
@@ -173,29 +173,29 @@ class Field:
 
     @property
     def count(self) -> int:
-        """Values of a sample; where their number varies, of one step of it."""
+        """Number of values in a sample, or in one step of it if the length varies."""
         return math.prod(self.shape)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all samples have numbers of one shape, which a gather can fetch."""
+        """True if all samples have numbers of one shape, which can be gathered."""
         by_itself = self.text is not None or self.decoder is not None or self.is_tensor
         return not self.varies and not by_itself and self.target is None
 
     @property
     def leaf(self) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Shape and dtype of all samples' arrays; None where that can't be foretold."""
+        """Shape and dtype of each sample's array; None if not fixed."""
         if self.decoder is not None:
             return None if self.decoder.shape is None else (self.decoder.shape, self.decoder.dtype)
         return (self.shape, self.dtype) if self.is_fixed else None
 
 
 def field_of(name: str, key: str, given: Any) -> Field:
-    """What one entry of the mapping asks for.
+    """Make the field for one entry of the mapping.
 
     Raises:
-        TypeError: It is none of the kinds that there are.
-        ValueError: TensorFlow has it, and it can't be read.
+        TypeError: The entry is of an unknown kind.
+        ValueError: A TensorFlow specification that isn't supported.
     """
     if isinstance(given, ImageDecoder):
         return Field(name, key.encode(), wire.BYTES_LIST, given.dtype, decoder=given)
@@ -229,9 +229,9 @@ def field_of(name: str, key: str, given: Any) -> Field:
 
 
 def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool | None]:
-    """A specification of TensorFlow's as ours, the name in the record, and whether it is needed.
+    """Convert a TensorFlow specification to a ``Feature``, its record name, and ``needed``.
 
-    None: where it has no default.
+    None as ``needed`` means: needed if there is no default.
     """
     kind = type(given).__name__
     if kind == "SparseFeature":
@@ -314,14 +314,14 @@ def _shape(shape: Any) -> tuple[int | None, ...]:
 
 
 def _cast(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The value as an array of this dtype, if it can be one."""
+    """Convert a default to this dtype, if its values fit."""
     try:
         fits, given = _fits(value, dtype), np.asarray(value)
     except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
         raise ValueError(f"default must be of {dtype} like the feature, got {value!r}")
-    # Whole numbers each by itself: of a list of large ones, NumPy makes an array of floats.
+    # Integers one by one: NumPy turns a list of large ones into floats.
     exact = np.asarray(value, object) if dtype.kind in "iu" else given
     return exact.astype(dtype.newbyteorder("="))
 

@@ -1,7 +1,7 @@
-"""Features of the records of one file gathered with NumPy, where the kernel wasn't built.
+"""Gathering of record features with NumPy, for installations without the kernel.
 
-A batch is a few gathers: a record's start, its kind's places, and the same number of bytes from
-each.
+A batch takes a few gathers: each record's start, its kind's offsets, and the same number of bytes
+from each record.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from adapters.sources.examples import misfits, of_raw, put
 from adapters.sources.featurekinds import UNKNOWN, UNUSUAL, FeatureKinds
 from adapters.sources.features import Field
 
-# Of small features that lie near each other, all are fetched at once: eleven scalars in batches of
-# 1,024 took twice as long one by one.
+# Small features that lie near each other are fetched at once: eleven scalars in batches of 1,024
+# took twice as long one by one.
 _FEW_BYTES = 1024
-# Where a batch has fewer for each of its kinds, features are gathered one by one, of all kinds.
+# With fewer rows per kind in a batch, features are gathered one by one for all kinds.
 _ROWS_OF_A_KIND = 16
 
 
 class _Part(NamedTuple):
-    """The part of a record in which the features of its kind lie."""
+    """Part of a record that holds the features of its kind."""
 
     begin: int
     size: int
-    """0 where each is better fetched by itself, as there are many bytes between them."""
+    """0 if each feature is fetched by itself, because many bytes lie between them."""
     spans: list[tuple[int, int]]
-    """Of each feature: from ``begin`` on, or from the record's begin; -1 where it is missing."""
+    """Start and end of each feature, relative to ``begin``; the start is -1 if missing."""
 
     @classmethod
     def of(cls, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> _Part:
-        """That of a kind."""
+        """Compute the part for a kind's offsets and sizes."""
         there = places >= 0
         begin = int(places[there].min(initial=np.iinfo(np.int32).max))
         size = int((places + lengths)[there].max(initial=begin)) - begin
@@ -49,12 +49,12 @@ class _Part(NamedTuple):
 
 
 class FeatureTable:
-    """One file. Any thread may ask.
+    """Features of one file. Thread-safe.
 
     Args:
         shard: The file.
-        fields: Its features, in the order of the columns.
-        kinds: Of its records.
+        fields: Its features, in column order.
+        kinds: Kinds of its records.
     """
 
     def __init__(self, shard: Shard, fields: Sequence[Field], kinds: FeatureKinds) -> None:
@@ -67,7 +67,7 @@ class FeatureTable:
     def gather(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
     ) -> NDArray[np.bool_] | None:
-        """Write these records' features into columns; which are right, None if all are."""
+        """Write the features of these records; mask of rows that are right, None if all are."""
         known = self._kinds
         kinds = known.of[numbers] if known.only is None else None
         usual = np.ones(len(numbers), bool) if kinds is None else kinds != UNUSUAL
@@ -88,7 +88,7 @@ class FeatureTable:
         unknown = kinds == UNKNOWN
         if unknown.any():
             usual[unknown], kinds[unknown], places, lengths = known.look(view, numbers[unknown])
-            if (usual & (kinds == UNKNOWN)).any():  # Of one kind too many.
+            if (usual & (kinds == UNKNOWN)).any():  # Too many kinds.
                 every, sizes = (each[kinds] for each in known.where)
                 every[unknown], sizes[unknown] = places, lengths
                 return self._of_rows(usual, columns, self._apart, view, starts, every, sizes)
@@ -102,7 +102,7 @@ class FeatureTable:
         view: memoryview,
         *given: NDArray[Any],
     ) -> NDArray[np.bool_] | None:
-        """Have those rows written that are usual; which are right, None if all are."""
+        """Write the usual rows; mask of rows that are right, None if all are."""
         if usual.all():
             wrong = write(view, *given, columns)
             if wrong is None:
@@ -126,7 +126,7 @@ class FeatureTable:
         kinds: NDArray[np.int16],
         columns: Sequence[NDArray[Any]],
     ) -> NDArray[np.int64] | None:
-        """Write records whose kinds are known; the rows of what doesn't fit, None for none."""
+        """Write records of known kinds; rows that don't fit, None if none."""
         wrong: list[NDArray[np.int64]]
         if kinds.min() == kinds.max():
             return self._alike(view, starts, int(kinds[0]), columns)
@@ -170,7 +170,7 @@ class FeatureTable:
         kind: int,
         columns: Sequence[NDArray[Any]],
     ) -> NDArray[np.int64] | None:
-        """Write records of one kind; the rows of what doesn't fit, None for none."""
+        """Write records of one kind; rows that don't fit, None if none."""
         part = self._parts.get(kind)
         if part is None:
             places, lengths = (each[kind] for each in self._kinds.where)
@@ -197,7 +197,7 @@ class FeatureTable:
         lengths: NDArray[np.int32],
         columns: Sequence[NDArray[Any]],
     ) -> NDArray[np.int64] | None:
-        """Write one feature after another; the rows of what doesn't fit, None for none."""
+        """Write one feature after another; rows that don't fit, None if none."""
         wrong: list[NDArray[np.int64]] = []
         for number, (field, column) in enumerate(zip(self._fields, columns)):
             at, sizes = places[:, number], lengths[:, number]
@@ -222,11 +222,11 @@ class FeatureTable:
 def _write(
     field: Field, written: NDArray[np.uint8], column: NDArray[Any]
 ) -> NDArray[np.int64] | None:
-    """Write a feature's values, of as many bytes in each row; the rows of what doesn't fit."""
+    """Write a feature with as many bytes in each row; rows that don't fit."""
     if field.kind == wire.INT64_LIST:
         try:
             values = written if written.shape[1] == field.count else varints(written, field.count)
-        except ValueError:  # Somebody has written into the file, which reading one by one tells.
+        except ValueError:  # The file was changed; reading one by one reports it.
             return np.arange(len(written))
         wrong = misfits(field, values)
         column[...] = values.reshape(column.shape)

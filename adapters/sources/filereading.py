@@ -1,11 +1,11 @@
-"""Whole files into memory: one `open`, one `fstat`, one read and one `close` for each.
+"""Reading of whole files into memory, each with one `open`, `fstat`, read and `close`.
 
-``Reading`` is what is asked of whoever reads files; ``FileReading`` reads those of this machine,
-and ``ObjectReading`` of ``objectreading`` what lies behind URLs.
+``Reading`` is the protocol. ``FileReading`` reads local files, and ``ObjectReading`` of
+``objectreading`` reads objects behind URLs.
 
-No descriptor stays open, and a batch's files are read into memory that is used again. Worth it: 11
-us for a JPEG of 47 kB in the page cache, and 17 where it is mapped, whose pages must be faulted in
-(2 cores, CPU time, 2026-11).
+No descriptor stays open, and a batch's files are read into reused memory. Worth it: 11 us for a
+JPEG of 47 kB in the page cache, instead of 17 if it is mapped, as its pages must be faulted in (2
+cores, CPU time, 2026-11).
 """
 
 from __future__ import annotations
@@ -23,70 +23,70 @@ from adapters.errors import ContentError
 from adapters.records.ahead import AHEAD
 from adapters.sources.files import Files
 
-# Nobody has a picture of that size.
+# No image file is that large.
 MOST_BYTES = 1 << 30
-# Files whose size stands for that of all: looking at one takes 2 us, on NFS a millisecond.
+# Files measured for the average size: one stat takes 2 us, on NFS a millisecond.
 _MEASURED = 256
 
 Room = Callable[[int], memoryview]
-"""Gives the memory for so many bytes."""
+"""Allocates memory of a size in bytes."""
 
 
 class Reading(Protocol):
-    """Reads files by number. Any thread may ask."""
+    """Reads files by number. Thread-safe."""
 
     uses_room: bool
-    """Whether what is read lies in the memory that it is given; else it is there already."""
+    """True if ``read`` uses the memory of its argument; else the file is in memory already."""
 
     def read(self, number: int, room: Room) -> memoryview:
-        """A whole file.
+        """Read a whole file.
 
         Raises:
-            ContentError: No file, an empty one, or one that is too large.
-            OSError: It isn't there, or can't be read.
+            ContentError: The file is no regular file, empty or too large.
+            OSError: The file doesn't exist or can't be read.
         """
         ...
 
     def start(self, numbers: NDArray[np.int64]) -> None:
-        """All of these are asked for now: begin to fetch at once what takes long."""
+        """Start fetching these files at once if that is slow; they are read now."""
         ...
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """These are going to be asked for, perhaps in another process."""
+        """Hint that these files will be read, perhaps in another process."""
         ...
 
     def will_read(self, first: int, last: int) -> None:
-        """These are going to be read: read ahead, and wait for nothing."""
+        """Start reading these files ahead, without waiting."""
         ...
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether a cache keeps what is fetched from a store; None without a store."""
+        """True if a cache keeps objects fetched from a store; None without a store."""
         ...
 
     @property
     def mean_bytes(self) -> float | None:
-        """Bytes of a file on average; None where none is there."""
+        """Average bytes per file; None if no file exists."""
         ...
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
-        """Of each of these files, what changes when it does; "missing" where it isn't there."""
+        """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
         ...
 
     def only(self, number: int) -> tuple[Files, Reading]:
-        """One of the files by itself, wherever this process works by now, and who reads it."""
+        """Return one file, independent of the working directory, and its reading."""
         ...
 
     def close(self) -> None:
-        """Let go of memory, and fetch nothing more."""
+        """Free memory and start no more requests."""
         ...
 
 
 class FileReading:
-    """Reads files of this machine.
+    """Reads local files.
 
     Args:
-        files: They are named by number.
+        files: Paths, by number.
     """
 
     uses_room = True
@@ -96,14 +96,14 @@ class FileReading:
         self._files = files
 
     def read(self, number: int, room: Room) -> memoryview:
-        """A whole file, in memory from ``room``."""
+        """Read a whole file, into memory from ``room``."""
         return read_file(self._files.path(number), room)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
-        """They are read one after another."""
+        """Do nothing: files are read one after another."""
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """The system reads ahead where it is told to."""
+        """Do nothing: the system reads ahead on ``will_read``."""
 
     def will_read(self, first: int, last: int) -> None:
         """Have the system read these files ahead."""
@@ -112,20 +112,20 @@ class FileReading:
 
     @property
     def mean_bytes(self) -> float | None:
-        """Of some that stand at equal distances."""
+        """Average size of some files at equal distances."""
         return mean_size(map(self._files.path, measured(len(self._files))))
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
-        """Sizes and times of files."""
+        """Size and modification time of each file."""
         return [_stamp(self._files.path(number)) for number in numbers]
 
     def only(self, number: int) -> tuple[Files, Reading]:
-        """One of the files by itself."""
+        """Return one file by itself, and its reading."""
         files = self._files.only(number)
         return files, FileReading(files)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def _stamp(path: bytes) -> str:
@@ -137,7 +137,7 @@ def _stamp(path: bytes) -> str:
 
 
 def measured(count: int) -> list[int]:
-    """Of so many files, those whose size stands for that of all."""
+    """Numbers of files at equal distances, whose sizes give the average."""
     numbers: list[int] = np.unique(np.linspace(0, count - 1, _MEASURED).astype(np.int64)).tolist()
     return numbers
 
@@ -147,17 +147,17 @@ def read_file(path: bytes, room: Room) -> memoryview:
 
     Args:
         path: The file.
-        room: Gives the memory for so many bytes.
+        room: Allocates memory of a size in bytes.
 
     Returns:
-        That memory.
+        The memory with the file's content.
 
     Raises:
-        ContentError: No file, but a folder or a pipe, an empty one, or one of more than a GiB; or
-            it became shorter meanwhile.
-        OSError: It isn't there, or can't be read.
+        ContentError: A folder, pipe or empty file, a file of more than 1 GiB, or one that was cut
+            while it was read.
+        OSError: The file doesn't exist or can't be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # A pipe isn't waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # Don't wait for a pipe.
     try:
         status = os.fstat(descriptor)
         size = status.st_size
@@ -176,7 +176,7 @@ def read_file(path: bytes, room: Room) -> memoryview:
 
 
 def mean_size(paths: Iterable[bytes]) -> float | None:
-    """Bytes of a file on average, of those that are there; None if none is."""
+    """Average bytes of the files that exist; None if none does."""
     sizes = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ def mean_size(paths: Iterable[bytes]) -> float | None:
 
 
 def _refused(status: os.stat_result) -> ContentError:
-    """Why a file isn't read."""
+    """Explain why a file isn't read."""
     if stat.S_ISDIR(status.st_mode):
         return ContentError("a file", "a folder")
     if not stat.S_ISREG(status.st_mode):
@@ -198,5 +198,5 @@ def _refused(status: os.stat_result) -> ContentError:
 
 
 def new_memory(size: int) -> memoryview:
-    """Room for a file, by itself."""
+    """Allocate memory for one file."""
     return np.empty(size, np.uint8).data

@@ -1,12 +1,13 @@
-"""The names of many files, a few dozen bytes each: the number of a folder, and a name in it.
+"""``Files``: compact storage for many file names, a few dozen bytes each.
 
-A file may be an object behind a URL, whose folder is that up to its last slash, with it.
+A name is stored as the number of a folder and the name in it. A file may be an object behind a URL,
+whose folder is the URL up to and including its last slash.
 
     names    | 1.jpg | 0 | 2.jpg | 0 | ...    bytes of the file system, each name ended by a 0
     begins   where each name begins, and the end
-    places   which of the folders each file is in
+    places   the folder number of each file
 
-They are arrays, so worker processes share them and get no copies. Any thread may ask.
+Worker processes share these arrays instead of copying them. Thread-safe.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import numpy as np
 from adapters.remote.urls import clean, is_url
 
 Run = tuple[str, list[str]]
-"""A folder, and names of files in it."""
-# What is decoded: by the kernel or libjpeg-turbo, by OpenCV, and NumPy's arrays.
+"""Folder, and names of files in it."""
+# Endings of decodable files: for the kernel or libjpeg-turbo, for OpenCV, and NumPy arrays.
 ENDINGS = frozenset(
     (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
     + (".ppm", ".pgm", ".pbm", ".jp2", ".npy")
@@ -30,13 +31,13 @@ ENDINGS = frozenset(
 
 
 class Files(Sequence[str]):
-    """Paths of files, as they were given; a sequence that makes a string where one is asked for.
+    """Sequence of file paths as given; strings are made on access.
 
     Args:
-        runs: The files. Relative folders are those of the process that makes this.
+        runs: The files. Relative folders start at the current working directory.
 
     Raises:
-        ValueError: A name that no file can have.
+        ValueError: A name contains a zero byte.
     """
 
     def __init__(self, runs: Iterable[Run]) -> None:
@@ -48,15 +49,15 @@ class Files(Sequence[str]):
                 names.append(os.fsencode("\0".join(run)))
                 places.append(folders.setdefault(folder, len(folders)))
                 counts.append(len(run))
-        names.append(b"")  # For a 0 at the end.
+        names.append(b"")  # Ends the last name with a 0.
         self._names = np.frombuffer(b"\0".join(names), np.uint8)
         self._places = np.repeat(np.array(places, np.int32), counts)
         self._begins = np.concatenate([[0], np.flatnonzero(self._names == 0) + 1])
         if len(self._begins) != len(self._places) + 1:
             raise ValueError("names of files must not have a 0 in them")
         self._folders = list(folders)
-        # For worker processes, which may work elsewhere. Nothing is resolved, as ".." behind a link
-        # isn't the folder above it.
+        # Absolute, as worker processes may have another working directory. Not resolved, as ".."
+        # behind a link isn't the folder above the link.
         here = os.getcwd()
         self._roots = [
             os.fsencode(each if is_url(each) else os.path.join(here, each, ""))
@@ -67,7 +68,7 @@ class Files(Sequence[str]):
         return len(self._places)
 
     def __getitem__(self, index: Any) -> Any:
-        """The path of this number, or a list of them for a slice."""
+        """Return one path, or a list of paths for a slice."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = range(len(self))[index]
@@ -75,29 +76,29 @@ class Files(Sequence[str]):
         return folder + name if is_url(folder) else os.path.join(folder, name)
 
     def named(self, number: int) -> str:
-        """The path for people: of a URL, what is no secret."""
+        """Path for messages, without the secrets of a URL."""
         path: str = self[number]
         return clean(path)
 
     @property
     def are_local(self) -> bool:
-        """Whether none of them is a URL."""
+        """True if no file is behind a URL."""
         return not any(map(is_url, self._folders))
 
     def path(self, number: int) -> bytes:
-        """By which any process of this machine opens the file, or its URL."""
+        """Absolute path of a file, or its URL."""
         root: bytes = self._roots[self._places[number]]
         return root + self._name(number)
 
     def digest(self) -> str:
-        """The same for the same paths in the same order, wherever a process works."""
+        """Fingerprint of the paths and their order, independent of the working directory."""
         found = hashlib.sha256(repr(self._roots).encode())
         for array in (self._names, self._places):
             found.update(array.data)
         return found.hexdigest()
 
     def only(self, number: int) -> Files:
-        """One of these by itself, wherever this process works by now."""
+        """Return one file by itself, independent of the working directory."""
         folder = self._folders[self._places[number]]
         one = Files([(folder, [os.fsdecode(self._name(number))])])
         one._roots = [self._roots[self._places[number]]]
@@ -112,7 +113,7 @@ class Files(Sequence[str]):
 
 
 def runs_of(paths: Iterable[str]) -> Iterator[Run]:
-    """Files that were named one by one."""
+    """Group paths into runs of files in one folder."""
     last: str | None = None
     names: list[str] = []
     for path in paths:
@@ -127,28 +128,28 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
 
 
 class Folder(Protocol):
-    """A folder with a folder per class."""
+    """Folder that contains a folder per class."""
 
     name: str
-    """For people."""
+    """Name for messages."""
     beside: list[str]
-    """What lies beside the folders of the classes."""
+    """Names of other entries next to the class folders."""
     folders: set[str]
-    """The names of these."""
+    """Names of the class folders."""
 
     def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """As ``runs_of_classes`` gives them."""
+        """Yield all files of the classes; see ``runs_of_classes``."""
         ...
 
 
 class LocalFolder:
-    """A folder on a disk of this machine.
+    """Folder on a local disk.
 
     Args:
         root: Its path.
 
     Raises:
-        OSError: It can't be read.
+        OSError: The folder can't be read.
     """
 
     def __init__(self, root: str) -> None:
@@ -156,7 +157,7 @@ class LocalFolder:
         self.beside, self.folders = shown(root)
 
     def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """All files of the classes."""
+        """Yield all files of the classes."""
         return runs_of_classes(self.name, classes)
 
 
@@ -166,16 +167,16 @@ def _parted(url: str) -> tuple[str, str]:
 
 
 def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """All files below the folders of the classes, also behind links, sorted by name.
+    """Yield all files below the class folders, also behind links, sorted by name.
 
-    Folders stand among the files. What begins with a dot doesn't count, and a link to a folder
-    above leads to nothing more.
+    Subfolders are sorted among the files. Names that begin with a dot are skipped, and so are links
+    to a folder above.
 
     Yields:
-        The number of a class, a folder of it, and names of files there.
+        Number of the class, folder, and names of files in it.
 
     Raises:
-        OSError: A folder that can't be read.
+        OSError: A folder can't be read.
     """
     above = (os.path.realpath(root),)
     for label, name in enumerate(classes):
@@ -184,10 +185,10 @@ def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, st
 
 
 def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
-    """Files below a folder, sorted by name; what is a folder of ``above`` by a link isn't one.
+    """Yield files below a folder, sorted by name; links to a folder of ``above`` are skipped.
 
     Raises:
-        OSError: A folder that can't be read.
+        OSError: A folder can't be read.
     """
     place = os.path.realpath(folder)
     if place in above:
@@ -205,10 +206,10 @@ def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
 
 
 def shown(folder: str) -> tuple[list[str], set[str]]:
-    """Names in a folder that don't begin with a dot: files, whatever else there is, and folders.
+    """List entries whose names don't begin with a dot: non-folders, and folders.
 
     Raises:
-        OSError: It can't be read.
+        OSError: The folder can't be read.
     """
     files, folders = [], set()
     with os.scandir(folder) as entries:
@@ -226,15 +227,15 @@ def shown(folder: str) -> tuple[list[str], set[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # A link to itself, for one: who opens it hears of it.
+    except OSError:  # Such as a link to itself; opening it reports the error.
         return False
 
 
 def ending_of(name: str) -> str:
-    """From the last dot on, in small letters; nothing where there is no dot."""
+    """Lower-case ending of a name, from the last dot on; empty without a dot."""
     return name[name.rindex(".") :].lower() if "." in name else ""
 
 
 def is_named_like_an_image(name: str) -> bool:
-    """Whether the ending is one of images; what a file holds is seen when it is decoded."""
+    """True if a name ends like an image's; its content is checked when it is decoded."""
     return name[name.rfind(".") :].lower() in ENDINGS

@@ -1,4 +1,4 @@
-"""``open_images``: from a folder, a list or a table of images to a source."""
+"""``open_images``: opens a folder, list or table of image files as a source."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from adapters.sources.tables import Table, of_csv, of_frame, of_list, of_lst
 
 log = logging.getLogger("adapters")
 
-# What Windows leaves in folders of pictures.
+# Files that Windows leaves in image folders.
 _NOBODYS = {"thumbs.db", "desktop.ini"}
 _TABLES = (".csv", ".tsv")
 _LIST = ".lst"
-# Labels that are looked at: of detection, nearly each has a box.
+# Labels checked for boxes; in detection data, nearly each has one.
 _MOST_LABELS = 100
 _PAIR = 'decode=(ImageDecoder(224), ImageDecoder(224, channels=1, interpolation="nearest"))'
 
@@ -87,52 +87,52 @@ def open_images(
     root: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | Cache | None = None,
 ) -> ImageSource | ImageTuples:
-    """Open files that are an image each as one source with random access, without packing them.
+    """Open files of one image each as a source with random access, without packing them.
 
-    Nothing is read of a file before its sample is asked for. Links are followed. Files, folders,
-    tables and what stands in these may be URLs, ``s3://bucket/photos/``, ``gs://``, ``az://``,
-    ``http(s)://`` and what fsspec knows; the files of a batch are then fetched all at once.
+    A file is not read before its sample is requested. Links are followed. Files, folders, tables
+    and their entries may be URLs: ``s3://bucket/photos/``, ``gs://``, ``az://``, ``http(s)://`` and
+    whatever fsspec knows. The files of a batch are then fetched concurrently.
 
     Args:
-        where: A folder with a folder per class. All files below that are named like images count,
-            sorted by name; names that begin with a dot don't. Or a list of files, whose classes are
-            the folders that they are in, or of pairs (file, label). Or a table: a CSV file, a
-            DataFrame of pandas (or polars), or an ``.lst`` file as MXNet's im2rec has it, ``number
-            <TAB> label <TAB> path``, with several labels perhaps. A store lists a folder that a URL
-            names, which a plain web server can't.
-        decode: What a file becomes. None or ``"image"``: uint8 (height, width, 3), RGB, as large as
-            the image is; of an ``.npy`` file, its array as it is. An ``ImageDecoder``: array as it
-            says, straight into its place in the batch. A function: what that makes of the bytes.
-            A tuple of these: a sample is a tuple of as many images, an image and its mask, say,
-            which are all cropped and flipped alike. ``where`` is a list of tuples of files then; or
-            a tuple of folders whose images have the same names, but for the endings; or a table
-            with ``columns=("image", "mask")``.
-        classes: The names of the classes, in the order of their labels; else all there are, sorted.
-            Files of other classes are left out. Of labels that are numbers: what these are called.
-        columns: Of a table: the names of the column of files and of that of labels, or several;
-            their numbers, from 0, where a CSV file doesn't name them. Else ``"filename"`` and
-            ``"class"`` or ``"label"``, or the only two that there are.
-        root: The folder that relative paths in a list or a table begin at; else that of the CSV or
-            ``.lst`` file, or the working directory.
-        cache: A folder on a local disk, or a ``Cache``, that keeps the files that were read: of
-            a store, and of slow disks. A folder stands for a limit of 100 GB.
+        where: A folder with a folder per class: all files below that are named like images, sorted
+            by name, except names that begin with a dot. Or a list of files, whose classes are their
+            folders, or of pairs (file, label). Or a table: a CSV file, a DataFrame of pandas (or
+            polars), or an ``.lst`` file of MXNet's im2rec, ``number <TAB> label <TAB> path``,
+            possibly with several labels. A folder URL is listed by its store; a plain web server
+            can't do that.
+        decode: Decoding of a file. None or ``"image"``: uint8 (height, width, 3), RGB, in the size
+            of the image; for an ``.npy`` file, its array unchanged. An ``ImageDecoder``: its array,
+            decoded straight into its place in the batch. A function: its result for the bytes. A
+            tuple of these: samples are tuples of as many images, such as an image and its mask, all
+            cropped and flipped alike. Then ``where`` is a list of tuples of files, a tuple of
+            folders whose images have the same names except for the endings, or a table with
+            ``columns=("image", "mask")``.
+        classes: Class names in label order; by default all classes, sorted. Files of other classes
+            are left out. For numeric labels, the names of the numbers.
+        columns: For a table: names of the file column and of one or more label columns, or their
+            numbers from 0 in a CSV file without names. By default ``"filename"`` and ``"class"`` or
+            ``"label"``, or the only two columns.
+        root: Folder that relative paths in a list or table start from; by default that of the CSV
+            or ``.lst`` file, or the working directory.
+        cache: A folder on a local disk, or a ``Cache``, for files read from a store or a slow disk.
+            A folder means a limit of 100 GB.
 
     Returns:
-        A source of samples (image, label), where one label is a Python number, several are float32
-        or int64 ``(labels,)``. It has ``files``, ``labels`` and ``classes``; ``len``, ``[i]``,
-        slices, iteration, ``read(i)``, ``close`` and ``with``, as what ``open_records`` returns.
-        With a tuple of decoders, one of samples that are tuples of images: ``files`` has tuples,
-        and there are no labels.
+        A source of samples (image, label). A single label is a Python number, several are float32
+            or int64 ``(labels,)``. It has ``files``, ``labels`` and ``classes``, and, like the
+            result of ``open_records``, ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close``
+            and ``with``. With a tuple of decoders, samples are tuples of images, ``files`` has
+            tuples, and there are no labels.
 
     Raises:
-        ConnectionError: A store doesn't answer within a minute, or what the environment variable
-            ``ADAPTERS_REMOTE_SECONDS`` says.
+        ConnectionError: A store doesn't answer within a minute, or the seconds in the environment
+            variable ``ADAPTERS_REMOTE_SECONDS``.
         FileNotFoundError: No such folder or table.
-        ImportError: URLs of a kind for which nothing is installed.
-        OSError: It can't be read.
-        TypeError: Something else, or an argument of the wrong type.
-        ValueError: No images, no folder per class, classes that aren't there, a table of which it
-            can't be told what its columns are, labels that are none, or a folder of a web server.
+        ImportError: No package is installed for this kind of URL.
+        OSError: A folder or table can't be read.
+        TypeError: ``where`` is something else, or an argument has the wrong type.
+        ValueError: No images, no folder per class, unknown classes, a table with ambiguous columns,
+            invalid labels, or a folder of a web server.
 
     Example:
         >>> import cv2, numpy as np, os, tempfile
@@ -191,7 +191,7 @@ def _tuples(
     root: Any,
     cache: Cache | None,
 ) -> ImageTuples:
-    """Samples of as many images as there are decoders."""
+    """Open samples of as many images as there are decoders."""
     if len(decode) < 2:
         raise ValueError(f"decode must be a tuple of two decoders or more, got {decode!r}")
     if classes is not None:
@@ -229,10 +229,10 @@ def _is_folder(path: Any) -> bool:
 
 
 def _refuse_files_as_labels(table: Table, begin: str) -> None:
-    """Raise an error where what should be labels is the files of masks, say.
+    """Raise an error if the labels are files, such as masks.
 
     Raises:
-        ValueError: It is.
+        ValueError: They are.
     """
     name = paths_in(table.labels)
     if name is None:
@@ -253,7 +253,7 @@ def _opened(
     cache: Cache | None,
     known: Listed | None = None,
 ) -> ImageSource:
-    """The source of files, read by whoever can."""
+    """Make the source, with a reading for local files or for a store."""
     if (
         isinstance(content, Images)
         and content.moves
@@ -273,13 +273,13 @@ def _refuse_for_folders(columns: Any, root: Any) -> None:
 
 
 def _begin(root: str | os.PathLike[str]) -> str:
-    """Where relative paths begin, as was said."""
+    """Base of relative paths, from the ``root`` argument."""
     begin = as_path(os.fspath(root))
     return begin.rstrip("/") + "/" if is_url(begin) else begin
 
 
 def _placed(begin: str, path: str) -> str:
-    """A path of a list or a table, from where relative ones begin."""
+    """Full path of an entry in a list or table."""
     path = as_path(path)
     if is_url(path):
         return path
@@ -293,10 +293,10 @@ def _is_table(path: str) -> bool:
 
 
 def names_images(path: Any) -> bool:
-    """Whether a path is that of a folder of images, or of a list or table by its ending.
+    """True if a path is that of an image folder, or of a list or table by its ending.
 
-    The URL of a folder ends with a slash. A local folder with files alone, none of which is named
-    like an image, is one of record files.
+    The URL of a folder ends with a slash. A local folder that holds only files, none of them named
+    like an image, is a folder of record files.
     """
     if not isinstance(path, (str, os.PathLike)):
         return False
@@ -335,7 +335,7 @@ def _content(decode: Any) -> Images | Custom:
 def _table(
     where: Any, columns: Sequence[Any] | None, classes: list[str] | None
 ) -> tuple[Table, str]:
-    """What a list or a table holds, and where its relative paths begin."""
+    """Read a list or table; return it and the base of its relative paths."""
     if not isinstance(where, (str, os.PathLike)):
         if hasattr(where, "columns") and hasattr(where, "__getitem__"):
             return of_frame(where, columns), ""
@@ -402,7 +402,7 @@ def _of_folder(
 
 
 def _tell(root: str, loose: int, others: Counter[str], empty: list[str]) -> None:
-    """Say what was left out, in one line."""
+    """Log what was left out."""
     said = []
     if others:
         kinds = ", ".join(

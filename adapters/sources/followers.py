@@ -1,7 +1,7 @@
-"""``Follower``: what makes ``Boxes`` and ``Points`` of a record's features, where the image goes.
+"""``Follower``: makes ``Boxes`` and ``Points`` that follow the crop of their image.
 
-Beside an ``ImageDecoder``, the encoded image is one of the features: of its size, a generator in
-the same state draws the same crop again.
+With an ``ImageDecoder``, the encoded image is one of the parts: given its size, a generator in the
+same state draws the same crop again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from adapters.sources.targets import Boxes, Points
 
 _GEOMETRY = ("size", "crop", "resize_short", "area", "ratio", "flip")
 _ROUNDING = 1e-6
-# Boxes may hang over the edge of their image, but not by its size.
+# Boxes may extend beyond the edge of their image, but not by its size.
 _MOST_RELATIVE = 2
 
 
 class Follower:
-    """What makes the target of a sample of its parts.
+    """Makes the target of a sample from its parts.
 
     Args:
-        given: What is asked for.
-        parts: The features it is made of; the encoded image is the last one, with a decoder.
-        decoder: Of the image that is followed, or None.
+        given: The requested target.
+        parts: Features for the target; with a decoder, the encoded image is the last one.
+        decoder: Decoder of the image that is followed, or None.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Follower:
 
     @property
     def draws(self) -> bool:
-        """Whether the target depends on random numbers."""
+        """True if the target depends on random numbers."""
         return self.decoder is not None and self.decoder.draws
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """The target.
+        """Make the target.
 
         Args:
-            values: Of the parts.
-            rng: As the image's decoder gets it, before anything is drawn.
+            values: Values of the parts.
+            rng: Generator in the state that the image's decoder gets.
 
         Raises:
-            ContentError: No such target, or no image.
+            ContentError: The target is invalid, or there is no image.
         """
         crop = None
         if self.decoder is not None:
@@ -117,7 +117,7 @@ class Follower:
         return boxes.read(np.stack(values, 1), self.given.format)
 
     def _followed(self, corners: NDArray[np.float64], crop: Crop | None) -> NDArray[np.float64]:
-        """Relative to the decoded image; as they are without one."""
+        """Move coordinates with the crop, relative to the decoded image; unchanged without one."""
         if crop is None:
             return corners
         if not boxes.is_relative(self.given.format):
@@ -136,16 +136,16 @@ class Follower:
 def target_of(
     name: str, given: Boxes | Points, decode: Mapping[str, Any], fields: Mapping[str, str]
 ) -> Field:
-    """The field of a target, of its entry in a mapping.
+    """Make the field of a target from its entry in a mapping.
 
     Args:
-        name: In the mapping.
+        name: Name in the mapping.
         given: The entry.
         decode: The whole mapping.
-        fields: What features are called in the record.
+        fields: Names of features in the record.
 
     Raises:
-        ValueError: No image that can be followed.
+        ValueError: The image to follow is missing or ambiguous, or ``fields`` renames several keys.
     """
     kind = type(given).__name__
     image = _image(name, given, decode)
@@ -185,7 +185,7 @@ def target_of(
 
 
 def _image(name: str, given: Boxes | Points, decode: Mapping[str, Any]) -> str | None:
-    """The name of the image to follow; None without one."""
+    """Name of the image to follow; None without one."""
     decoders = {key: each for key, each in decode.items() if isinstance(each, ImageDecoder)}
     listed = ", ".join(map(repr, decoders)) or "none"
     if given.image is not None:
@@ -204,7 +204,7 @@ def _image(name: str, given: Boxes | Points, decode: Mapping[str, Any]) -> str |
 
 
 def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
-    """Let pass what can be boxes of this format.
+    """Check that these can be boxes of this format.
 
     Raises:
         ContentError: They can't.
@@ -213,7 +213,7 @@ def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
     if not finite.all():
         raise ContentError("finite coordinates of boxes", str(corners[~finite][0].tolist()))
     _check_units(corners, format)
-    # A box without an area, which is dropped, may be the other way round by its last bit.
+    # A box without an area, which is dropped, may be inverted by its last bit.
     sides = corners[:, 2:] - corners[:, :2]
     wrong = (sides < -_ROUNDING * np.maximum(np.abs(corners[:, 2:]), 1)).any(1)
     if wrong.any():
@@ -225,10 +225,10 @@ def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
 
 
 def _check_units(values: NDArray[np.float64], format: str) -> None:
-    """Tell pixels from parts of an image, where that is plain.
+    """Check that pixels and relative coordinates aren't confused, if that is obvious.
 
     Raises:
-        ContentError: One is taken for the other.
+        ContentError: One is used as the other.
     """
     if not values.size:
         return

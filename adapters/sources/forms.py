@@ -1,4 +1,4 @@
-"""What the samples of a source are like: the structure, and shape and dtype of each leaf."""
+"""Element specs: structure of a source's samples, and shape and dtype of each leaf."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from adapters.structure import flatten, unflatten
 Form = tuple[Any, tuple[Leaf, ...]]
 
 _NUMBERS = "biuf"
-# Of the integers that a float64 holds.
+# Largest integer up to which float64 is exact.
 _MOST_EXACT = 1 << 53
 
 
 def form_of(source: Source) -> Form | None:
-    """What its samples are like, where it says so; of arrays, one row is looked at."""
+    """Spec of a source's samples, or None if unknown; gathers one row of arrays."""
     if source.gathers:
         leaves, skeleton = flatten(source.gather(np.zeros(1, np.int64), np.empty))
         return skeleton, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
@@ -28,7 +28,7 @@ def form_of(source: Source) -> Form | None:
 
 
 def common_form(forms: Sequence[Form | None]) -> Form | None:
-    """What all samples are like; None where nobody says it.
+    """Spec common to all samples; None if no source knows its spec.
 
     Raises:
         ValueError: They differ.
@@ -51,7 +51,7 @@ def common_form(forms: Sequence[Form | None]) -> Form | None:
 
 
 def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
-    """What both are; of numbers such as labels, the type that holds either."""
+    """Common leaf of two; scalars such as labels are promoted. None if there is none."""
     if one == other:
         return one
     numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
@@ -64,16 +64,16 @@ def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
 
 
 def holds(dtype: np.dtype[Any], leaf: Any) -> bool:
-    """Whether a number of this type holds the leaf, a number too."""
+    """True if this dtype can hold the leaf, and both are numbers."""
     own = np.asarray(leaf).dtype
     return own.kind in _NUMBERS and dtype.kind in _NUMBERS and np.promote_types(own, dtype) == dtype
 
 
 def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Check that integers don't change as floats, as those beyond 2**53 do.
+    """Check that integers stay exact as floats, unlike those beyond 2**53.
 
     Raises:
-        ValueError: They do.
+        ValueError: They don't.
     """
     if dtype.kind != "f" or numbers.dtype.kind not in "iu" or numbers.dtype.itemsize < 8:
         return
@@ -86,10 +86,10 @@ def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
 
 
 def as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
-    """A number of another type, Python's or NumPy's as it was; an array as it is.
+    """Cast a number, which stays Python's or NumPy's; arrays are returned unchanged.
 
     Raises:
-        ValueError: An integer that isn't exact as a float.
+        ValueError: An integer isn't exact as a float.
     """
     if np.ndim(leaf) or dtype.kind not in _NUMBERS:
         return leaf

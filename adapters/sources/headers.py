@@ -1,8 +1,8 @@
-"""Features of MXNet's records: the label and the numbers of an IRHeader, and what is behind it.
+"""Features of MXNet's records: label and ids in an IRHeader, and the payload after it.
 
-``"label"``, ``"id"`` and ``"id2"`` are in the header, every other name is the payload. Labels are
-float32 there; whole ones may be asked for as integers. What has no header, such as an Example in
-RecordIO, is for others.
+``"label"``, ``"id"`` and ``"id2"`` are in the header; every other name is the payload. Labels are
+float32 there; whole ones can be read as integers. Records without a header, such as Examples in
+RecordIO, are read by other modules.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NUMBERS = ("int64", "uint64")
 
 
 def in_header(fields: Sequence[Field]) -> list[Field]:
-    """The fields as they are stored in such records.
+    """Convert fields to the way they are stored in such records.
 
     Raises:
-        ContentError: The header has no such thing.
+        ContentError: The header has no such field.
     """
     return [_stored(field) for field in fields]
 
@@ -60,7 +60,7 @@ def _stored(field: Field) -> Field:
 
 
 def has_header(payload: memoryview) -> bool:
-    """Whether it may begin with an IRHeader: there are as many labels as that says."""
+    """True if the payload may begin with an IRHeader: it has room for that many labels."""
     if len(payload) < irheader.HEADER.size:
         return False
     flag: int = irheader.HEADER.unpack_from(payload)[0]
@@ -68,7 +68,7 @@ def has_header(payload: memoryview) -> bool:
 
 
 def values_in(field: Field, payload: memoryview) -> memoryview:
-    """The bytes of a field in a record with a header."""
+    """Bytes of a field in a record with a header."""
     flag, label, _, _ = irheader.HEADER.unpack_from(payload)
     behind = irheader.HEADER.size
     if field.key in _NUMBER_AT:
@@ -77,17 +77,17 @@ def values_in(field: Field, payload: memoryview) -> memoryview:
         return payload[behind + 4 * flag :]
     if flag:
         return payload[behind : behind + 4 * flag]
-    # Of no labels at all, MXNet's pack makes a header with a label of 0.
+    # For zero labels, MXNet's ``pack`` writes a header with a label of 0.
     none = not label and field.varies and field.count > 1
     return payload[:0] if none else payload[_LABEL_AT : _LABEL_AT + 4]
 
 
 class HeaderKinds(FeatureKinds):
-    """The kinds of a file whose records have an IRHeader.
+    """Kinds of a file whose records have an IRHeader.
 
     Args:
         shard: The file.
-        fields: As ``in_header`` gives them.
+        fields: Result of ``in_header``.
     """
 
     def __init__(self, shard: Shard, fields: Sequence[Field]) -> None:

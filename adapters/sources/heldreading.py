@@ -1,4 +1,4 @@
-"""Some objects of a store in memory: for who measures what comes after fetching."""
+"""``HeldReading``: objects of a store in memory, to measure what comes after fetching."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from adapters.sources.objectreading import ObjectReading
 
 
 class HeldReading(ObjectReading):
-    """Has some of the files in memory, for good.
+    """Keeps some of the files in memory permanently.
 
     Args:
-        files: They are named by number.
-        held: Those, by number.
+        files: Paths, by number.
+        held: Contents of these files, by number.
     """
 
     def __init__(self, files: Files, held: dict[int, bytes]) -> None:
@@ -25,15 +25,15 @@ class HeldReading(ObjectReading):
         self._always = held
 
     def read(self, number: int, room: Room) -> memoryview:
-        """A whole file."""
+        """Return a whole file."""
         found = self._always.get(number)
         return super().read(number, room) if found is None else memoryview(found)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
-        """What is held needs no request."""
+        """Do nothing: files in memory need no request."""
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """What is held needs no request."""
+        """Do nothing: files in memory need no request."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"files": self._files, "held": self._always}

@@ -1,4 +1,4 @@
-"""``ImageSource``: files that are an image each, as samples (image, label)."""
+"""``ImageSource``: image files as samples (image, label)."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Subset
 
 _NO_FILE = "No such file, or a link to nothing"
-# Of files that are decoded in one call; of each thread that fills a batch.
+# Size of the files that are decoded in one call, for each thread that fills a batch.
 _ARENA_BYTES = 4 << 20
 
 
 class ImageSource(Decoded):
-    """What ``open_images`` returns. Any thread may ask; a process gets its own by pickling.
+    """Source that ``open_images`` returns. Thread-safe; a process gets a pickled copy.
 
     Args:
         files: The images.
-        labels: Of the files: int64 or float64 ``(files,)``, int64 or float32 ``(files, labels)``,
-            or an object array of arrays whose lengths vary.
-        classes: Their names, by label; None where nobody has named them.
-        content: What a file becomes.
-        reading: Who reads the files; None for those of this machine.
+        labels: Labels of the files: int64 or float64 ``(files,)``, int64 or float32 ``(files,
+            labels)``, or an object array of variable-length arrays.
+        classes: Class names by label, or None.
+        content: Decodes a file.
+        reading: Reads the files; None for local files.
     """
 
     unit = "file"
@@ -58,7 +58,7 @@ class ImageSource(Decoded):
         self._labels.flags.writeable = False
         self._classes = classes
         self._closed = False
-        # Those that no thread fills a batch from.
+        # Arenas that no thread is using.
         self._arenas: list[memoryview] = []
 
     def __len__(self) -> int:
@@ -67,20 +67,20 @@ class ImageSource(Decoded):
 
     @property
     def files(self) -> Sequence[str]:
-        """The paths, in the order of the samples, as they were given."""
+        """Paths in sample order, as they were given."""
         return self._files
 
     def named(self, number: int) -> str:
-        """The path of a file for people: of a URL, what is no secret."""
+        """Path of a file for messages, without the secrets of a URL."""
         return self._files.named(number)
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
-        """Of each of these files, what changes when it does."""
+        """Fingerprint of each of these files, which changes when the file does."""
         return self._reading.stamps(numbers)
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The labels, in the order of the samples, read-only; nothing is decoded for them.
+        """Labels in sample order, read-only; no image is decoded.
 
         int64 or float64 ``(samples,)``; several are int64 or float32 ``(samples, labels)``.
         """
@@ -88,26 +88,26 @@ class ImageSource(Decoded):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the classes, by label; None where labels are numbers without names."""
+        """Class names by label; None if labels are numbers without names."""
         return None if self._classes is None else list(self._classes)
 
     def select(self, numbers: Any) -> SelectedImages:
-        """These images as a source, whose files, labels and classes are known as well."""
+        """Return a source of these images, with their files, labels and classes."""
         return SelectedImages(self, chosen_of(numbers, len(self)))
 
     def only(self, number: int) -> ImageSource:
-        """One of these files by itself, which is small when it is pickled."""
+        """Return one of the files as a source, which is small when pickled."""
         files, reading = self._reading.only(number)
         label = self._labels[number : number + 1].copy()
         return ImageSource(files, label, None, self._content, reading)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
-        """The same files, of which something else becomes."""
+        """Return a source of the same files with another content."""
         return ImageSource(self._files, self._labels, self._classes, content, self._reading)
 
     @property
     def version(self) -> str:
-        """What changes when the files do, or their labels."""
+        """Fingerprint that changes when the files or their labels do."""
         found = hashlib.sha256(self._files.digest().encode())
         found.update("\n".join(self.stamps(range(len(self)))).encode())
         found.update(repr(self._labels.tolist()).encode())
@@ -115,21 +115,21 @@ class ImageSource(Decoded):
 
     @property
     def as_stored(self) -> bool:
-        """Whether images are decoded and nothing else is done to them."""
+        """True if images are decoded and otherwise unchanged."""
         return isinstance(self._content, Images) and self._content.decoder is None
 
     def read(self, index: int) -> bytes:
-        """The bytes of file ``index``.
+        """Return the bytes of file ``index``.
 
         Raises:
             IndexError: Out of range.
             OSError: The file can't be read.
-            RecordError: It is empty, or no file.
+            RecordError: The file is empty, or no regular file.
         """
         return bytes(self._read(self._number(index)))
 
     def close(self) -> None:
-        """Let go of memory; no file is open but while it is read."""
+        """Free memory; files are open only while they are read."""
         self._closed = True
         self._reading.close()
         self._arenas.clear()
@@ -138,11 +138,11 @@ class ImageSource(Decoded):
         return {**self.__dict__, "_arenas": []}
 
     def picture(self, index: int) -> tuple[bytes, Any]:
-        """The bytes of a file, and its label."""
+        """Return the bytes of a file and its label."""
         return self.read(index), self._labels[self._number(index)]
 
     def held(self, numbers: NDArray[np.int64]) -> ImageSource:
-        """A source of the same images, which has these in memory where they come from a store.
+        """Return a source of the same images that keeps these in memory if they are remote.
 
         Raises:
             ConnectionError: The store doesn't answer.
@@ -152,51 +152,51 @@ class ImageSource(Decoded):
         self.bring(numbers)
         found = {}
         for number in dict.fromkeys(numbers.tolist()):
-            with contextlib.suppress(FileNotFoundError, RecordError):  # Which the batch tells of.
+            with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
         reading = HeldReading(self._files, found)
         return ImageSource(self._files, self._labels, self._classes, self._content, reading)
 
-    # What a plan asks for.
+    # Used by plans.
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether a cache keeps what is fetched from a store; None where files are local."""
+        """True if a cache keeps objects fetched from a store; None if files are local."""
         return self._reading.store_is_cached
 
     @property
     def sample_bytes(self) -> float | None:
-        """Bytes of a file on average: of some that stand at equal distances."""
+        """Average bytes per file, from some files at equal distances."""
         return self._reading.mean_bytes
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Begin to fetch files of a store."""
+        """Start fetching files of a store."""
         if not self._closed:
             self._reading.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to fetch files of a store, all at once; who reads one waits for it."""
+        """Start fetching these files of a store at once; reading one waits for it."""
         self._check_open()
         self._reading.start(numbers)
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Have these files read ahead."""
+        """Read these files ahead."""
         if window is not None and window.asked:
             return
         self._reading.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """The labels of these files, if each has one."""
+        """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read files, and forget them."""
+        """Read files and discard them."""
         self.bring(numbers)
         for number in numbers.tolist():
             self._read(number)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """(image, label) of this number, with its random crop and flip by ``rng``."""
+        """Return (image, label), cropped and flipped at random by ``rng``."""
         label = self._labels[number]
         label = label.copy() if isinstance(label, np.ndarray) else label.item()
         if isinstance(self._content, Custom):
@@ -210,18 +210,18 @@ class ImageSource(Decoded):
             raise self._told(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """The file, and what is cut out of its image."""
+        """Return the file and the crop of its image."""
         place = Origin(self.named(number))
         if not isinstance(self._content, Images):
             return place
         try:
             return cut_out(place, self._content.decoder, bytes(self._read(number)), rng)
-        except (ContentError, RecordError, OSError):  # Which the batch tells of.
+        except (ContentError, RecordError, OSError):  # The batch reports it.
             return place
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of all samples; None where they depend on the image, or the function."""
+        """Shape and dtype of all samples; None if they depend on the image or the function."""
         decoder = getattr(self._content, "decoder", None)
         if decoder is None or decoder.shape is None or self._labels.dtype.hasobject:
             return None
@@ -233,7 +233,7 @@ class ImageSource(Decoded):
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
+        """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
         images, labels = rows
         labels[...] = self._labels[numbers]
@@ -263,7 +263,7 @@ class ImageSource(Decoded):
                 decode()
                 end = 0
             if size > len(arena):
-                end = len(arena)  # So that there is one such file at a time.
+                end = len(arena)  # At most one such file at a time.
                 return new_memory(size)
             end += size
             return arena[end - size : end]
@@ -278,7 +278,7 @@ class ImageSource(Decoded):
                 continue
             if not self._reading.uses_room:
                 borrowed += len(encoded[-1])
-                if borrowed > _ARENA_BYTES:  # While the rest is on its way.
+                if borrowed > _ARENA_BYTES:  # Decode while the rest is being fetched.
                     decode()
                     borrowed = 0
         decode()
@@ -297,7 +297,7 @@ class ImageSource(Decoded):
             raise ClosedError("the images have been closed; open them anew")
 
     def _told(self, number: int, error: Exception) -> Exception:
-        """The error, with the path as it was given."""
+        """Add the path, as it was given, to an error."""
         told: Exception
         name = self.named(number)
         if isinstance(error, ContentError):
@@ -315,21 +315,21 @@ class ImageSource(Decoded):
 
 
 class SelectedImages(Subset):
-    """Some of the images that ``open_images`` returned, as ``select`` and ``split`` give them."""
+    """Some of the images of ``open_images``, selected by ``select`` or ``split``."""
 
     whole: ImageSource
 
     @property
     def files(self) -> list[str]:
-        """The paths, in the order of the samples, as they were given."""
+        """Paths in sample order, as they were given."""
         return [self.whole.files[number] for number in self.numbers.tolist()]
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The labels, in the order of the samples; shape and dtype are the whole's."""
+        """Labels in sample order; shape and dtype are those of the whole source."""
         return self.whole.labels[self.numbers]
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of all classes, by label; None where labels are numbers without names."""
+        """Names of all classes, by label; None if labels are numbers without names."""
         return self.whole.classes

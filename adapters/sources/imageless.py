@@ -1,4 +1,4 @@
-"""Records that hold no image, and how to leave them out."""
+"""Records without an image, and how to leave them out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from adapters.sources.contents import Images
 
 
 def without_images(files: RecordFiles, content: Images) -> tuple[int, int]:
-    """How many records at the beginning and at the end have nothing where an image should be.
+    """Count the records at the beginning and at the end with no bytes for an image.
 
-    It reads all of these. insightface's files begin with one that says where the others end, and
-    end with one for each person.
+    It reads all of these. insightface's files begin with a record that says where the others end,
+    and end with one record per person.
     """
     size = len(files)
     first = _until_an_image(files, content, range(size))
@@ -21,7 +21,7 @@ def without_images(files: RecordFiles, content: Images) -> tuple[int, int]:
 
 
 def how_to_leave_out(files: RecordFiles, content: Images) -> str | None:
-    """What to write so that records without an image are left out; None where that isn't plain."""
+    """Advice on leaving out records without an image; None if neither end has any."""
     first, last = without_images(files, content)
     size = len(files)
     if first == size:
@@ -45,7 +45,7 @@ def _until_an_image(files: RecordFiles, content: Images, numbers: Iterable[int])
 
 
 def is_without_image(files: RecordFiles, content: Images, number: int) -> bool:
-    """Whether the record is sound but for an image of no bytes."""
+    """True if the record is sound except for an image of no bytes."""
     shard, own = files.locate(number)
     try:
         return not len(content.split(shard.read(own), shard.format)[0])

@@ -1,7 +1,7 @@
-"""Images of record files, and their labels, straight into the rows of a batch.
+"""``ImageRows``: writes images of record files, and labels, straight into rows of a batch.
 
-Raw arrays of one shape are gathered at once, of all files that are alike (``strided``). Of what is
-left, and of encoded images, each is found (``located``) and decoded into its row.
+Raw arrays of one shape are gathered at once from all files that are alike (``strided``). The other
+records, and encoded images, are located (``located``) and decoded into their rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from adapters.sources.strided import Strided, strided_of
 
 
 class ImageRows:
-    """Fills rows of batches. Any thread may ask; what it finds out is for this process alone.
+    """Fills rows of batches. Thread-safe; what it finds is kept for this process alone.
 
     Args:
         files: The records.
-        content: What they become.
+        content: Decodes the records.
     """
 
     def __init__(self, files: RecordFiles, content: Images) -> None:
@@ -40,7 +40,7 @@ class ImageRows:
 
     @property
     def leaf(self) -> Leaf | None:
-        """Shape and dtype of all arrays; None where that can't be foretold."""
+        """Shape and dtype of all arrays; None if not fixed."""
         decoder = self._content.decoder
         if decoder is not None and decoder.shape is not None:
             return decoder.shape, decoder.dtype
@@ -61,14 +61,13 @@ class ImageRows:
         """Write samples into rows.
 
         Args:
-            numbers: Of the samples, ``(rows,)``.
-            rng_of: As ``Source.fill`` has it.
-            images: ``(rows, *shape)``, as ``leaf`` says.
+            numbers: Sample numbers, ``(rows,)``.
+            rng_of: See ``Source.fill``.
+            images: ``(rows, *shape)``, as in ``leaf``.
             labels: ``(rows,)`` or ``(rows, labels)``.
 
         Returns:
-            Which rows couldn't be written, and why; what is wrong with a record's content is a
-            ``ContentError``, which doesn't say yet which record it is.
+            Rows that couldn't be written, and why. A ``ContentError`` doesn't name its record yet.
         """
         decoder = self._content.decoder
         if decoder is None:
@@ -121,7 +120,7 @@ class ImageRows:
         rng_of: RngOf | None,
         images: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
-        """Write images that were found before; as ``fill``."""
+        """Write images whose places are known; see ``fill``."""
         decoder, failures = self._content.decoder, []
         (pieces,) = found.pieces
         if decoder is not None:
@@ -139,7 +138,7 @@ class ImageRows:
     def gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """Which rows could be written at once."""
+        """Gather rows at once; return a mask of those that were written."""
         self._files.check_open()
         numbers = self._files.in_order(numbers)
         try:
@@ -176,7 +175,7 @@ class ImageRows:
 
     @functools.cached_property
     def _units(self) -> list[tuple[int, Strided | None]]:
-        """How many records the files have, and these; neighbours that are alike are one."""
+        """Record counts of the files, and their matrices; similar neighbours are joined."""
         return self._parted(joined(self._files.shards))
 
     def _parted(self, shards: Sequence[Shard]) -> list[tuple[int, Strided | None]]:
@@ -191,7 +190,7 @@ class ImageRows:
 
 
 def _is_image(encoded: memoryview) -> bool:
-    """Whether one begins here; behind a damaged header with another number of labels, none does."""
+    """True if an image begins here; after a header with a damaged label count, none does."""
     try:
         size_of(encoded)
     except ContentError:

@@ -22,16 +22,16 @@ _MOST_NAMED = 3
 
 
 class ImageTuples(Source):
-    """What ``open_images`` returns for a tuple of decoders: samples (image, mask), say.
+    """Source that ``open_images`` returns for a tuple of decoders, as for (image, mask).
 
-    All images of a sample are cropped and flipped alike: each is drawn for by the sample's own
-    generator from its beginning. Any thread may ask; a process gets its own by pickling.
+    All images of a sample are cropped and flipped alike: the sample's generator starts again for
+    each. Thread-safe; a process gets a pickled copy.
 
     Args:
-        parts: The images of each column, equally many.
+        parts: Images of each column, equally many.
 
     Raises:
-        ValueError: Decoders that crop or flip each in another way.
+        ValueError: Decoders crop or flip differently.
     """
 
     stored = False
@@ -51,7 +51,7 @@ class ImageTuples(Source):
         return list(zip(*(part.files for part in self.parts)))
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> tuple[Any, ...]:
-        """The images of this number, with their random crop and flip by ``rng``."""
+        """Return the images, cropped and flipped at random by ``rng``."""
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         state: Any = None if rng is None else rng.bit_generator.state
@@ -63,11 +63,11 @@ class ImageTuples(Source):
         return tuple(images)
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """The first file of a sample, and what is cut out of its image."""
+        """Return the first file of a sample and the crop of its image."""
         return self.parts[0].origin(number, rng)
 
     def close(self) -> None:
-        """Let go of memory; no file is open but while it is read."""
+        """Free memory; files are open only while they are read."""
         for part in self.parts:
             part.close()
 
@@ -81,14 +81,14 @@ class ImageTuples(Source):
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of all images; None where one depends on the file, or a function."""
+        """Shape and dtype of all images; None if one depends on the file or a function."""
         known = [part.leaves[0] for part in self.parts if part.leaves is not None]
         return tuple(known) if len(known) == len(self.parts) else None
 
     def fill(
         self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
-        """Write images into rows of a batch, an array for each column."""
+        """Write images into rows of a batch, one array for each column."""
         failures: dict[int, Exception] = {}
         no_labels = np.empty(len(numbers), np.int64)
         for part, images in zip(self.parts, rows):
@@ -97,22 +97,22 @@ class ImageTuples(Source):
         return list(failures.items())
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read files, and forget them."""
+        """Read files and discard them."""
         for part in self.parts:
             part.fetch(numbers)
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Begin to fetch files of a store."""
+        """Start fetching files of a store."""
         for part in self.parts:
             part.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to fetch files of a store, all at once."""
+        """Start fetching these files of a store at once."""
         for part in self.parts:
             part.bring(numbers)
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Have these files read ahead."""
+        """Read these files ahead."""
         for part in self.parts:
             part.will_read(first, last, window)
 
@@ -120,55 +120,55 @@ class ImageTuples(Source):
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether a cache keeps what is fetched from a store; None where all files are local."""
+        """True if a cache keeps objects fetched from a store; None if all files are local."""
         known = [each for part in self.parts if (each := part.store_is_cached) is not None]
         return all(known) if known else None
 
     @property
     def sample_bytes(self) -> float | None:
-        """Bytes of the files of a sample, on average."""
+        """Average bytes of the files of a sample."""
         sizes = [part.sample_bytes for part in self.parts]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
     @property
     def own_code(self) -> tuple[Any, ...]:
-        """The user's own functions."""
+        """User functions that make images."""
         return tuple(code for part in self.parts for code in part.own_code)
 
     @property
     def makes_samples(self) -> bool:
-        """Whether code of the user's own makes one of the images."""
+        """True if user code makes any of the images."""
         return any(part.makes_samples for part in self.parts)
 
     @property
     def draws(self) -> bool:
-        """Whether a sample depends on its generator."""
+        """True if a sample depends on its generator."""
         return any(part.draws for part in self.parts)
 
     @property
     def decodes(self) -> bool:
-        """Whether ``ImageDecoder``s make all images."""
+        """True if ``ImageDecoder``s make all images."""
         return all(part.decodes for part in self.parts)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
-        """What makes arrays of unequal shapes equal, for people."""
+        """Advice on making arrays of unequal shapes equal."""
         return (
             "images of several sizes need an ImageDecoder with a size for each, or a transform "
             "that pads, crops or resizes them alike"
         )
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         return f"{len(self.parts)} files a sample: {self.parts[0].way(transformed)}"
 
 
 def columns_of_list(items: Any, count: int) -> list[list[str]]:
-    """Paths of each column of a list of tuples.
+    """Paths of each column in a list of tuples.
 
     Raises:
-        TypeError: Something else than tuples of so many paths.
-        ValueError: None of them.
+        TypeError: Not a list of tuples of ``count`` paths.
+        ValueError: The list is empty.
     """
     rule = f"where must be {count} folders, a table, or a list of tuples of {count} files"
     if isinstance(items, (str, bytes, os.PathLike, dict)) or not hasattr(items, "__iter__"):
@@ -190,10 +190,10 @@ def columns_of_list(items: Any, count: int) -> list[list[str]]:
 
 
 def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
-    """Paths of the images in each folder, matched by their names without the endings.
+    """Paths of the images in each folder, matched by name without the ending.
 
     Raises:
-        ValueError: A folder on a store, no images, or a name that isn't in all folders.
+        ValueError: A folder of a store, no images, or a name that a folder lacks.
     """
     roots = [os.fspath(folder) for folder in folders]
     if any(map(is_url, roots)):
@@ -219,7 +219,7 @@ def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
 
 
 def _by_stem(root: str) -> dict[str, str]:
-    """Paths by what they are called below the folder, without the ending; sorted."""
+    """Paths by name below the folder, without the ending; sorted."""
     named: dict[str, str] = {}
     for folder, names in runs_below(root, ()):
         for name in filter(is_named_like_an_image, names):
@@ -235,7 +235,7 @@ def _by_stem(root: str) -> dict[str, str]:
 
 
 def paths_in(labels: Sequence[Any] | None) -> str | None:
-    """One of the first sample's labels that looks like the path of an image; None without one."""
+    """First label of the first sample that looks like an image path, or None."""
     first = next(iter(labels or ()), None)
     for each in first if isinstance(first, (tuple, list)) else [first]:
         path = os.fspath(each) if isinstance(each, os.PathLike) else each
@@ -245,10 +245,10 @@ def paths_in(labels: Sequence[Any] | None) -> str | None:
 
 
 def columns_of_table(paths: list[str], labels: Sequence[Any] | None, count: int) -> list[list[str]]:
-    """Paths of each column of a table.
+    """Paths of each column in a table.
 
     Raises:
-        ValueError: Other columns than so many of paths.
+        ValueError: The table doesn't have ``count`` columns of paths.
     """
     rows: Iterator[Any] = iter(labels or ())
     others = [list(row) if isinstance(row, (tuple, list)) else [row] for row in rows]

@@ -1,4 +1,4 @@
-"""Labels as they are given, names or numbers, into an array, and the names of the classes."""
+"""Conversion of labels, names or numbers, to an array and class names."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from adapters.remote.urls import clean, unescaped
 
-# Of names that an error lists.
+# Most names listed in an error.
 _MOST_LISTED = 8
 
 
 def classes_argument(classes: Any) -> list[str] | None:
-    """What ``classes=`` may be: names, each once.
+    """Check the ``classes`` argument: names, each once.
 
     Raises:
-        TypeError: Something else.
-        ValueError: None, or one of them twice.
+        TypeError: Not a list of names.
+        ValueError: No name, or one of them twice.
     """
     if classes is None:
         return None
     if isinstance(classes, (str, bytes, os.PathLike)) or not hasattr(classes, "__iter__"):
         raise TypeError(f"classes must be a list of names, got {classes!r}")
-    if isinstance(classes, (set, frozenset, Mapping)):  # Keras's class_indices, for one.
+    if isinstance(classes, (set, frozenset, Mapping)):  # Such as Keras's class_indices.
         remedy = "sorted(classes, key=classes.get)" if isinstance(classes, Mapping) else "sorted"
         raise TypeError(
             f"classes must be a list of names, whose order says their numbers, got {classes!r}: "
@@ -42,7 +42,7 @@ def classes_argument(classes: Any) -> list[str] | None:
 
 
 def by_folder(paths: Iterable[str]) -> list[str]:
-    """The names of the folders that files are in."""
+    """Names of the folders that contain these files."""
     names: dict[str, str] = {}
     found = []
     for path in paths:
@@ -58,21 +58,21 @@ def by_folder(paths: Iterable[str]) -> list[str]:
 def encoded(
     labels: Sequence[Any], classes: list[str] | None
 ) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
-    """An array of labels, names of classes, and which samples are of these classes.
+    """Convert labels to an array, with class names and a mask of the samples to keep.
 
     Args:
         labels: Names, numbers, or several numbers each.
-        classes: The names that count, in their order; those of numbers, from 0. None takes all.
+        classes: Names to keep, in label order; for numbers, their names from 0. None keeps all.
 
     Returns:
-        The labels of the samples that are kept: int64 or float64 ``(samples,)``, int64 or float32
-        ``(samples, labels)``, or an object array of arrays of lengths that vary. Names of classes
-        are None for numbers that nobody named. Which are kept is None for all.
+        Labels of the samples to keep: int64 or float64 ``(samples,)``, int64 or float32 ``(samples,
+            labels)``, or an object array of variable-length arrays. The class names are None for
+            unnamed numbers, the mask is None if all samples are kept.
 
     Raises:
-        TypeError: A label that is neither, or some of both.
-        ValueError: A label that is missing, a number that no class has, or a whole number among
-            several labels that becomes another one as float32.
+        TypeError: Labels are neither names nor numbers, or a mix of both.
+        ValueError: A label is missing, a number has no class, or a whole number among several
+            labels isn't exact as float32.
     """
     if any(isinstance(label, str) for label in labels):
         return _of_names(labels, classes)
@@ -91,7 +91,7 @@ def encoded(
 
 
 def listed(names: Sequence[Any]) -> str:
-    """The first of them, for an error."""
+    """List the first names, for an error."""
     shown = ", ".join(map(repr, names[:_MOST_LISTED]))
     more = len(names) - _MOST_LISTED
     return f"[{shown}, and {more} more]" if more > 0 else f"[{shown}]"
@@ -119,10 +119,10 @@ def _of_names(
 def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
     try:
         array = np.asarray(labels)
-    except ValueError:  # Of lengths that vary.
+    except ValueError:  # Variable lengths.
         return _one_by_one(labels)
     if array.dtype.kind == "f" and array.ndim == 1 and all(map(_is_whole, labels)):
-        raise ValueError(  # Rounded: 2^63 with numbers below 0.
+        raise ValueError(  # NumPy rounds 2**63 next to negative numbers.
             f"labels must be numbers that int64 holds, got {max(labels, key=abs)}"
         )
     if array.dtype.kind not in "biuf" or array.ndim > 2 or not array.size or np.isnan(array).any():
@@ -135,7 +135,7 @@ def _is_whole(label: Any) -> bool:
 
 
 def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
-    """int64, or float64 where there is one label for each sample, and float32 of several."""
+    """Convert to int64; floats to float64 for one label per sample, float32 for several."""
     if array.dtype.kind == "f":
         return array.astype(np.float64) if array.ndim == 1 else _as_float32(array)
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
@@ -144,7 +144,7 @@ def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Fractions are rounded, as everywhere; whole numbers may name something."""
+    """Round to float32; whole numbers, which may be ids, must stay exact."""
     with np.errstate(over="ignore"):
         held: NDArray[np.float32] = array.astype(np.float32)
     wrong = array[(held != array) & (np.floor(array) == array)]
@@ -157,7 +157,7 @@ def _as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
-    """What is no array as a whole: several labels of lengths that vary, or no labels."""
+    """Convert labels that form no array: variable lengths, or invalid labels."""
     arrays = [np.asarray(label) for label in labels]
     for row, array in enumerate(arrays):
         is_number = array.dtype.kind in "biuf" and array.ndim <= 1

@@ -1,11 +1,11 @@
-"""Where the encoded images of records lie, and their labels, so that each is taken apart once.
+"""``Located``: where records' encoded images and labels lie, so that each is parsed once.
 
-Where the kernel can, it finds an image and its label, and checks their record's CRC (``look``);
-others are found in Python, one by one (``note``).
+If the kernel can, it finds an image and its label and checks the record's CRC (``look``). Other
+records are parsed in Python, one by one (``note``).
 
-What a record is made of takes longer to find out than to read; the second epoch needn't. Worth it:
-22 against 30 us for a TFRecord's image of 32x32, decoded, and 163 against 173 for one of 160x160 to
-128x128; in RecordIO 22 against 26, and 153 against 157 (2 cores, CPU time, 2026-11).
+Parsing a record takes longer than reading it, and the second epoch needn't do it. Worth it: 22
+instead of 30 us for a TFRecord's image of 32x32, decoded, and 163 instead of 173 for one of 160x160
+to 128x128; in RecordIO 22 instead of 26, and 153 instead of 157 (2 cores, CPU time, 2026-11).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from adapters.records import RecordFiles
 from adapters.records.remotefile import RemoteFile
 from adapters.sources.source import Leaf
 
-# What the four bytes of a size hold.
+# Largest size that four bytes hold.
 _MOST_BYTES = (1 << 32) - 1
-# More than that of a label is for the file to keep.
+# Records with longer labels aren't remembered.
 _MOST_REST_BYTES = 64
 _GONE = -1
 
 
 class Found(NamedTuple):
-    """Of the records that were asked for, those that are known, and where their images lie.
+    """Requested records whose images are known, and where these lie.
 
     Args:
-        places: Which of the records these are, ``(found,)``.
-        buffers: The files, mapped for as long as somebody holds them.
+        places: Places of these among the requested records, ``(found,)``.
+        buffers: The files, mapped as long as they are referenced.
         pieces: Number of the file, first byte and size, int64 ``(images of a record, found, 3)``.
     """
 
@@ -46,32 +46,32 @@ class Found(NamedTuple):
 
 
 class Located:
-    """The images that were found, by the number of the record.
+    """Images found so far, by record number.
 
-    Any thread may ask and note; what two of them note about a record is the same. It is 12 bytes
-    for an image and what else is in a record, which count as memory once a record near it was
-    noted. Where that is long, nothing is noted.
+    Thread-safe: what two threads note about a record is the same. It takes 12 bytes per image plus
+    the rest of a record; memory is used once a nearby record is noted. If the rest is long, nothing
+    is noted.
 
     Args:
         files: The records.
-        images: Of a record.
-        rest: Shape and dtype of what else a record holds: a label.
+        images: Images per record.
+        rest: Shape and dtype of what else a record holds, such as a label.
     """
 
     def __init__(self, files: RecordFiles, images: int, rest: Sequence[Leaf]) -> None:
         self._files = files
         known = sum(math.prod(shape) * dtype.itemsize for shape, dtype in rest) <= _MOST_REST_BYTES
         self._begins = np.zeros((len(files), images), np.int64)
-        self._sizes = np.zeros((len(files), images), np.uint32)  # 0 of those that aren't known.
+        self._sizes = np.zeros((len(files), images), np.uint32)  # 0 if unknown.
         self._rest = [np.zeros((len(files), *shape), dtype) for shape, dtype in rest if known]
         self._notes = known
 
     def note(
         self, number: int, payload: memoryview, images: Sequence[memoryview], rest: Sequence[Any]
     ) -> None:
-        """Remember that this record's payload holds these images, parts of it, and this besides."""
+        """Remember where the images of this record lie, and its other values."""
         if isinstance(payload.obj, bytes):
-            return  # A copy, of a record in parts.
+            return  # A copy of a record stored in parts.
         if not self._notes or not all(0 < len(image) <= _MOST_BYTES for image in images):
             return
         shard, own = self._files.locate(number)
@@ -79,17 +79,17 @@ class Located:
         self._begins[number] = [start + _address(image) for image in images]
         for column, value in zip(self._rest, rest):
             column[number] = value
-        # At last, for who asks meanwhile.
+        # Last: other threads may be reading.
         self._sizes[number] = [len(image) for image in images]
 
     def look(self, numbers: NDArray[np.int64], names: tuple[str, str]) -> None:
-        """Have the kernel find the images of records that hold one, and a number as label.
+        """Have the kernel find the images of records with one image and a number as label.
 
-        What it says nothing of, and what can't be read, stays unknown.
+        Records that it can't handle or read stay unknown.
 
         Args:
-            numbers: Of the records.
-            names: What the features of image and label are called, where there are features.
+            numbers: Record numbers.
+            names: Feature names of image and label, in formats with features.
         """
         if not self._notes or self._begins.shape[1] != 1 or len(self._rest) != 1:
             return
@@ -102,7 +102,7 @@ class Located:
         places, own = (each.tolist() for each in self._files.places(numbers))
         shards = [self._files.shards[place] for place in places]
         begins = [int(shard.offsets[one]) for shard, one in zip(shards, own)]
-        # 0 where only the record says it.
+        # 0 if only the record itself has it.
         sizes = [
             int(each.sizes[n]) if each.sizes is not None else 0 for each, n in zip(shards, own)
         ]
@@ -122,17 +122,17 @@ class Located:
             shards[at].checked[own[at]] = True
         known, numbers = found[right], numbers[right]
         self._begins[numbers, 0], labels[numbers] = known["begin"], known[field]
-        self._sizes[numbers, 0] = known["size"]  # At last, for who asks meanwhile.
+        self._sizes[numbers, 0] = known["size"]  # Last: other threads may be reading.
 
     def find(
         self, numbers: NDArray[np.int64], rows: NDArray[np.int64], rest: Sequence[NDArray[Any]]
     ) -> Found:
-        """Where the images of these records lie.
+        """Find where the images of these records lie.
 
         Args:
-            numbers: Of the records.
-            rows: Of the arrays of ``rest``, which belong to them.
-            rest: Where what else is in those records that are known is written.
+            numbers: Record numbers.
+            rows: Their rows in the arrays of ``rest``.
+            rest: Arrays for the other values of known records.
         """
         sizes = self._sizes[numbers]
         places: NDArray[np.int64] = np.flatnonzero(sizes[:, 0])
@@ -160,7 +160,7 @@ class Located:
     def _mapped(
         self, places: Iterable[int], begins: Sequence[int], sizes: Sequence[int]
     ) -> tuple[list[memoryview], list[int]]:
-        """The files that these bytes are in, and which of them each is in, or ``_GONE``."""
+        """Map the files of these bytes; return them and, for each piece, its file or ``_GONE``."""
         shards = self._files.shards
         buffers: list[memoryview] = []
         opened: dict[int, int] = {}
@@ -181,7 +181,7 @@ class Located:
     def _fetched(
         self, places: Iterable[int], begins: Sequence[int], sizes: Sequence[int]
     ) -> tuple[list[memoryview], list[int]]:
-        """As ``_mapped``, of remote files: all of a file at once, for one view of it."""
+        """Fetch from remote files, all pieces of a file at once; see ``_mapped``."""
         first, length = np.array(begins), np.array(sizes)
         of = np.fromiter(places, np.int64, len(first))
         buffers: list[memoryview] = []

@@ -1,4 +1,4 @@
-"""Any object with ``__len__`` and ``__getitem__`` whose items are single samples."""
+"""``MapSource``: any object with ``__len__`` and ``__getitem__`` whose items are samples."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from adapters.sources.source import Source
 
 
 class MapSource(Source):
-    """A list, or a map-style data set as Grain, PyTorch and Gluon have them.
+    """List or map-style data set, as in Grain, PyTorch and Gluon.
 
     Args:
-        data: Asked by ``data[int]``, or once per batch by ``data.__getitems__(list of int)``, which
-            returns a list of samples, where that exists. Several threads may ask at once.
+        data: Read by ``data[int]``, or, if it exists, once per batch by ``data.__getitems__(list of
+            int)``, which returns a list of samples. Threads may read concurrently.
     """
 
     def __init__(self, data: Any) -> None:
@@ -33,11 +33,11 @@ class MapSource(Source):
 
     @property
     def fetches_many(self) -> bool:
-        """Whether the data fetches the samples of a batch at once."""
+        """True if the data set fetches the samples of a batch at once."""
         return self._fetch_many is not None
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
-        """The samples of these numbers; a long fetch one at a time stays lazy."""
+        """Samples of these numbers; without ``__getitems__``, each is fetched on access."""
         if self._fetch_many is None:
             return _Lazy(self, numbers)
         samples = self._fetch_many(numbers.tolist())
@@ -54,7 +54,7 @@ class MapSource(Source):
         return samples  # type: ignore[no-any-return]
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """The second members of pairs in a list, if each is one number or text."""
+        """Second members of the pairs in a list, if each is one number or string."""
         if type(self.data) not in (list, tuple):
             return None
         labels = []
@@ -67,21 +67,21 @@ class MapSource(Source):
         return array if array.dtype.kind in "biufU" else None
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number."""
+        """Return one sample."""
         return self.data[number]
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         if self.fetches_many:
             return "samples, fetched a batch at a time by __getitems__"
         return super().way(transformed)
 
 
 class Rows:
-    """The rows of an array that is stored in chunks, as zarr's are.
+    """Rows of an array stored in chunks, such as zarr's.
 
     Args:
-        array: With ``shape`` and ``oindex``; a chunk is read once for all rows of a batch in it.
+        array: Has ``shape`` and ``oindex``; a chunk is read once for all rows of a batch in it.
     """
 
     def __init__(self, array: Any) -> None:
@@ -94,12 +94,12 @@ class Rows:
         return self._array[number]
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
-        """The rows of these numbers."""
+        """Return the rows of these numbers."""
         return list(self._array.oindex[np.array(numbers)])
 
 
 def has_rows(data: Any) -> bool:
-    """Whether ``data`` is an array that is stored in chunks, and doesn't say how long it is."""
+    """True if ``data`` is an array stored in chunks and has no ``__len__``."""
     return (
         not hasattr(data, "__len__")
         and hasattr(data, "oindex")
@@ -108,7 +108,7 @@ def has_rows(data: Any) -> bool:
 
 
 class _Lazy(Sequence[Any]):
-    """Fetches sample i when it is asked for, so that one sample is in memory at a time."""
+    """Fetches each sample on access, so that one sample is in memory at a time."""
 
     def __init__(self, source: MapSource, numbers: NDArray[np.int64]) -> None:
         self._source = source

@@ -1,13 +1,14 @@
-"""``ObjectReading``: whole objects behind URLs, many requests at once, straight to the decoder.
+"""``ObjectReading``: reads whole objects behind URLs, with many concurrent requests.
 
-    start, expect --Fetch each--> threads --> here --read--> who decodes, who alone holds it then
+    start, expect --Fetch each--> threads --> here --read--> decoder, then the only owner
 
-A file is one request, as a rule: of one version, whatever happens to the object meanwhile. The
-version is that which a listing told, or which this process read first; another one is an error.
-What was fetched and not read yet is held up to a limit, and fetched again beyond it. With a cache,
-files are looked for there first, and those of slow disks are kept as well.
+A file usually takes one request, and so is of one version even if the object changes meanwhile. The
+version is the listed one, or the one that this process read first; another one is an error. Fetched
+files are kept up to a limit until they are read; beyond it they are fetched again. With a cache,
+files are looked up there first, and files of slow disks are cached as well.
 
-Any thread may ask, and who reads waits. A fork begins anew, and so does another process.
+Thread-safe; a read waits for its file. A forked process, like any other one, starts with nothing
+fetched.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
 from adapters.sources.filereading import MOST_BYTES, Room, measured, new_memory, read_file
 from adapters.sources.files import Files
 
-# Fetched, and not read yet.
+# Most bytes fetched and not read yet.
 _MOST_HELD_BYTES = 256 << 20
-# Fetched ahead of who asks: a window of 10 batches of 256 pictures of 47 kB has 120 MB.
+# Most bytes fetched ahead: a window of 10 batches of 256 images of 47 kB has 120 MB.
 _MOST_EXPECTED_BYTES = 128 << 20
-# Of a file, before anything is known of them.
+# Assumed size of a file before any is known.
 _GUESSED_BYTES = 100_000
 
 
 class Listed:
-    """What a listing told of files, in their order.
+    """Versions and sizes of files from a listing, in their order.
 
     Args:
-        identities: uint8 ``(files, 16)``; zeros where it told no version.
-        mean_bytes: Of a file on average; None where it told no sizes.
+        identities: uint8 ``(files, 16)``; zeros if the listing has no version.
+        mean_bytes: Average bytes per file; None if the listing has no sizes.
     """
 
     def __init__(self, identities: NDArray[np.uint8], mean_bytes: float | None) -> None:
@@ -52,7 +53,7 @@ class Listed:
 
 
 class Fetch(Piece):
-    """One file on its way, or here."""
+    """Request for one file, in flight or done."""
 
     __slots__ = ("data", "held", "is_expected")
 
@@ -64,27 +65,27 @@ class Fetch(Piece):
 
     @property
     def is_done(self) -> bool:
-        """Whether nobody needs to fetch it."""
+        """True if the file needn't be fetched any more."""
         return self.data is not None or self.error is not None
 
     @property
     def is_stale(self) -> bool:
-        """Whether it failed before anybody waited for it, and the store may answer by now."""
+        """True if it failed before a read waited for it; the store may answer by now."""
         return self.is_expected and self.error is not None
 
 
 class ObjectReading:
-    """Reads files behind URLs, and those of this machine among them.
+    """Reads files behind URLs, and local files among them.
 
     Args:
-        files: They are named by number.
-        cache: Where to keep them; None for nowhere.
-        listed: What a listing told of them.
+        files: Paths, by number.
+        cache: Cache for the files, or None.
+        listed: Their versions and sizes from a listing.
     """
 
     uses_room = False
     tells_versions = True
-    """Whether every file that was looked at had a version."""
+    """True if every file that was looked up had a version."""
 
     def __init__(
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
@@ -98,19 +99,19 @@ class ObjectReading:
         self._lock = threading.Lock()
         self._here: OrderedDict[int, Fetch] = OrderedDict()
         self._held = self._ahead = self._outside = 0
-        # Of the versions that were read here: pages of memory that come as they are written to.
+        # Versions that were read here; memory pages are allocated as they are written.
         self._seen = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
         self._came = self._count = 0
         self._is_closed = False
         _readings[self] = None
 
     def read(self, number: int, room: Room) -> memoryview:
-        """A whole file.
+        """Read a whole file.
 
         Raises:
-            ConnectionError: The store doesn't answer for as long as it may take.
-            ContentError: It is empty or too large, or was changed.
-            OSError: It isn't there, or can't be read.
+            ConnectionError: The store doesn't answer in time.
+            ContentError: The file is empty, too large or changed.
+            OSError: The file doesn't exist or can't be read.
         """
         with self._lock:
             fetch = self._here.pop(number, None)
@@ -126,29 +127,29 @@ class ObjectReading:
         return self._got(number)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to fetch all of these, before what is only expected."""
+        """Start fetching these files, ahead of files that are only expected."""
         if len(numbers) > 1:
             start(self._fetches(numbers.tolist(), expected=False))
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Begin to fetch these, as far as there is room; for another process, into the cache."""
+        """Start fetching these files, up to the limit; for another process, into the cache."""
         if elsewhere:
             self._warm(numbers.tolist())
         else:
             start(self._fetches(numbers.tolist(), expected=True), expected=True)
 
     def will_read(self, first: int, last: int) -> None:
-        """Begin to fetch these into the cache, if there is one."""
+        """Start fetching these files into the cache, if there is one."""
         self._warm(range(first, last))
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether there is a cache; None where all files are of this machine."""
+        """True with a cache, False without; None if all files are local."""
         return None if self._files.are_local else self._wholes is not None
 
     @property
     def mean_bytes(self) -> float | None:
-        """As the listing told, or of some that stand at equal distances, which are asked for it."""
+        """Average bytes per file, from the listing or by requests for some files."""
         if self._listed is not None and self._listed.mean_bytes is not None:
             return self._listed.mean_bytes
         sizes = side_by_side(self._size, measured(len(self._files)))
@@ -156,7 +157,7 @@ class ObjectReading:
         return sum(known) / len(known) if known else None
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
-        """What tells versions from others; those that aren't known are asked for at once."""
+        """Fingerprint of each file's version; unknown ones are requested concurrently."""
         return side_by_side(self._stamp, numbers)
 
     def _stamp(self, number: int) -> str:
@@ -171,7 +172,7 @@ class ObjectReading:
         return identity.hex()
 
     def only(self, number: int) -> tuple[Files, ObjectReading]:
-        """One of the files by itself."""
+        """Return one file by itself, and its reading."""
         files, identity = self._files.only(number), self._known(number)
         listed = None
         if identity is not None:
@@ -179,8 +180,8 @@ class ObjectReading:
         return files, ObjectReading(files, self._cache, listed)
 
     def close(self) -> None:
-        """Let go of memory, and begin no more requests."""
-        self._is_closed = True  # Nobody waits for what is tried again, and it need not be.
+        """Free memory and start no more requests."""
+        self._is_closed = True  # Ends retries that no read waits for.
         with self._lock:
             fetches = [*self._here.values()]
             self._here.clear()
@@ -188,10 +189,10 @@ class ObjectReading:
         for fetch in fetches:
             fetch.cancel()
 
-    # --- what is on its way ---
+    # --- requests in flight ---
 
     def _fetches(self, numbers: list[int], expected: bool) -> list[Fetch]:
-        """Those of these that are to be begun: not what is here, or in the cache."""
+        """Requests to start for these files: not those in memory or in the cache."""
         wanted = [number for number in dict.fromkeys(numbers) if not self._is_kept(number)]
         found: list[Fetch] = []
         with self._lock:
@@ -212,7 +213,7 @@ class ObjectReading:
         return found
 
     def _room(self) -> int:
-        """How many more may be fetched ahead."""
+        """Number of files that may still be fetched ahead."""
         return int(_MOST_EXPECTED_BYTES / self._mean()) - self._ahead - self._outside
 
     def _fetch(self, piece: Piece) -> None:
@@ -221,14 +222,14 @@ class ObjectReading:
         piece.data = self._got(number)
         with self._lock:
             if self._here.get(number) is not piece:
-                return  # Somebody took it, who holds it alone.
+                return  # A read took it and is its only owner.
             piece.held = len(piece.data)
             self._held += piece.held
             if self._held > _MOST_HELD_BYTES:
                 self._drop()
 
     def _drop(self) -> None:
-        """Forget what has been here for longest; who wants it fetches it again."""
+        """Drop the oldest files over the limit; reading one fetches it again."""
         for number, fetch in [*self._here.items()]:
             if self._held <= _MOST_HELD_BYTES:
                 return
@@ -243,7 +244,7 @@ class ObjectReading:
         fetch.is_expected = False
 
     def _warm(self, numbers: Any) -> None:
-        """Begin to fetch files into the cache, as far as there is room."""
+        """Start fetching files into the cache, up to the limit."""
         if self._wholes is None:
             return
         wanted = [number for number in numbers if not self._is_kept(number)]
@@ -301,7 +302,7 @@ class ObjectReading:
         return data, head
 
     def _local(self, number: int, path: str) -> tuple[memoryview, Head | None]:
-        """A file of this machine, and its version where that is wanted and didn't change."""
+        """Read a local file; return its version too, if it is needed and didn't change."""
         head = None if self._wholes is None else self._head(number)
         data = read_file(os.fsencode(path), new_memory)
         return data, head if head is not None and self._head(number) == head else None
@@ -317,12 +318,12 @@ class ObjectReading:
         return persistently(lambda: client.head(key), self._files.named(number))
 
     def _asked(self, number: int) -> Head | None:
-        """Its version; None where the store can't say."""
+        """Look up a file's version; None if the store can't provide it."""
         try:
             head = self._head(number)
         except ContentError:
             raise
-        except ValueError:  # It doesn't know the size.
+        except ValueError:  # The store doesn't know the size.
             return None
         return head if head.version else None
 
@@ -330,7 +331,7 @@ class ObjectReading:
         try:
             return self._head(number).size
         except (FileNotFoundError, PermissionError, ValueError, NotImplementedError):
-            return None  # As everybody finds it. A store that doesn't answer is an error.
+            return None  # Reading reports it. A store that doesn't answer is an error.
 
     def _mean(self) -> float:
         if self._listed is not None and self._listed.mean_bytes:
@@ -340,7 +341,7 @@ class ObjectReading:
     # --- versions ---
 
     def _known(self, number: int) -> bytes | None:
-        """The version that was listed, or read first."""
+        """Identity of the version that was listed, or read first; None if unknown."""
         if self._listed is not None:
             listed: bytes = self._listed.identities[number].tobytes()
             if any(listed):
@@ -349,7 +350,7 @@ class ObjectReading:
         return seen if any(seen) else None
 
     def _noted(self, number: int, url: str, head: Head) -> bytes:
-        """The version that was read, which is that which is known."""
+        """Record the version that was read, which must be the known one."""
         identity, known = identity_of(url, head), self._known(number)
         self.tells_versions &= bool(head.version)
         if known is None:
@@ -363,7 +364,7 @@ class ObjectReading:
         return identity
 
     def _is_kept(self, number: int) -> bool:
-        """Whether the cache has it."""
+        """True if the cache has the file."""
         if self._wholes is None:
             return False
         identity = self._known(number)

@@ -1,4 +1,4 @@
-"""``open_records``: from the names of record files to a source."""
+"""``open_records``: opens record files as a source."""
 
 from __future__ import annotations
 
@@ -34,59 +34,56 @@ def open_records(
 ) -> RecordSource:
     """Open RecordIO and TFRecord files as one source with random access.
 
-    An index beside a file is used if it fits, ``train.idx`` as MXNet or DALI have it for
-    ``train.rec`` or ``train.tfrecord``; a missing one is built, and kept in the user's cache
-    folder. Nothing is written beside the files.
+    An index next to a file is used if it fits: ``train.idx``, as written by MXNet or DALI, for
+    ``train.rec`` or ``train.tfrecord``. A missing index is built and stored in the user's cache
+    folder. Nothing is written next to the files.
 
-    A file that is damaged or cut short has its whole records, and one in the place of each damaged
-    stretch, which is a ``RecordError`` when it is reached; ``on_error="skip"`` of a loader leaves
-    it out.
+    A damaged or truncated file has its whole records, and one record in the place of each damaged
+    stretch. Reading that one raises ``RecordError``; ``on_error="skip"`` of a loader leaves it out.
 
     Args:
-        paths: A path, a folder of record files as Spark writes them, a glob, whose files are sorted
-            by name, or a sequence of these; or URLs and globs of them,
-            ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://`` and what fsspec
-            knows. A file must not be written into while it is open; one that is
-            renamed into its place is another. An object that changes is an error.
-        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
+        paths: A path, a folder of record files as written by Spark, a glob, whose files are sorted
+            by name, or a sequence of these; or URLs and globs of them:
+            ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://`` and whatever
+            fsspec knows. An open file must not be written to; a file that is renamed into its place
+            is another file. An object that changes is an error.
+        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which detects it from the content. A
             TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
-        decode: What a record becomes. None: its bytes. ``"image"``: (array, label), of the image in
-            a tf.train.Example, or behind MXNet's IRHeader; the array is uint8 (height, width, 3),
-            RGB, or, where a raw one in NPY's format was stored, that. An ``ImageDecoder``: (array
-            as it says, label). ``"example"``: a dict of an Example's features, for each name a list
-            of bytes, float32 ``(values,)`` or int64 ``(values,)``. A function: what that makes of
-            the bytes. One label is a Python number, several are float32 or int64 ``(labels,)``.
-            A mapping, for an Example: the names of features, each to what it is, a ``Feature``, an
-            ``ImageDecoder`` for encoded images, ``Boxes`` or ``Points`` that follow these, or
-            TensorFlow's own ``FixedLenFeature``,
-            ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``; a dict of arrays,
-            and of NumPy's numbers where a shape is ``()``. Other features aren't read. Where all
-            are numbers of one shape, batches are gathered without a step for each record; several
-            images of a sample are cropped and flipped alike, if their decoders ask for the same;
-            that of a mask needs ``interpolation="nearest"``. In MXNet's records, ``"label"``,
-            ``"id"`` and ``"id2"`` are those of the IRHeader, and every other name is the payload.
-        fields: What features are called in the record: for images, ``{"image/encoded": ...,
-            "image/class/label": ...}`` or ``{"image": ..., "label": ...}``, if otherwise; for
-            ``"example"`` and for a mapping, the sample's names to those in the record.
-        outputs: For a mapping: the features that a sample has, as a tuple in this order.
-        verify: Check the CRCs of a record the first time that it is read.
-        cache: A folder on a local disk, or a ``Cache``, that keeps what was read of the files: of
-            objects in a store, and of files on slow disks. A folder stands for a limit of 100 GB.
+        decode: Decoding of a record. None: its bytes. ``"image"``: (array, label) from the image in
+            a tf.train.Example or behind MXNet's IRHeader; the array is uint8 (height, width, 3),
+            RGB, or the stored array if it is in NPY format. An ``ImageDecoder``: (its array,
+            label). ``"example"``: a dict of an Example's features, each a list of bytes, float32
+            ``(values,)`` or int64 ``(values,)``. A function: its result for the bytes. A single
+            label is a Python number, several are float32 or int64 ``(labels,)``. A mapping, for an
+            Example: names of features to a ``Feature``, an ``ImageDecoder`` for encoded images,
+            ``Boxes`` or ``Points`` that follow these, or TensorFlow's ``FixedLenFeature``,
+            ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``. It makes a dict of
+            arrays, and of NumPy numbers for the shape ``()``; other features aren't read. If all
+            features are numbers of one shape, batches are gathered without a step per record.
+            Several images of a sample are cropped and flipped alike if their decoders agree; a mask
+            needs ``interpolation="nearest"``. In MXNet's records, ``"label"``, ``"id"`` and
+            ``"id2"`` are those of the IRHeader, and every other name is the payload.
+        fields: Names of features in the record, if they differ: for images, ``{"image/encoded":
+            ..., "image/class/label": ...}`` or ``{"image": ..., "label": ...}``; for ``"example"``
+            and a mapping, from the sample's names to the record's.
+        outputs: For a mapping: the features of a sample, which becomes a tuple in this order.
+        verify: Check the CRCs of a record when it is read first.
+        cache: A folder on a local disk, or a ``Cache``, for data read from objects in a store or
+            from files on slow disks. A folder means a limit of 100 GB.
 
     Returns:
-        A source: ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``; for
-        ``SafeSequence`` and ``gluon_loader``, or for any other loader of map-style data sets.
+        A source with ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``, for
+            ``SafeSequence`` and ``gluon_loader``, or for any other loader of map-style data sets.
 
     Raises:
-        ConnectionError: A store doesn't answer within a minute, or what the environment variable
-            ``ADAPTERS_REMOTE_SECONDS`` says.
-        FileNotFoundError: No such file, or a glob that finds none.
-        ImportError: URLs of a kind for which nothing is installed.
-        PermissionError: A store refuses.
-        RecordError: A file of neither format, or one that holds no record.
-        TypeError: Features, ``outputs`` or ``cache`` of a wrong type.
-        ValueError: An unknown format or ``decode``, a feature that can't be, ``outputs`` that
-            aren't there.
+        ConnectionError: A store doesn't answer within a minute, or the seconds in the environment
+            variable ``ADAPTERS_REMOTE_SECONDS``.
+        FileNotFoundError: No such file, or a glob without matches.
+        ImportError: No package is installed for this kind of URL.
+        PermissionError: A store refuses access.
+        RecordError: A file of neither format, or one without records.
+        TypeError: Features, ``outputs`` or ``cache`` of the wrong type.
+        ValueError: An unknown format or ``decode``, an invalid feature, or unknown ``outputs``.
 
     Example:
         >>> import os, tempfile
@@ -118,13 +115,13 @@ def open_records(
 
 
 def open_guessed(paths: Paths) -> Decoded:
-    """As ``open_records``, with the ``decode`` that the first record suggests.
+    """Open record files with the ``decode`` that suits the first record.
 
-    Images where it holds one, features where it is another Example, else the bytes. A folder, and a
-    list or table of files by its ending, is opened as ``open_images`` does it.
+    Images if it holds one, features if it is another Example, else bytes. A folder, and a list or
+    table of files by its ending, is opened by ``open_images``.
 
     Raises:
-        FileNotFoundError: No such file, or a glob that finds none.
+        FileNotFoundError: No such file, or a glob without matches.
         RecordError: A file of neither format, or damaged as a whole.
         ValueError: A folder without folders of images.
     """

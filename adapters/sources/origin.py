@@ -1,4 +1,4 @@
-"""Where a sample lies, and what is drawn for it: for people who look at a batch again."""
+"""``Origin``: where a sample lies and what is drawn for it, to inspect a batch later."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from adapters.images.geometry import Crop
 
 
 class Origin(NamedTuple):
-    """Of one sample; None where a source has no such thing.
+    """Origin of one sample; None for what its source doesn't have.
 
     Args:
-        file: Its path, as it was given.
-        record: Its number in that file.
-        offset: Of the record's first byte in the file.
-        encoded: Its image, as it is stored.
-        crop: The box that is cut out of it, and whether that is flipped.
+        file: Path, as it was given.
+        record: Record number in that file.
+        offset: Offset of the record's first byte in the file.
+        encoded: Encoded image.
+        crop: Box that is cut out of it, and whether that is flipped.
     """
 
     file: str | None = None
@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
     @property
     def drawn(self) -> str:
-        """The crop, in words; empty if there is none."""
+        """Description of the crop; empty without one."""
         crop = self.crop
         if crop is None:
             return ""
@@ -39,13 +39,13 @@ class Origin(NamedTuple):
 
 
 class Located:
-    """What a source has for it."""
+    """Base class of sources that can locate their samples."""
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Where a sample lies, and what is drawn for it; empty where there is nothing to say.
+        """Locate a sample and what is drawn for it; empty by default.
 
         Args:
-            number: Of the sample.
-            rng: Its own generator, as ``sample`` is given.
+            number: Sample number.
+            rng: The sample's generator, as for ``sample``.
         """
         return Origin()

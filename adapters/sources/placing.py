@@ -1,4 +1,4 @@
-"""Samples of one source into some rows of a batch, which others fill as well."""
+"""Writing of one source's samples into some rows of a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gather_places(
     places: NDArray[np.int64],
     rows: Sequence[NDArray[Any]],
 ) -> None:
-    """Gather samples into the rows at these places of a batch."""
+    """Gather samples into these rows of a batch."""
     if source.gather_into(numbers, places, rows):
         return
     leaves, _ = flatten(source.gather(numbers, np.empty))
@@ -37,15 +37,15 @@ def fill_places(
     rows: Sequence[NDArray[Any]],
     leaves: tuple[Leaf, ...] | None,
 ) -> list[tuple[int, Exception]]:
-    """As ``source.fill``, into the rows at these places of a batch, which are in order.
+    """Fill samples into these rows of a batch, which are in order; see ``Source.fill``.
 
     Args:
-        source: Whose samples they are.
-        numbers: Of the samples.
-        rng_of: As ``fill`` has it, by the places among ``numbers``.
-        places: Of the samples in the batch.
-        rows: Of the batch.
-        leaves: Of the source, where these aren't the batch's.
+        source: Source of the samples.
+        numbers: Sample numbers.
+        rng_of: See ``fill``; takes places among ``numbers``.
+        places: Rows of the batch.
+        rows: Arrays of the batch.
+        leaves: Leaves of the source, if they differ from the batch's.
     """
     first, last = int(places[0]), int(places[-1])
     if leaves is None and last - first == len(places) - 1:

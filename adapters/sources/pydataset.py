@@ -1,7 +1,7 @@
-"""What a ``PyDataset`` of the user's is in a worker process, where Keras isn't imported.
+"""``PyDatasetWithoutKeras``: base of a user's ``PyDataset`` in workers that don't import Keras.
 
-Importing Keras takes seconds and hundreds of megabytes in each worker. A class that a script has
-derived from ``keras.utils.PyDataset`` needs of it, over there, no more than its attributes.
+Importing Keras takes seconds and hundreds of megabytes in each worker. There, a class that a script
+derives from ``keras.utils.PyDataset`` needs only the attributes of that class.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 
 class PyDatasetWithoutKeras:
-    """The attributes and hooks of ``keras.utils.PyDataset``; an instance's state is that class's.
+    """Attributes and hooks of ``keras.utils.PyDataset``, with the same instance state.
 
     Args:
-        workers: As Keras has it.
-        use_multiprocessing: As Keras has it.
-        max_queue_size: As Keras has it.
+        workers: As in Keras.
+        use_multiprocessing: As in Keras.
+        max_queue_size: As in Keras.
     """
 
-    _workers, _use_multiprocessing, _max_queue_size = 1, False, 10  # Where __init__ isn't called.
+    _workers, _use_multiprocessing, _max_queue_size = 1, False, 10  # If __init__ isn't called.
 
     def __init__(
         self, workers: int = 1, use_multiprocessing: bool = False, max_queue_size: int = 10
@@ -29,7 +29,7 @@ class PyDatasetWithoutKeras:
 
     @property
     def workers(self) -> int:
-        """As the user has said."""
+        """Value that the user set."""
         return int(self._workers)
 
     @workers.setter
@@ -38,7 +38,7 @@ class PyDatasetWithoutKeras:
 
     @property
     def use_multiprocessing(self) -> bool:
-        """As the user has said."""
+        """Value that the user set."""
         return bool(self._use_multiprocessing)
 
     @use_multiprocessing.setter
@@ -47,7 +47,7 @@ class PyDatasetWithoutKeras:
 
     @property
     def max_queue_size(self) -> int:
-        """As the user has said."""
+        """Value that the user set."""
         return int(self._max_queue_size)
 
     @max_queue_size.setter
@@ -56,15 +56,15 @@ class PyDatasetWithoutKeras:
 
     @property
     def num_batches(self) -> int | None:
-        """The length, where there is one."""
+        """Length of the data set, or None."""
         return len(self) if hasattr(self, "__len__") else None
 
     def __getitem__(self, index: int) -> Any:
-        """The user's class has its own."""
+        """Raise an error: the user's class defines it."""
         raise NotImplementedError
 
     def on_epoch_begin(self) -> None:
-        """Epochs begin in the trainer's process."""
+        """Do nothing: epochs start in the trainer's process."""
 
     def on_epoch_end(self) -> None:
-        """Epochs end in the trainer's process."""
+        """Do nothing: epochs end in the trainer's process."""

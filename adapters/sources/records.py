@@ -1,4 +1,4 @@
-"""``RecordSource``: the records of files as samples."""
+"""``RecordSource``: records of files as samples."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Source
 
-# Damaged records that are looked past for one that tells what samples are like.
+# Damaged records to skip in search of one that shows what samples are like.
 _TRIES = 100
 
 
 class RecordSource(Decoded):
-    """What ``open_records`` returns. Any thread may ask; a process gets its own by pickling.
+    """Source that ``open_records`` returns. Thread-safe; a process gets a pickled copy.
 
     Args:
         files: The records.
-        content: What they become.
+        content: Decodes the records.
     """
 
     unit = "record"
@@ -40,12 +40,12 @@ class RecordSource(Decoded):
     def __init__(self, files: RecordFiles, content: Content) -> None:
         super().__init__(content)
         self._files = files
-        # For a batch that is written straight into its memory; found out when first asked for.
+        # Spec of batches that are written straight into their memory; found on first use.
         self._leaves: tuple[Leaf, ...] | None = None
         self._looked = False
         self._rows: ImageRows | None = None
         self._remedy: str | None = None
-        # What this is a part of, where several are asked at once.
+        # Sources that read this one together with others.
         self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
 
     def __len__(self) -> int:
@@ -53,35 +53,35 @@ class RecordSource(Decoded):
         return len(self._files)
 
     def select(self, numbers: Any) -> RecordSource:
-        """These samples as a source, numbered anew in this order; nothing is read or copied.
+        """Select samples as a source, renumbered in this order; nothing is read or copied.
 
         Args:
-            numbers: Sample numbers, as ``[i]`` takes them, perhaps some of them several times, or a
-                boolean mask with a value for each sample.
+            numbers: Sample numbers, as in ``[i]`` and possibly repeated, or a boolean mask with a
+                value for each sample.
 
         Returns:
-            A source like this one, which is closed by itself. Its errors name the records of the
-            files.
+            A source like this one, to be closed by itself. Its errors name the records of the
+                files.
 
         Raises:
             IndexError: A number out of range.
-            TypeError: Something else than numbers or a mask.
+            TypeError: Neither numbers nor a mask.
             ValueError: A mask of another length.
         """
         chosen = chosen_of(numbers, len(self))
         return type(self)(self._files.chosen(chosen), self._content)
 
     def with_content(self, content: Content) -> RecordSource:
-        """The same records, of which something else becomes."""
+        """Return a source of the same records with another content."""
         return type(self)(self._files, content)
 
     @property
     def version(self) -> str:
-        """What changes when the files do."""
+        """Fingerprint that changes when the files do."""
         return self._files.version
 
     def read(self, index: int) -> bytes:
-        """The raw bytes of record ``index``.
+        """Return the raw bytes of record ``index``.
 
         Raises:
             IndexError: Out of range.
@@ -90,13 +90,13 @@ class RecordSource(Decoded):
         return bytes(self._files.read(self._number(index)))
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for each in (self, *self._wholes):
             each._let_go()
         self._files.close()
 
     def _let_go(self) -> None:
-        """Forget what holds the files' maps."""
+        """Drop what keeps the files mapped."""
         self._rows = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class RecordSource(Decoded):
         self.__dict__.update(state, _wholes=weakref.WeakSet())
 
     def united(self, others: Sequence[Source]) -> Source | None:
-        """The records of all files, where the same becomes of them."""
+        """Records of all files as one source, if they are decoded alike; else None."""
         several = [self, *(each for each in others if type(each) is type(self))]
         if len(several) <= len(others):
             return None
@@ -125,7 +125,7 @@ class RecordSource(Decoded):
         return whole
 
     def picture(self, index: int) -> tuple[bytes, Any]:
-        """The encoded image of a record, and its label."""
+        """Return the encoded image of a record and its label."""
         assert isinstance(self._content, Images)
         number = self._number(index)
         shard, own = self._files.locate(number)
@@ -136,7 +136,7 @@ class RecordSource(Decoded):
         return bytes(encoded), label
 
     def label(self, index: int) -> Any:
-        """The label of an image's record, as it stands there.
+        """Return the label of an image record, as it is stored.
 
         Raises:
             RecordError: The record is damaged.
@@ -145,24 +145,24 @@ class RecordSource(Decoded):
         shard, own = self._files.locate(self._number(index))
         return self._content.split(shard.read(own), shard.format)[1]
 
-    # What a plan asks for.
+    # Used by plans.
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read records in the order of the files, and forget them."""
+        """Read records in file order and discard them."""
         self.bring(numbers)
         for number in np.sort(numbers).tolist():
             self.read(number)
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Begin to fetch records of remote files."""
+        """Start fetching records of remote files."""
         self._files.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Fetch records of remote files, all at once."""
+        """Fetch records of remote files now, all at once."""
         self._files.bring(numbers)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number, with its random crop and flip by ``rng``."""
+        """Return one sample, cropped and flipped at random by ``rng``."""
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         shard, own = self._files.locate(number)
@@ -173,18 +173,18 @@ class RecordSource(Decoded):
             raise self._error(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """File, record and offset; of an image, what is cut out of it."""
+        """Return file, record and offset; for an image, also its crop."""
         shard, own = self._files.locate(number)
         place = Origin(shard.storage.name, own, shard.begin_of(own))
         try:
             return self._with_image(place, shard.read(own), shard.format, rng)
-        except (ContentError, RecordError):  # Which the batch tells of.
+        except (ContentError, RecordError):  # The batch reports it.
             return place
 
     def _with_image(
         self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
     ) -> Origin:
-        """The place of a record, with its image and what is cut out of it."""
+        """Add the image of a record and its crop to an origin."""
         if not isinstance(self._content, Images):
             return place
         encoded, _ = self._content.split(payload, format)
@@ -192,16 +192,16 @@ class RecordSource(Decoded):
 
     @property
     def store_is_cached(self) -> bool | None:
-        """Whether a cache keeps what is fetched of remote files; None where all are here."""
+        """True if a cache keeps data fetched from remote files; None if all are local."""
         return self._files.store_is_cached
 
     @property
     def sample_bytes(self) -> float:
-        """Bytes of a record on average."""
+        """Average bytes per record."""
         return self._files.record_bytes
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Have the files read ahead where these records lie."""
+        """Have the files read these records ahead."""
         self._files.will_read(first, last, window)
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
@@ -221,7 +221,7 @@ class RecordSource(Decoded):
 
     @property
     def _label_in(self) -> Callable[[memoryview, str], Any] | None:
-        """What finds the label in a record of a format; None where there is none to be known."""
+        """Reader of the label in a record of a format; None if there is none."""
         content = self._content
         if not isinstance(content, Images):
             return None
@@ -229,28 +229,28 @@ class RecordSource(Decoded):
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of all samples' arrays and labels; None where that can't be foretold.
+        """Shape and dtype of all samples' arrays and labels; None if not fixed.
 
         Raises:
-            RecordError: The first record is damaged.
+            RecordError: The first records are damaged.
         """
         content = self._content
         if not self._looked and isinstance(content, Images) and len(self):
             array = self._images().leaf
             if array is not None:
-                # The whole sample, as a damaged header may have a label all the same.
+                # Decode the whole sample: a damaged record may still have a readable label.
                 label = np.asarray(self.first(lambda number: self.sample(number)[1]))
-                # Texts may be longer in other records.
+                # Strings may be longer in other records.
                 known = label.dtype.kind in "biuf"
                 self._leaves = (array, (label.shape, label.dtype)) if known else None
             self._looked = True
         return self._leaves
 
     def first(self, look: Callable[[int], Any]) -> Any:
-        """What ``look`` says about the first record that can be read; None without records.
+        """Apply ``look`` to the first record that can be read; None without records.
 
         Raises:
-            RecordError: Of many, none can be.
+            RecordError: None of the first records can be read.
         """
         damaged = None
         for number in range(min(len(self), _TRIES)):
@@ -268,7 +268,7 @@ class RecordSource(Decoded):
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
+        """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         failures = self._images().fill(numbers, rng_of, *rows)
         return [(row, self._told(int(numbers[row]), error)) for row, error in failures]
 
@@ -279,7 +279,7 @@ class RecordSource(Decoded):
         return self._rows
 
     def _told(self, number: int, error: Exception) -> Exception:
-        """The error, of which file and record."""
+        """Add file and record to a ``ContentError``."""
         if not isinstance(error, ContentError):
             return error
         told = self._error(number, error)
@@ -292,7 +292,7 @@ class RecordSource(Decoded):
         if isinstance(self._content, Images) and is_without_image(
             self._files, self._content, number
         ):
-            if self._remedy is None:  # Which takes long where there are many of them.
+            if self._remedy is None:  # Slow with many of them.
                 self._remedy = how_to_leave_out(self._files, self._content) or ""
             found += f"; {self._remedy}" if self._remedy else ""
         return RecordError(shard.storage.name, own, offset, error.expected, found)

@@ -1,4 +1,4 @@
-"""Which samples of a source are chosen: arithmetic only."""
+"""Sample numbers for ``select``: arithmetic only."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 
 def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
-    """The numbers that ``select`` was given, from 0.
+    """Convert the argument of ``select`` to numbers from 0.
 
     Args:
-        numbers: Integers, which count from the end where they are negative, or a boolean mask.
-        size: Samples there are.
+        numbers: Integers, counted from the end if negative, or a boolean mask.
+        size: Number of samples.
 
     Raises:
         IndexError: A number out of range.
-        TypeError: Something else.
+        TypeError: Neither integers nor a mask.
         ValueError: A mask of another length, or more than one axis.
     """
     if not hasattr(numbers, "__len__") or isinstance(numbers, (str, bytes, Set, Mapping)):

@@ -1,4 +1,4 @@
-"""A sequence of whole batches, such as a Keras ``PyDataset``."""
+"""``SequenceSource``: whole batches by number, such as a Keras ``PyDataset``."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ log = logging.getLogger("adapters")
 
 
 class SequenceSource(Source):
-    """Batches by number.
+    """Whole batches by number.
 
     Args:
-        sequence: An object with ``__len__`` or ``num_batches``, and ``__getitem__`` that returns a
-            whole batch.
-        own_epochs: Whether ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do something:
-            its batches then depend on how often they have been called, so that a pass must not
-            read beyond its own epoch.
+        sequence: Has ``__len__`` or ``num_batches``, and ``__getitem__`` that returns a whole
+            batch.
+        own_epochs: True if ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do something. Its
+            batches then depend on the number of calls, so a pass must not read beyond its own
+            epoch.
 
-    Whoever calls ``batch`` from several threads holds a ``Gate`` of ``own_code`` meanwhile. Pickled
-    copies (one in every worker process) are in the epoch that the sequence is in.
+    Callers of ``batch`` on several threads must hold a ``Gate`` of ``own_code``. Pickled copies
+    (one in each worker process) are in the epoch that the sequence is in.
     """
 
-    makes_samples = False  # They are made by the batch.
+    makes_samples = False  # It makes batches.
     whole_batches = True
 
     def __init__(self, sequence: Any, own_epochs: bool) -> None:
@@ -47,7 +47,7 @@ class SequenceSource(Source):
             raise ValueError("source must hold at least one batch, got 0")
 
     def __len__(self) -> int:
-        """Batches in an epoch.
+        """Number of batches in an epoch.
 
         Raises:
             TypeError: The sequence has no end.
@@ -59,13 +59,13 @@ class SequenceSource(Source):
 
     @property
     def endless(self) -> bool:
-        """Whether the sequence has no number of batches: any number is the number of one."""
+        """True if the sequence has no length; then every number is valid."""
         return self._count() is None
 
     def _count(self) -> int | None:
         try:
             count = getattr(self._sequence, "num_batches", None)
-        except NotImplementedError:  # What Keras's PyDataset says where it has no length either.
+        except NotImplementedError:  # A PyDataset of Keras without a length.
             return None
         if count is None and hasattr(type(self._sequence), "__len__"):
             count = len(self._sequence)
@@ -73,11 +73,11 @@ class SequenceSource(Source):
 
     @property
     def own_epochs(self) -> bool:
-        """Whether hooks of the sequence's own change what comes after them."""
+        """True if hooks of the sequence change the batches after them."""
         return self._own_epochs
 
     def way(self, transformed: bool) -> str:
-        """How batches come from it, for people."""
+        """Human-readable description of how batches are read."""
         return "whole batches, asked for by number"
 
     @property
@@ -86,22 +86,22 @@ class SequenceSource(Source):
         return (self._sequence,)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """A whole batch is the least that there is."""
+        """Return a whole batch, the smallest unit."""
         return self.batch(number)
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Have the sequence make the batch of the first number, and forget it."""
+        """Make the first of these batches and discard it."""
         self.batch(int(numbers[0]))
 
     def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
-        """The whole batch of this number, in memory that the sequence can't write to.
+        """Return a whole batch, in memory that the sequence can't write to.
 
         Args:
-            number: Of the batch.
-            allocate: Gives the memory for what the sequence keeps; what it hands over isn't copied.
+            number: Batch number.
+            allocate: Allocates memory for batches that the sequence keeps; others aren't copied.
 
         Raises:
-            ValueError: Its hooks have made the sequence shorter than it was.
+            ValueError: Hooks have shortened the sequence.
         """
         if self._added < 0:
             raise ValueError(f"source must not become shorter: {self._lengths()}")
@@ -109,15 +109,15 @@ class SequenceSource(Source):
         return taken(ask, allocate)[0]
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Call the sequence's own hooks, once per epoch, until it is in this one.
+        """Call the sequence's hooks, once per epoch, until it is in this one.
 
-        Nobody else may read meanwhile. An epoch that is behind stays there.
+        No other thread may read meanwhile. A sequence never goes back to an earlier epoch.
 
         Returns:
-            Whether an epoch has ended.
+            True if an epoch has ended.
         """
         with self._lock:
-            if self._calling:  # A hook looks at a batch.
+            if self._calling:  # A hook reads a batch.
                 return False
             self._calling = True
             try:
@@ -135,7 +135,7 @@ class SequenceSource(Source):
                 self._calling = False
 
     def _look_at_length(self) -> None:
-        """Find out whether hooks have changed it, which the order of the batches doesn't follow."""
+        """Check for a changed length, which the order of the batches doesn't follow."""
         before, self._added = self._added, (self._count() or 0) - self._batches
         if self._added > 0 >= before:
             log.warning("batches that are added to source are not read: %s", self._lengths())
@@ -148,10 +148,10 @@ class SequenceSource(Source):
         )
 
     def check_epoch(self, epoch: int) -> None:
-        """See that this epoch can be entered.
+        """Check that this epoch can be entered.
 
         Raises:
-            ValueError: The sequence's own hooks have led beyond it.
+            ValueError: The sequence's hooks have gone beyond it.
         """
         if self.own_epochs and self._epoch is not None and epoch < self._epoch:
             raise ValueError(
@@ -161,7 +161,7 @@ class SequenceSource(Source):
             )
 
     def turn(self) -> None:
-        """Call the hooks between two epochs of a sequence that has no end, if it has any."""
+        """Call the hooks, if any, between two epochs of an endless sequence."""
         if not self.own_epochs:
             return
         with self._lock:
@@ -173,8 +173,8 @@ class SequenceSource(Source):
             getattr(self._sequence, hook)()
 
     def renew_locks(self) -> None:
-        """In a forked process, where whoever held the lock is not."""
-        self._lock = threading.RLock()  # A hook of the sequence's may look at a batch of it.
+        """Make a new lock in a forked process, where its holder doesn't exist."""
+        self._lock = threading.RLock()  # Reentrant: a hook may read a batch.
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None, "_calling": False}
@@ -185,10 +185,10 @@ class SequenceSource(Source):
 
 
 def reduce_iterator(value: Any) -> Any:
-    """What ``__reduce__`` would return for Keras's iterators over images, else ``NotImplemented``.
+    """``__reduce__`` value for Keras's image iterators, else ``NotImplemented``.
 
-    ``ImageDataGenerator.flow`` and its like hold a generator of their own, which can't be sent, and
-    isn't used where batches are asked for by number: the copy has a new one.
+    ``ImageDataGenerator.flow`` and the like hold a generator, which can't be pickled and isn't used
+    when batches are read by number. The copy gets a new one.
     """
     if not hasattr(type(value), "_flow_index") or isinstance(value, type):
         return NotImplemented

@@ -1,7 +1,7 @@
-"""What a plan asks of a source of single samples, with the answers that most of them give.
+"""``Source``: the interface of data to plans, with defaults that fit most sources.
 
-A new kind of source is a subclass in a file of its own, and a line in ``sources.kinds``. ``Subset``
-is some samples of any of them; as ``Source.select`` makes it, it is here.
+A new kind of source is a subclass in its own file and an entry in ``sources.kinds``. ``Subset``
+holds some samples of any source; it is here because ``Source.select`` makes it.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from adapters.sources.origin import Located, Origin
 from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
-_MOST_SPREAD = 4  # Times as long as its chosen samples a stretch may be, to be read ahead.
+_MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
 class Source(Located, abc.ABC):
-    """Samples by number. It changes nothing while it answers.
+    """Samples by number; reading changes nothing.
 
-    Many threads may ask at once, but where there is ``own_code`` that isn't thread-safe: whoever
-    asks from several threads holds a ``Gate`` of that meanwhile.
+    Threads may read concurrently, unless ``own_code`` isn't thread-safe. Then callers on several
+    threads must hold a ``Gate`` of it.
     """
 
     # --- samples ---
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """How many samples; of whole batches, how many of these."""
+        """Number of samples, or of whole batches."""
 
     @abc.abstractmethod
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number.
+        """Return one sample.
 
         Args:
             number: In ``range(len(self))``.
-            rng: The sample's own generator, where the source ``draws``.
+            rng: The sample's own generator, if the source ``draws``.
         """
 
     def __getitem__(self, index: Any) -> Any:
-        """The same, as any map-style data set has it, or a list of samples for a slice.
+        """Return one sample, like any map-style data set, or a list of samples for a slice.
 
-        What is random is drawn again each time. Where a data set or a transform of a loader asks,
-        it depends on the seed, the epoch and the sample that is made there, alone.
+        Random values are drawn again each time. Read by a data set or transform of a loader, they
+        depend only on the seed, the epoch and the sample being made.
 
         Raises:
             IndexError: Out of range.
-            TypeError: No integer and no slice.
+            TypeError: Neither an integer nor a slice.
         """
         if isinstance(index, slice):
             return [self._drawn(number) for number in range(*index.indices(len(self)))]
@@ -68,50 +68,50 @@ class Source(Located, abc.ABC):
         return self._drawn(number % size)
 
     def __iter__(self) -> Iterator[Any]:
-        """The samples in order."""
+        """Iterate over the samples in order."""
         return map(self._drawn, range(len(self)))
 
     def _drawn(self, number: int) -> Any:
-        """The sample of this number for who has no generator for it."""
+        """Return one sample to a caller without a generator."""
         return self.sample(number, source_generator() if self.draws else None)
 
     def select(self, numbers: Any) -> Source:
-        """These samples as a source, numbered anew in this order; nothing is read or copied.
+        """Select samples as a source, renumbered in this order; nothing is read or copied.
 
         Args:
-            numbers: Sample numbers, as ``[i]`` takes them, perhaps some of them several times, or a
-                boolean mask with a value for each sample.
+            numbers: Sample numbers, as in ``[i]`` and possibly repeated, or a boolean mask with a
+                value for each sample.
 
         Returns:
-            A source that is read as this one is. What is random depends on a sample's new number.
+            A source that is read like this one. Random values depend on a sample's new number.
 
         Raises:
             IndexError: A number out of range.
-            TypeError: Something else than numbers or a mask, or a source of whole batches.
+            TypeError: Neither numbers nor a mask, or a source of whole batches.
             ValueError: A mask of another length.
         """
         return Subset(self, chosen_of(numbers, len(self)))
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
-        """The samples of a batch, fetched at once; None where they are fetched one at a time."""
+        """Samples of a batch, fetched at once; None if they are fetched one at a time."""
         return None
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read samples as they are stored, and forget them."""
+        """Read stored samples and discard them."""
         fetched = self.samples(numbers)
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
             pass
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Samples are going to be asked for: begin to fetch what takes long, and don't wait.
+        """Hint that samples will be read: start fetching if that is slow, and don't wait.
 
         Args:
-            numbers: Of the samples.
-            elsewhere: They are asked for in another process.
+            numbers: Sample numbers.
+            elsewhere: True if another process reads them.
         """
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """All of these samples are asked for now: fetch at once what takes long.
+        """Fetch samples that are read now, all at once if that is slow.
 
         Raises:
             ConnectionError: A store doesn't answer.
@@ -121,54 +121,54 @@ class Source(Located, abc.ABC):
 
     @property
     def gathers(self) -> bool:
-        """Whether ``gather`` makes a batch without a step for each sample."""
+        """True if ``gather`` makes a batch without a step for each sample."""
         return False
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The samples of these numbers as one batch, in memory from ``allocate``."""
+        """Gather these samples as one batch, in memory from ``allocate``."""
         raise NotImplementedError
 
     def gather_into(
         self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> bool:
-        """Gather samples into some rows of a batch; whether that was done, or is for ``gather``."""
+        """Gather samples into some rows of a batch; False if ``gather`` has to do it."""
         return False
 
     def united(self, others: Sequence[Source]) -> Source | None:
-        """This one and others, one after another, asked for a batch at once; None if they can't."""
+        """Join with other sources to read a batch at once; None if that isn't possible."""
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of every sample's leaves, where ``fill`` writes them into the batch."""
+        """Shape and dtype of each sample's leaves, if ``fill`` can write them; else None."""
         return None
 
     @property
     def skeleton(self) -> Any:
-        """A sample with leaf numbers in the leaves' places, where ``leaves`` are known."""
+        """Sample structure with leaf numbers as leaves, if ``leaves`` are known."""
         return tuple(range(len(self.leaves or ())))
 
     @property
     def pads(self) -> bool:
-        """Whether ``padded`` makes samples equally long."""
+        """True if ``padded`` makes samples equally long."""
         return False
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
-        """The samples of a batch, made equally long, and ``extra`` longer, where it knows how."""
+        """Pad the samples of a batch to one length, plus ``extra``, if the source knows how."""
         return samples
 
     def fill(
         self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch; where ``leaves`` are known.
+        """Write samples into rows of a batch, if ``leaves`` are known.
 
         Args:
-            numbers: Of the samples, ``(rows,)``.
-            rng_of: A sample's generator by its place among them, good until the next; None where
-                nothing is drawn.
-            rows: An array for each of ``leaves``, with an axis for the rows before.
+            numbers: Sample numbers, ``(rows,)``.
+            rng_of: Returns a sample's generator by its place among them, valid until the next call;
+                None if nothing is drawn.
+            rows: An array for each of ``leaves``, with a leading axis for the rows.
 
         Returns:
-            Which rows couldn't be written, and why.
+            Rows that couldn't be written, and why.
         """
         raise NotImplementedError
 
@@ -176,107 +176,107 @@ class Source(Located, abc.ABC):
 
     @property
     def own_code(self) -> tuple[Any, ...]:
-        """The functions and objects of the user's own that make samples."""
+        """User functions and objects that make samples."""
         return (self,)
 
     @property
     def python_numbers(self) -> bool:
-        """Whether a label is a Python number, and not one of NumPy's."""
+        """True if a label is a Python number, not one of NumPy's."""
         return False
 
     @property
     def makes_samples(self) -> bool:
-        """Whether code of the user's own makes samples, and may use its memory again."""
+        """True if user code makes samples, and may reuse its memory."""
         return True
 
     @property
     def stored(self) -> bool:
-        """Whether nobody may write into a sample, as it may be what the source stores."""
+        """True if samples must not be written to, as they may be the source's own memory."""
         return True
 
     @property
     def fetches_many(self) -> bool:
-        """Whether ``samples`` runs the user's code once for a batch."""
+        """True if ``samples`` runs user code once per batch."""
         return False
 
     @property
     def draws(self) -> bool:
-        """Whether a sample depends on its generator."""
+        """True if a sample depends on its generator."""
         return False
 
     @property
     def decodes(self) -> bool:
-        """Whether it decodes images and does nothing else, which takes no interpreter lock."""
+        """True if it only decodes images, which runs without the interpreter lock."""
         return False
 
     @property
     def holds_images(self) -> bool:
-        """Whether samples are (image, label)."""
+        """True if samples are (image, label)."""
         return False
 
     def remedy(self, shape: tuple[int, ...]) -> str:
-        """What makes arrays of unequal shapes equal, for people; ``shape`` is that of one."""
+        """Advice on making arrays of unequal shapes equal; ``shape`` is that of one."""
         return "pad, crop or resize in transform"
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people; ``transformed`` one by one, or not."""
+        """Human-readable description of how samples are read; ``transformed`` if one by one."""
         return "samples, asked for one at a time"
 
-    # --- what an order asks ---
+    # --- used by orders ---
 
     @property
     def sample_bytes(self) -> float | None:
-        """Bytes of a sample on average, as it is stored; None where only samples tell."""
+        """Average bytes of a stored sample; None if unknown without reading samples."""
         return None
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Samples ``first`` to ``last - 1`` are going to be read soon; read ahead, if that helps.
+        """Hint that samples ``first`` to ``last - 1`` are read soon; read ahead if that helps.
 
-        It is no error if they can't be read, and takes no time to speak of. Of the window that they
-        are of, see ``Window``.
+        Samples that can't be read are no error, and the call takes hardly any time. For the window
+        that they belong to, see ``Window``.
         """
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """A label for each sample, where it is had without that; of few, ``lightly``, unchecked."""
+        """Labels of samples if they are cheap to get; ``lightly`` for a few, unchecked."""
         return None
 
     def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> Any:
-        """The order that belongs to the source, an ``Arrangement``; None where it has none."""
+        """Own order of the source, an ``Arrangement``; None if it has none."""
         return None
 
     # --- sources of whole batches ---
 
     @property
     def whole_batches(self) -> bool:
-        """Whether its items are whole batches, which ``batch`` gives."""
+        """True if items are whole batches, which ``batch`` returns."""
         return False
 
     def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
-        """The whole batch of this number, in memory that nobody else writes to."""
+        """Return a whole batch, in memory that nothing else writes to."""
         raise NotImplementedError
 
     @property
     def endless(self) -> bool:
-        """Whether any number is the number of a batch."""
+        """True if every number is the number of a batch."""
         return False
 
     @property
     def own_epochs(self) -> bool:
-        """Whether its batches change with the epoch, so that none may be read early."""
+        """True if batches change with the epoch, so that none may be read early."""
         return False
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Be in this epoch; whether one has ended.
+        """Enter this epoch; return True if one has ended.
 
-        Hooks are called once per epoch, however often that is replayed.
+        Hooks are called once per epoch, however often it is replayed.
         """
         return False
 
     def turn(self) -> None:
-        """End an epoch of what has no end, and begin the next."""
+        """End an epoch of an endless source and start the next."""
 
     def renew_locks(self) -> None:
-        """In a forked process, where whoever held them is not."""
+        """Renew locks in a forked process, where their holders don't exist."""
 
 
 def _of_the_whole(name: str) -> Any:
@@ -284,13 +284,13 @@ def _of_the_whole(name: str) -> Any:
 
 
 class Subset(Source):
-    """Some samples of a source, numbered anew: as fast as the whole, as it is asked the same way.
+    """Some samples of a source, renumbered; read the same way and as fast as the whole.
 
-    Pickled for worker processes, the numbers are an array that they share.
+    Worker processes share the array of numbers.
 
     Args:
-        whole: The source; of a ``Subset``, the numbers are looked up once and for all.
-        numbers: Of the samples, int64 ``(samples,)``, in ``range(len(whole))``.
+        whole: The source.
+        numbers: Sample numbers, int64 ``(samples,)``, in ``range(len(whole))``.
 
     Raises:
         TypeError: The source's items are whole batches.
@@ -306,45 +306,45 @@ class Subset(Source):
         self.numbers = numbers
 
     def __len__(self) -> int:
-        """How many were chosen."""
+        """Number of chosen samples."""
         return len(self.numbers)
 
     def select(self, numbers: Any) -> Source:
-        """Some of these, of the same whole source."""
+        """Select some of these samples, from the same whole source."""
         return self.whole.select(self.numbers[chosen_of(numbers, len(self))])
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number."""
+        """Return one sample."""
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         return self.whole.sample(int(self.numbers[number]), rng)
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Where a sample lies in the whole source."""
+        """Locate a sample in the whole source."""
         return self.whole.origin(int(self.numbers[number]), rng)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
-        """The samples of a batch, if the whole source fetches them at once."""
+        """Samples of a batch, if the whole source fetches them at once; else None."""
         return self.whole.samples(self.numbers[numbers])
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read samples as they are stored, and forget them."""
+        """Read stored samples and discard them."""
         self.whole.fetch(self.numbers[numbers])
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Have the whole source begin to fetch them."""
+        """Start fetching in the whole source."""
         self.whole.expect(self.numbers[numbers], elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Have the whole source fetch them at once."""
+        """Fetch these samples now, in the whole source."""
         self.whole.bring(self.numbers[numbers])
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The samples of these numbers as one batch."""
+        """Gather these samples as one batch."""
         return self.whole.gather(self.numbers[numbers], allocate)
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
-        """The samples of a batch, made equally long."""
+        """Pad the samples of a batch."""
         return self.whole.padded(samples, extra)
 
     def fill(
@@ -354,7 +354,7 @@ class Subset(Source):
         return self.whole.fill(self.numbers[numbers], rng_of, rows)
 
     def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
+        """Human-readable description of how samples are read."""
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
 
     gathers = _of_the_whole("gathers")
@@ -375,20 +375,20 @@ class Subset(Source):
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """These samples are going to be read; nothing is done if they lie far from each other."""
+        """Pass the read-ahead hint on, unless the samples lie far from each other."""
         numbers = self.numbers[first:last]
         begin, end = int(numbers.min()), int(numbers.max()) + 1
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """A label for each of these samples."""
+        """Label of each of these samples."""
         return self.whole.labels_of(self.numbers[numbers], lightly)
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Be in this epoch; whether one has ended."""
+        """Enter this epoch; return True if one has ended."""
         return self.whole.enter_epoch(epoch)
 
     def renew_locks(self) -> None:
-        """In a forked process."""
+        """Renew locks in a forked process."""
         self.whole.renew_locks()

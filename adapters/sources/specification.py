@@ -1,4 +1,4 @@
-"""The features that fit some Examples, as somebody would write them in ``decode=``."""
+"""Suggestion of features that fit some Examples, as source code for ``decode=``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from adapters.records.envelope import IMAGE_BEGINS
 from adapters.records.tensor import tensor_in
 
 REMEDY = "decode each in transform, [decoder.decode(image, rng) for image in images]"
-"""What is done with several images of a sample."""
+"""Advice for several images in a sample."""
 _NUMBERS = {wire.FLOAT_LIST: "float32", wire.INT64_LIST: "int64"}
-_HEADER_BYTES = 33  # Of a PNG.
+_HEADER_BYTES = 33  # Up to the header chunk of a PNG.
 _OBJECT = "image/object/"
 _BBOX = tuple(f"{_OBJECT}bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
 _CLASSES = _OBJECT + "class/label"
 
 
 def suggested(payloads: Iterable[memoryview]) -> list[str]:
-    """Lines of a mapping for ``decode=``, ready to paste; none where nothing is an Example.
+    """Lines of a mapping for ``decode=``, ready to paste; empty if nothing is an Example.
 
-    What bytes without an image or a text in them stand for can't be seen: where all have one size,
-    they are shown as raw ``uint8``.
+    The meaning of bytes that are neither images nor text is unknown: if all have one size, they are
+    shown as raw ``uint8``.
 
     Args:
-        payloads: Some records; those that are no Examples are passed over.
+        payloads: Some records; those that are no Examples are skipped.
     """
     found: dict[str, list[wire.List]] = {}
     values: dict[str, list[memoryview]] = {}
@@ -55,7 +55,7 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
     images = [name for name, own in values.items() if _are_images(own)]
     boxes, in_boxes = _boxes(found, values, records) if images else ([], set())
     for name in sorted(found.keys() - in_boxes):
-        if len({held.kind for held in found[name]}) > 1:  # Which no feature takes.
+        if len({held.kind for held in found[name]}) > 1:  # No feature takes several types.
             lines.append(f"    # {json.dumps(name)} is of several types")
             continue
         feature = _feature(found[name], values[name], len(found[name]) < records)
@@ -76,7 +76,7 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
 def _boxes(
     found: dict[str, list[wire.List]], values: dict[str, list[memoryview]], records: int
 ) -> tuple[list[str], set[str]]:
-    """The line of ``Boxes`` of the object-detection layout, and the features that it reads."""
+    """Line of ``Boxes`` for the object-detection layout, and the features that it reads."""
     if not found.keys() >= {*_BBOX}:
         return [], set()
     counts = [held.end for held in found[_BBOX[0]]]
@@ -102,7 +102,7 @@ def _boxes(
 
 
 def _decoder(images: list[memoryview], beside_others: bool) -> str:
-    """What keeps the bits of PNGs, and of a mask beside its image the ids."""
+    """Decoder that keeps the bits of PNGs, and the ids of a mask next to its image."""
     given = ""
     if all(bytes(each[:8]) == png.MAGIC and len(each) > _HEADER_BYTES for each in images):
         colours = [png.colours(each) for each in images]
@@ -116,7 +116,7 @@ def _decoder(images: list[memoryview], beside_others: bool) -> str:
 def _steps(
     payload: memoryview,
 ) -> list[tuple[str, list[tuple[wire.List, list[memoryview]]]]]:
-    """The feature lists of a SequenceExample: what each step holds, and its values."""
+    """Feature lists of a SequenceExample: what each step holds, and its values."""
     found = []
     for name, entries in wire.feature_lists(payload).items():
         held = [wire.list_in(payload, entry) for entry in entries]
@@ -126,7 +126,7 @@ def _steps(
 
 
 def _of_steps(steps: list[tuple[wire.List, list[memoryview]]]) -> str | None:
-    """The feature of a feature list; None where its steps differ, or there are none."""
+    """Feature of a feature list; None if its steps differ or there are none."""
     kinds, counts = {held.kind for held, _ in steps}, {len(own) for _, own in steps}
     if len(kinds) != 1 or len(counts) != 1:
         return None
@@ -186,7 +186,7 @@ def _are_images(values: list[memoryview]) -> bool:
 
 
 def _tensor(values: list[memoryview]) -> tuple[str, tuple[int | None, ...]] | None:
-    """Dtype and shape of serialized tensors; None if some are others, or unlike each other."""
+    """Dtype and shape of serialized tensors; None if some are others, or they differ."""
     tensors = [tensor_in(value) for value in values]
     first = tensors[0] if tensors else None
     if first is None or not first.is_numeric:

@@ -1,4 +1,4 @@
-"""Arrays of several sources as one, in which a batch is gathered at once."""
+"""Arrays of several sources as one, from which a batch is gathered at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from adapters.structure import flatten, unflatten
 
 
 class StackedArrays(Source):
-    """What ``stacked`` makes: for whoever gathers batches.
+    """Joined arrays of several sources, only for gathering; made by ``stacked``.
 
     Args:
-        columns: All sources' first arrays, their second ones, ..., numbered through.
-        skeleton: The structure of a sample.
+        columns: For each member of a sample, the arrays of all sources, numbered through.
+        skeleton: Structure of a sample.
     """
 
     gathers = True
@@ -35,7 +35,7 @@ class StackedArrays(Source):
         self._place()
 
     def _place(self) -> None:
-        """Find out where the rows lie."""
+        """Find where the rows lie in memory."""
         now = list(map(len, self._arrays))
         if any(min(map(len, each)) < n for *each, n in zip(*self._columns, self._lengths)):
             raise ValueError(
@@ -49,21 +49,21 @@ class StackedArrays(Source):
         return sum(self._lengths)
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The rows of these numbers as one batch, in memory from ``allocate``.
+        """Gather these rows as one batch, in memory from ``allocate``.
 
         Raises:
-            IndexError: There is no such row.
-            ValueError: An array was made shorter in place.
+            IndexError: No such row.
+            ValueError: An array was shortened in place.
         """
         if list(map(len, self._arrays)) != self._now:
-            self._place()  # One was resized where it is, and may lie elsewhere now.
+            self._place()  # An array was resized in place, and may have moved.
         count = len(numbers)
         rows = [allocate((count, *shape), dtype) for shape, dtype in self._forms]
         take(self._memory, numbers, tuple(rows))
         return unflatten(self._skeleton, rows)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
-        """The sample of this number, a copy."""
+        """Return a copy of one sample."""
         columns, skeleton = flatten(self.gather(np.array([number]), np.empty))
         return unflatten(skeleton, [rows[0] for rows in columns])
 
@@ -71,18 +71,18 @@ class StackedArrays(Source):
 def stacked(
     sources: Sequence[Sequence[NDArray[Any] | Stored]], skeleton: Any
 ) -> StackedArrays | None:
-    """Several sources' arrays as one; None where the kernel can't take their rows.
+    """Join the arrays of several sources; None if the kernel can't take their rows.
 
     Args:
-        sources: The arrays of each, which have the others' shapes and dtypes but for the rows.
-        skeleton: The structure of a sample.
+        sources: Arrays of each source, alike in shape and dtype except for the number of rows.
+        skeleton: Structure of a sample.
     """
     if kernel.load_untried() is None or len(sources[0]) > MOST_ARRAYS:
         return None
     columns = []
     for column in zip(*sources):
         arrays = [array for array in column if isinstance(array, np.ndarray)]
-        # Rows of no bytes lie nowhere.
+        # Rows of no bytes have no address.
         if len(arrays) < len(column) or 0 in arrays[0].shape[1:]:
             return None
         kinds = {(array.dtype, array.shape[1:]) for array in arrays}

@@ -1,8 +1,8 @@
-"""Data sets of h5py and zarr, which stay on the disk: a batch is read in as few reads as pay.
+"""Data sets of h5py and zarr, which stay on disk: a batch takes as few reads as pay off.
 
-Rows that lie in one chunk are read at once, as it has to be decoded whole; where there are no
-chunks, rows that lie near each other. Any thread may read: h5py has a lock of its own, zarr needs
-none. Another process opens the file anew.
+Rows of one chunk are read at once, as it has to be decoded whole; without chunks, rows that lie
+near each other. Any thread may read: h5py has its own lock, zarr needs none. Another process opens
+the file again.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LIBRARIES = ("h5py", "zarr")
-# What h5py reads in the time of one more call, 40 microseconds; zarr's calls take longer.
+# Bytes that h5py reads in the time of one more call, 40 microseconds; zarr's calls take longer.
 _GAP_BYTES = 128 << 10
-# What is in memory beside the batch, unless one chunk is larger.
+# Memory for a read besides the batch, unless one chunk is larger.
 _READ_BYTES = 8 << 20
-# Of larger ones, which hold columns of many rows, only what is asked for is read.
+# Larger chunks hold columns of many rows; only the requested rows of them are read.
 _CHUNK_BYTES = 64 << 20
-# Of h5py's, those that read a file that another process can open by its name.
+# h5py's drivers for files that another process can open by name.
 _DRIVERS = ("sec2", "stdio")
 
 
 def is_stored(data: Any) -> bool:
-    """Whether ``data`` is a data set of h5py, or an array of zarr."""
+    """True if ``data`` is a data set of h5py or an array of zarr."""
     if not any(base.__module__.partition(".")[0] in _LIBRARIES for base in type(data).__mro__):
         return False
     return getattr(data, "shape", None) is not None and hasattr(data, "dtype")
 
 
 def is_sparse(data: Any) -> bool:
-    """Whether ``data`` is a matrix of SciPy's with a row for each sample."""
+    """True if ``data`` is a SciPy matrix with a row for each sample."""
     return hasattr(data, "tocsr") and len(getattr(data, "shape", ())) == 2
 
 
 def holds_stored(data: Any) -> bool:
-    """Whether ``data`` is an array on the disk, a sparse matrix, or a tuple with one in it."""
+    """True if ``data`` is an array on disk, a sparse matrix, or a tuple with one in it."""
     members = data if type(data) is tuple else (data,)
     return any(is_stored(member) or is_sparse(member) for member in members)
 
 
 class Stored:
-    """Rows of one data set, by their numbers.
+    """Rows of one data set, by number.
 
     Args:
-        data: The data set, of one axis or more.
+        data: Data set with at least one axis.
 
-    Pickled, it is the name of the file for h5py, and whatever zarr makes of its arrays.
+    Pickled as the name of the file for h5py, and as zarr pickles its arrays.
     """
 
     def __init__(self, data: Any) -> None:
@@ -69,7 +69,7 @@ class Stored:
         return self.shape[0]
 
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        """Write the rows of these numbers, in any order and perhaps several times, into ``rows``.
+        """Write these rows, in any order and possibly repeated, into ``rows``.
 
         Raises:
             OSError: The file can't be read.
@@ -82,7 +82,7 @@ class Stored:
             rows[order[begin:end]] = block[inorder[begin:end] - first]
 
     def _stretches(self, inorder: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Which of these numbers are read at once, as places where they begin and end."""
+        """Split sorted numbers into reads: places where each begins and ends."""
         behind, before = inorder[1:], inorder[:-1]
         is_far = (behind - before - 1) * self._row_bytes > _GAP_BYTES
         is_far &= behind // self._chunk_rows != before // self._chunk_rows
@@ -116,10 +116,10 @@ class Stored:
 
 
 class SparseRows(Stored):
-    """Rows of a sparse matrix of SciPy's, which become dense a batch at a time.
+    """Rows of a SciPy sparse matrix, which become dense a batch at a time.
 
     Args:
-        matrix: Of any kind; one that isn't a CSR matrix is copied into one.
+        matrix: Any kind; copied to a CSR matrix if it is no such one.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -128,7 +128,7 @@ class SparseRows(Stored):
         self.dtype = np.dtype(matrix.dtype)
 
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        """Write the rows of these numbers, in any order, perhaps several times, into ``rows``."""
+        """Write these rows, in any order and possibly repeated, into ``rows``."""
         rows[...] = self._data[numbers].toarray()
 
     def __getstate__(self) -> dict[str, Any]:

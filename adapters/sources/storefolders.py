@@ -1,4 +1,4 @@
-"""A folder of images in a store: what a listing tells of it, as a folder on a disk tells it."""
+"""``StoreFolder``: a folder of images in a store, listed like a folder on a disk."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _UNKNOWN = bytes(IDENTITY_BYTES)
 
 
 class StoreFolder:
-    """All objects below a URL, by the names of the folders that their keys have.
+    """All objects below a URL, by the folders in their keys.
 
-    Names that begin with a dot don't count, as those of a folder's files don't.
+    Names that begin with a dot are skipped, as in local folders.
 
     Args:
-        url: With a slash at its end, or without.
+        url: URL with or without a slash at its end.
 
     Raises:
         ConnectionError: The store doesn't answer.
-        FileNotFoundError: Nothing is below.
-        PermissionError: The store refuses.
-        ValueError: It can't list, as most web servers can't.
+        FileNotFoundError: No object is below the URL.
+        PermissionError: The store refuses access.
+        ValueError: The store can't list, like most web servers.
     """
 
     def __init__(self, url: str) -> None:
@@ -47,7 +47,7 @@ class StoreFolder:
         self.folders = set(self._paths)
 
     def _listed(self) -> Iterator[list[str]]:
-        """The parts of each path below."""
+        """Yield the parts of each path below the URL."""
         store, key = split(self._url)
         prefix, found = key.strip("/"), False
         for name, head in _objects(self._url, prefix):
@@ -69,7 +69,7 @@ class StoreFolder:
             )
 
     def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """As ``runs_of_classes`` has them; folders are URLs that end with a slash."""
+        """Yield files as ``runs_of_classes`` does; folders are URLs that end with a slash."""
         for label, name in enumerate(classes):
             for parent, paths in itertools.groupby(self._paths[name], lambda path: path[:-1]):
                 folder = escaped(self._url, "/".join([name, *parent]))
@@ -79,10 +79,10 @@ class StoreFolder:
         return escaped(self._url, name)
 
     def listed(self, files: Files) -> Listed:
-        """Versions and sizes of these files of it."""
+        """Versions and sizes of these files."""
         known = [self._heads.get(url) for url in files]
         identities = b"".join(_UNKNOWN if each is None else each[0] for each in known)
-        # Of the same ones as on a disk, for the same order in blocks.
+        # The same files as on a disk are measured, so that the order in blocks is the same.
         some = [known[number] for number in measured(len(known))]
         sizes = [each[1] for each in some if each is not None]
         array = np.frombuffer(identities, np.uint8).reshape(-1, IDENTITY_BYTES)
@@ -107,5 +107,5 @@ def _objects(url: str, prefix: str) -> list[tuple[str, Head | None]]:
 
 
 def _is_marker(name: str, head: Head | None) -> bool:
-    """Whether it stands for a folder, as some tools make them."""
+    """True if the object only marks a folder, as some tools write it."""
     return head is not None and not head.size and not ending_of(name)

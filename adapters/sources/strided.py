@@ -1,12 +1,12 @@
-"""Raw arrays of one shape, gathered out of a record file without a step in Python for each.
+"""``Strided``: gathers raw arrays of one shape from record files, without Python code per record.
 
-Where all records of a file are equally long and each holds an array in NPY's format, the file is a
-matrix: a row per record, in which pixels and label stand at the same place in every row. What a row
-holds besides is compared with the first record's (or with a later one's, where that is damaged), so
-that one that is laid out otherwise, and as long by chance, is noticed.
+If all records of a file are equally long and each holds an array in NPY format, the file is a
+matrix: a row per record, with pixels and label at the same place in every row. The other bytes of a
+row are compared with those of the first undamaged record. That detects a record with another layout
+that has the same length by chance.
 
-Worth it: 0.47 against 12 us an image of 28x28. That and the other figures are CPU time on 2 cores,
-in batches of 128, 2026-11.
+Worth it: 0.47 instead of 12 us per image of 28x28. This and the other figures are CPU time on 2
+cores, in batches of 128, 2026-11.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from adapters.records.shard import Shard
 from adapters.records.windows import windows
 from adapters.sources.contents import Images
 
-# Damaged records that are looked past for one that tells what they are like.
+# Damaged records to skip in search of one that shows what they are like.
 _TRIES = 100
 
 Span = tuple[int, int]
@@ -36,18 +36,18 @@ class Strided:
 
     Args:
         shard: The file.
-        stride: Bytes of a record.
-        shape: Of the array that a record holds.
-        dtype: Of the array that a record holds.
-        pixels: Where the array's bytes begin and end in a record.
-        label: Where those of the label do.
+        stride: Bytes per record.
+        shape: Shape of a record's array.
+        dtype: Dtype of a record's array.
+        pixels: Start and end of the array's bytes in a record.
+        label: Start and end of the label's bytes in a record.
         label_kind: How the label is written.
-        label_shape: Of a label.
-        label_dtype: Of a label.
-        fixed: Which bytes of a record must be the model's; few, beside the array.
-        model: These bytes of the first record that isn't damaged.
-        alike: Which records were compared with it, and are right, ``(records,)``; threads that
-            compare twice do no harm.
+        label_shape: Shape of a label.
+        label_dtype: Dtype of a label.
+        fixed: Places of bytes that must equal the model's; few, compared with the array.
+        model: These bytes of the first undamaged record.
+        alike: Mask of records that were compared and are right, ``(records,)``. Two threads may
+            compare the same records.
     """
 
     shard: Shard
@@ -64,13 +64,13 @@ class Strided:
     alike: NDArray[np.bool_]
 
     def fits(self, images: NDArray[Any], labels: NDArray[Any]) -> bool:
-        """Whether the file's samples are what belongs into these arrays, a row for each."""
+        """True if the file's samples fit these arrays, a row for each."""
         own = (self.shape, self.dtype, self.label_shape)
         alike = own == (images.shape[1:], images.dtype, labels.shape[1:])
         return alike and np.can_cast(self.label_dtype, labels.dtype)
 
     def is_like(self, other: Strided) -> bool:
-        """Whether the other file's records are laid out like this one's."""
+        """True if the other file's records are laid out like this one's."""
         own, others = (
             [value for name, value in vars(each).items() if name not in ("shard", "alike")]
             for each in (self, other)
@@ -80,15 +80,15 @@ class Strided:
     def gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """Write these records' arrays and labels.
+        """Write the arrays and labels of these records.
 
         Args:
-            numbers: In the file, ``(rows,)``.
+            numbers: Record numbers in the file, ``(rows,)``.
             images: ``(rows, *shape)``.
             labels: ``(rows,)`` or ``(rows, labels)``.
 
         Returns:
-            Which rows are right; the others must be read one by one, to see what is wrong.
+            Mask of the rows that are right. Read the others one by one to get their errors.
         """
         start = int(self.shard.offsets[0])
         view, records = self.shard.touch(numbers, self.stride), len(self.shard)
@@ -99,12 +99,13 @@ class Strided:
             self._compare(matrix[numbers[~right]], numbers[~right])
             right = self.alike[numbers]
         begin, end = self.pixels
-        # An array is copied as one, not as its bytes. Worth it: 0.37 against 0.40 us in RecordIO.
+        # Copy each array as one item, not byte by byte. Worth it: 0.37 instead of 0.40 us in
+        # RecordIO.
         whole = np.dtype(f"V{end - begin}")
         column: NDArray[Any] = np.ndarray(records, whole, view, start + begin, (self.stride,))
         images[...] = column[numbers].view(self.dtype).reshape(-1, *self.shape)
         begin, end = self.label
-        # Worth it: 0.35 against 0.43 us an image of 28x28 whose label is below 128.
+        # Worth it: 0.35 instead of 0.43 us per image of 28x28 with a label below 128.
         if self.label_kind == "varint" and end == begin + 1:
             labels[...] = matrix[:, begin][numbers]
         else:
@@ -118,7 +119,7 @@ class Strided:
         images: NDArray[Any],
         labels: NDArray[Any],
     ) -> NDArray[np.bool_]:
-        """The same of several files, which aren't as far from each other as records are."""
+        """Gather from several files, whose distance isn't a multiple of the stride."""
         starts = self.shard.offsets[numbers]
         if not (right := self.alike[numbers]).all():
             self._compare(windows(view, self.stride, starts[~right]), numbers[~right])
@@ -131,7 +132,7 @@ class Strided:
         return right
 
     def _put(self, written: NDArray[np.uint8], labels: NDArray[Any]) -> None:
-        """Write labels of which these are the bytes."""
+        """Decode labels from these bytes and write them."""
         if self.label_kind == "floats":
             labels[...] = written.view("<f4").reshape(labels.shape)
         else:
@@ -139,7 +140,7 @@ class Strided:
             labels[...] = ((written & 127).astype(np.int64) << shifts).sum(1)
 
     def _compare(self, rows: NDArray[np.uint8], numbers: NDArray[np.int64]) -> None:
-        """Look which of these records are laid out like the model, and undamaged."""
+        """Check which of these records have the model's layout and are undamaged."""
         right = (rows[:, self.fixed] == self.model).all(1)
         if self.label_kind == "varint":
             written = rows[:, slice(*self.label)]
@@ -153,7 +154,7 @@ class Strided:
 
 
 def strided_of(shard: Shard, content: Images) -> Strided | None:
-    """The file as a matrix; None where its records aren't alike, or hold no raw arrays.
+    """Describe a file as a matrix; None if its records differ or hold no raw arrays.
 
     Several files are one if all are like the first.
     """
@@ -188,7 +189,7 @@ def _of_file(shard: Shard, content: Images) -> Strided | None:
             array = npy.read(encoded)
             label, kind = codec.envelope.label_in(payload, content.names)
         except (ContentError, RecordError):
-            continue  # Damaged; the next one may tell what they are like.
+            continue  # Damaged; the next one may do.
         offset = int(shard.offsets[number])
         row = np.frombuffer(shard.storage.covering(offset, stride), np.uint8, stride, offset)
         return _like(row, payload, array, label, kind, np.asarray(value), shard)
@@ -204,12 +205,12 @@ def _like(
     value: NDArray[Any],
     shard: Shard,
 ) -> Strided | None:
-    """A file whose records are like this one."""
+    """Describe a file whose records are like this one; None if they can't be gathered."""
     if label is None or not array.size or not array.flags.c_contiguous:
         return None
     pixels, label_span = _span(array, row), _span(np.frombuffer(label, np.uint8), row)
     if pixels is None or label_span is None:
-        return None  # A record in parts, whose payload is a copy.
+        return None  # A record stored in parts, whose payload is a copy.
     varying = [pixels, label_span, (len(row) - shard.codec.crc_bytes, len(row))]
     if (own := shard.codec.envelope.identity_in(payload)) is not None:
         identity = _span(np.frombuffer(own, np.uint8), row)
@@ -235,7 +236,7 @@ def _like(
 
 
 def _stride(shard: Shard) -> int | None:
-    """How far one record is from the next, where that is the same for all."""
+    """Distance from one record to the next; None if it varies."""
     first, last = int(shard.offsets[0]), int(shard.offsets[-1])
     stride: int = shard.codec.end(shard.storage, first) - first
     if shard.codec.end(shard.storage, last) - last != stride:
@@ -244,6 +245,6 @@ def _stride(shard: Shard) -> int | None:
 
 
 def _span(part: NDArray[Any], row: NDArray[np.uint8]) -> Span | None:
-    """Where ``part`` begins and ends in ``row``, whose memory it should be."""
+    """Start and end of ``part`` in the memory of ``row``; None if it lies elsewhere."""
     begin = int(part.__array_interface__["data"][0] - row.__array_interface__["data"][0])
     return (begin, begin + part.nbytes) if 0 <= begin <= len(row) - part.nbytes else None

@@ -1,4 +1,4 @@
-"""Files and their labels as lists and tables have them: Python's, CSV, pandas, MXNet's ``.lst``.
+"""Lists and tables of files and their labels: Python's, CSV, pandas, MXNet's ``.lst``.
 
 Each becomes a ``Table``: paths, and a label for each, which is a name, a number or several numbers.
 """
@@ -18,7 +18,7 @@ from adapters.remote import clean, client_of, is_url
 from adapters.remote.retrying import persistently
 from adapters.sources.files import is_named_like_an_image
 
-# What Keras's flow_from_dataframe calls them, and what many others do.
+# Column names in Keras's flow_from_dataframe, and in many other tables.
 _FILE, _LABELS = "filename", ("class", "label")
 _DELIMITERS = ",;\t"
 _MARKS_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -28,8 +28,8 @@ class Table(NamedTuple):
     """Files and their labels.
 
     Args:
-        paths: As they were given.
-        labels: One for each; None where their folders say.
+        paths: Paths as they were given.
+        labels: A label for each file; None if the folders are the labels.
     """
 
     paths: list[str]
@@ -37,10 +37,10 @@ class Table(NamedTuple):
 
 
 def of_list(items: Any) -> Table:
-    """Paths, or pairs of a path and its label.
+    """Read a list of paths, or of pairs of a path and its label.
 
     Raises:
-        TypeError: Something else, or some of both.
+        TypeError: Something else, or a mix of both.
     """
     rule = "where must be a folder, a table, or a list of files or of pairs (file, label)"
     if isinstance(items, (bytes, Mapping)) or not hasattr(items, "__iter__"):
@@ -70,11 +70,11 @@ def of_list(items: Any) -> Table:
 
 
 def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
-    """A table with named columns, as pandas and polars have it.
+    """Read a table with named columns, such as one of pandas or polars.
 
     Raises:
-        TypeError: A path that is none.
-        ValueError: It can't be told which columns are meant, or there are none of these names.
+        TypeError: A cell of the file column is no path.
+        ValueError: The columns are ambiguous or don't exist.
     """
     names = list(frame.columns)
     values = {name: np.asarray(frame[name]).tolist() for name in names}
@@ -87,17 +87,17 @@ def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
 
 
 def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -> Table:
-    """A text file of rows, whose first one may say what the columns are called.
+    """Read a text file of rows, whose first one may name the columns.
 
     Args:
         path: The file.
-        columns: Names of the columns, or their numbers where there is no such row.
-        classes: Names of classes, which aren't taken for numbers.
+        columns: Names of the columns, or their numbers if the first row doesn't name them.
+        classes: Class names, which aren't read as numbers.
 
     Raises:
-        OSError: It can't be read.
-        ValueError: It can't be told which columns are meant, or whether the first row names them;
-            rows aren't equally long, or one has no file or no label.
+        OSError: The file can't be read.
+        ValueError: It is unclear which columns are meant or whether the first row names them, rows
+            differ in length, or a row has no file or no label.
     """
     name = clean(path)
     content = content_of(path).decode("utf-8", "surrogateescape")
@@ -139,11 +139,11 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
 
 
 def of_lst(path: str) -> Table:
-    """A list as MXNet's im2rec has it.
+    """Read a list in the format of MXNet's im2rec.
 
     Raises:
-        OSError: It can't be read.
-        ValueError: A line that is none.
+        OSError: The list can't be read.
+        ValueError: A line is malformed.
     """
     lines = list(lines_of_lst(path))
     labels: list[Any] = [labels[0] if len(labels) == 1 else labels for _, labels, _ in lines]
@@ -153,11 +153,11 @@ def of_lst(path: str) -> Table:
 
 
 def content_of(path: str) -> bytes:
-    """The bytes of a table, which may lie behind a URL, without a byte order mark.
+    """Read a table, also from a URL, without its byte order mark.
 
     Raises:
         ConnectionError: A store doesn't answer.
-        OSError: It can't be read.
+        OSError: The table can't be read.
     """
     if is_url(path):
         client, key = client_of(path)
@@ -165,19 +165,19 @@ def content_of(path: str) -> bytes:
     else:
         with open(path, "rb") as file:
             content = file.read()
-    if content.startswith(_MARKS_OF_UTF16):  # As Windows' shell writes it.
+    if content.startswith(_MARKS_OF_UTF16):  # Written by the Windows shell.
         content = content.decode("utf-16").encode()
     return content.removeprefix(codecs.BOM_UTF8)
 
 
 def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
-    """Number, labels and path of each line, ``number<TAB>label<TAB>...<TAB>path``.
+    """Yield number, labels and path of each line, ``number<TAB>label<TAB>...<TAB>path``.
 
     Raises:
         OSError: The list can't be read.
-        ValueError: A line that is none.
+        ValueError: A line is malformed.
     """
-    text = os.fsdecode(content_of(path))  # As the names of files are, whatever their bytes.
+    text = os.fsdecode(content_of(path))  # Decoded like file names, whatever their bytes.
     for line, content in enumerate(text.split("\n"), 1):
         if not content.strip():
             continue
@@ -199,7 +199,7 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
 
 
 def _number(text: str) -> float:
-    """A float holds whole numbers to 2^53 alone."""
+    """Parse an integer if possible: floats are exact only up to 2**53."""
     try:
         return int(text)
     except ValueError:
@@ -207,10 +207,10 @@ def _number(text: str) -> float:
 
 
 def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
-    """Whether a CSV file's first row is the names of its columns.
+    """True if the first row of a CSV file names its columns.
 
     Raises:
-        ValueError: It may as well be a file and its label.
+        ValueError: The row may as well be a file and its label.
     """
     if any(map(is_named_like_an_image, rows[0])):
         return False
@@ -234,7 +234,7 @@ def _pairs(file: Any, other: Any) -> str:
 
 
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
-    """Which columns are the file and its labels: as was said, or as can be told."""
+    """Choose the columns of the file and its labels: the given ones, or by detection."""
     chosen = _told(names, first) if columns is None else list(columns)
     for name in chosen:
         if name not in names:
@@ -245,10 +245,10 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
 
 
 def _told(names: list[Any], first: list[Any]) -> list[Any]:
-    """The same where nobody said it.
+    """Detect the columns of the file and its labels.
 
     Raises:
-        ValueError: It can't be told.
+        ValueError: They are ambiguous.
     """
     like_images = [
         name for name, cell in zip(names, first) if is_named_like_an_image(str(cell))
@@ -270,8 +270,8 @@ def _told(names: list[Any], first: list[Any]) -> list[Any]:
 
 
 def _values(cells: list[str], classes: Collection[str]) -> list[Any]:
-    """Cells as numbers where all of them are, and none is the name of a class."""
-    if not any(cell in classes or "_" in cell for cell in cells):  # Python takes 1_1 for 11.
+    """Convert cells to numbers if all of them are, and none is a class name."""
+    if not any(cell in classes or "_" in cell for cell in cells):  # Python reads 1_1 as 11.
         for kind in (int, float):
             try:
                 return [kind(cell) for cell in cells]
@@ -281,7 +281,7 @@ def _values(cells: list[str], classes: Collection[str]) -> list[Any]:
 
 
 def _joined(columns: list[list[Any]]) -> Sequence[Any] | None:
-    """The labels of each row, of one column, of several, or of none."""
+    """Labels of each row, from one, several or no columns."""
     if len(columns) <= 1:
         return columns[0] if columns else None
     return list(zip(*columns))

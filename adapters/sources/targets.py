@@ -19,32 +19,32 @@ _KEYPOINT = "image/object/keypoint/"
 class Boxes:
     """Bounding boxes that follow their image's crop, resizing and flip; for ``decode={...}``.
 
-    A box is clipped to the image that the ``ImageDecoder`` of the same mapping makes, and dropped,
-    with its class, if less than ``min_visible`` of its area is left, or none. A box without an
-    area is dropped. Coordinates are continuous: the right edge of an image is its width. EXIF's
-    orientation is ignored, as the decoder does it: boxes are those of the image as it is stored.
-    Without an ``ImageDecoder``, nothing is clipped.
+    A box is clipped to the image that the ``ImageDecoder`` of the same mapping makes. It is
+    dropped, with its class, if less than ``min_visible`` of its area is left, or none; so is a box
+    without an area. Coordinates are continuous: the right edge of an image is its width. EXIF
+    orientation is ignored, as in the decoder: boxes belong to the image as it is stored. Without an
+    ``ImageDecoder``, nothing is clipped.
 
-    A sample has a dict, as Keras has it: ``{"boxes": float32 (n, 4), "classes": int64 (n,)}``;
+    A sample has a dict in Keras's layout: ``{"boxes": float32 (n, 4), "classes": int64 (n,)}``;
     without ``classes`` and ``per_box``, the array of boxes. ``collate=pad((None, -1))`` makes a
-    batch of samples ``(image, boxes)``.
+    batch from samples ``(image, boxes)``.
 
     Args:
-        format: Of the record, with Keras's names: ``"xyxy"``, ``"yxyx"``, ``"xywh"`` (COCO's) and
-            ``"center_xywh"`` in pixels of the stored image; with ``"rel_"`` before it, relative to
-            it, 0 to 1.
-        keys: Names in the record: four, of a coordinate each, in the order of ``format``, or one
-            name, of ``n * 4`` values. None: those of TensorFlow's object-detection layout,
+        format: Format in the record, with Keras's names: ``"xyxy"``, ``"yxyx"``, ``"xywh"``
+            (COCO's) and ``"center_xywh"`` in pixels of the stored image; with the prefix
+            ``"rel_"``, relative to it, 0 to 1.
+        keys: Names in the record: four, one per coordinate in the order of ``format``, or one name,
+            for ``n * 4`` values. None: the names of TensorFlow's object-detection layout,
             ``"image/object/bbox/ymin"`` and so on.
         classes: Name of the classes in the record, integers; None for none.
-        output: Format of the sample; pixels are those of the decoded image. Keras's layers take the
+        output: Format in the sample; pixels are those of the decoded image. Keras's layers take the
             same name as ``bounding_box_format``.
-        min_visible: Least part of a box's area that must be inside the decoded image, 0 to 1.
+        min_visible: Least fraction of a box's area that must be inside the decoded image, 0 to 1.
         per_box: Further features with a value for each box, by their names in the record; they are
             dropped with it. ``{"image/object/is_crowd": Feature("int64")}``.
-        image: Name, in the mapping, of the ``ImageDecoder`` to follow, where several differ.
-        optional: Whether a record without these features has no boxes, instead of being an error.
-            Features without values stand for no boxes anyway.
+        image: Name, in the mapping, of the ``ImageDecoder`` to follow, if several differ.
+        optional: Read a record without these features as one without boxes, instead of an error.
+            Features without values mean no boxes in any case.
         stored: ``"values"``; or ``"im2rec"``, see ``im2rec``.
 
     Raises:
@@ -110,18 +110,19 @@ class Boxes:
         min_visible: float = 0.0,
         image: str | None = None,
     ) -> Boxes:
-        """Boxes of the detection labels that MXNet's ``im2rec --pack-label`` writes.
+        """Boxes in the detection labels that MXNet's ``im2rec --pack-label`` writes.
 
         A label is ``[header width, object width, more of a header ..., objects ...]``, and each
-        object is ``[class, xmin, ymin, xmax, ymax, more ...]``, relative to the image; so
-        ``ImageDetIter`` and gluon-cv's ``RecordFileDetection`` read it. If objects have more than
-        five numbers, a sample has the rest as ``"extra"``, float32 ``(n, object width - 5)``.
+        object is ``[class, xmin, ymin, xmax, ymax, more ...]``, relative to the image.
+        ``ImageDetIter`` and gluon-cv's ``RecordFileDetection`` read the same layout. If objects
+        have more than five numbers, a sample has the rest as ``"extra"``, float32 ``(n, object
+        width - 5)``.
 
         Args:
-            key: Name of the label in the record; in RecordIO ``"label"`` is that of the IRHeader.
-            output: As ``Boxes`` has it.
-            min_visible: As ``Boxes`` has it.
-            image: As ``Boxes`` has it.
+            key: Name of the label in the record; in RecordIO, ``"label"`` is that of the IRHeader.
+            output: As in ``Boxes``.
+            min_visible: As in ``Boxes``.
+            image: As in ``Boxes``.
 
         Example:
             >>> from adapters import Boxes, ImageDecoder
@@ -142,20 +143,20 @@ class Boxes:
 class Points:
     """Points, such as keypoints, that follow their image's crop, resizing and flip.
 
-    A sample has ``{"points": float32 (n, 2), "visible": bool (n,)}``. Every point keeps its place:
-    one outside of the decoded image isn't visible, nor is one whose coordinates are no numbers.
-    A flip moves points and renames none: a left eye stays the left eye in its place, also where
-    the mirrored face seems to have it on the right.
-    EXIF's orientation is ignored, and without an ``ImageDecoder`` only the format changes.
+    A sample has ``{"points": float32 (n, 2), "visible": bool (n,)}``. Every point keeps its place
+    in the array. Points outside of the decoded image aren't visible, nor are those whose
+    coordinates are no numbers. A flip moves points and doesn't swap their names: a left eye stays
+    the left eye, even if the mirrored image shows it on the right. EXIF orientation is ignored, and
+    without an ``ImageDecoder`` only the format changes.
 
     Args:
-        format: Of the record: ``"xy"`` or ``"yx"`` in pixels of the stored image, ``"rel_xy"`` or
-            ``"rel_yx"`` relative to it, 0 to 1.
-        keys: Names in the record: two, of a coordinate each, in the order of ``format``, or one
-            name, of ``n * 2`` values. None: ``"image/object/keypoint/x"`` and ``.../y``.
-        output: Format of the sample; pixels are those of the decoded image.
-        image: As ``Boxes`` has it.
-        optional: As ``Boxes`` has it.
+        format: Format in the record: ``"xy"`` or ``"yx"`` in pixels of the stored image,
+            ``"rel_xy"`` or ``"rel_yx"`` relative to it, 0 to 1.
+        keys: Names in the record: two, one per coordinate in the order of ``format``, or one name,
+            for ``n * 2`` values. None: ``"image/object/keypoint/x"`` and ``.../y``.
+        output: Format in the sample; pixels are those of the decoded image.
+        image: As in ``Boxes``.
+        optional: As in ``Boxes``.
 
     Raises:
         TypeError: An argument of the wrong type.
@@ -178,12 +179,12 @@ class Points:
 
 
 def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, str]) -> None:
-    """Check what both kinds have, and set ``keys``.
+    """Check the arguments that both kinds have, and set ``keys``.
 
     Args:
         given: The target.
-        formats: Which there are.
-        names: For each point of the target, the usual names of its x and its y.
+        formats: Formats that exist.
+        names: Usual names of x and y, for each point of the target.
     """
     for argument in ("format", "output"):
         value = getattr(given, argument)
@@ -205,7 +206,7 @@ def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, s
         raise ValueError(
             f"keys must be {count} names in the order of the format, or one name, got {keys!r}"
         )
-    object.__setattr__(given, "keys", keys)  # As a frozen dataclass's fields are set.
+    object.__setattr__(given, "keys", keys)  # Sets a field of a frozen dataclass.
     if not isinstance(given.image, (str, type(None))):
         raise TypeError(f"image must be a name in the mapping or None, got {given.image!r}")
     if not isinstance(given.optional, bool):

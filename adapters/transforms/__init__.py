@@ -1,8 +1,8 @@
-"""Transforms of whole batches that everybody needs, for ``batch_transform=`` of both faces.
+"""Common transforms of whole batches, for ``batch_transform=`` of both front ends.
 
-Each is a pure function of a batch and its generator, vectorised in NumPy (and in the image kernel,
-where that is built), the same for every kind of workers. A new one is a ``BatchTransform`` in a
-file of its own and a line here.
+Each is a pure function of a batch and its generator, vectorised in NumPy (and in the native kernel,
+if it is built), the same for every kind of workers. A new one is a ``BatchTransform`` in its own
+file and a line here.
 """
 
 from __future__ import annotations

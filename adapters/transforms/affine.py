@@ -1,8 +1,8 @@
-"""One matrix and one offset for each image, applied to all its pixels where they lie.
+"""Affine transforms of colours, in place: one matrix and one offset for each image.
 
-uint8 images are computed in whole numbers, of 1/4096 in the coefficients: by the image kernel, or
-by NumPy with the same values to the bit. Float images are computed in their own precision, those of
-float32 by the kernel as NumPy does it.
+uint8 images are computed in integers, with coefficients in 1/4096: by the native kernel, or by
+NumPy with the same values to the bit. Float images are computed in their own precision, float32 by
+the kernel, with NumPy's arithmetic.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from adapters.images.colours import channel_sums, float_sums, transform, transform_floats
 from adapters.transforms.layout import Axes
 
-# Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of 0.1 of 255 values at most.
+# Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of at most 0.1 of 255 values.
 _BITS = 12
-# Below it, sums of whole numbers are exact in float32.
+# Below it, sums of integers are exact in float32.
 _EXACT = 1 << 24
-# Pixels that are computed at a time, so that what is in between stays in the caches.
+# Pixels that are computed at a time, so that intermediate results stay in the caches.
 _BLOCK = 1 << 14
 
 
 def means(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
-    """The mean of each channel of each image, ``(batch, channels)``."""
+    """Compute the mean of each channel of each image, ``(batch, channels)``."""
     pixels = max(axes.height * axes.width, 1)
     if images.dtype == np.uint8:
         return _byte_sums(images, axes) / pixels
@@ -42,10 +42,10 @@ def apply(
 
     Args:
         images: uint8 or float, contiguous; changed in place.
-        axes: Of them.
+        axes: Axes of the images.
         matrices: ``(batch, channels, channels)``.
         offsets: Added to all channels, ``(batch,)``.
-        bounds: Of the values.
+        bounds: Lowest and highest value.
     """
     if not images.size:
         return
@@ -63,7 +63,7 @@ def apply(
 
 
 def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
-    """A view ``(batch, channels, pixels)``."""
+    """View images as ``(batch, channels, pixels)``."""
     if axes.channels_first:
         found: NDArray[Any] = images.reshape(len(images), axes.channels, -1)
     else:
@@ -75,7 +75,7 @@ def _float_sums(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
     size = axes.height, axes.width
     sums = float_sums(images, axes.channels, size, axes.channels_first)
     if sums is None:
-        # Row upon row and then along it, so that the order of the additions is the kernel's.
+        # Add up the rows, then the columns, in the kernel's order of additions.
         planes = axes.channels if axes.channels_first else 1
         rows = images.reshape(len(images), planes, *size, -1).sum(axis=2, dtype=np.float64)
         sums = np.cumsum(rows, axis=2)[:, :, -1].reshape(len(images), -1)

@@ -1,4 +1,4 @@
-"""What transforms refuse: the argument, the rule, the value."""
+"""Argument checks of transforms; errors name the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 def number(name: str, value: Any, least: float, most: float = math.inf) -> float:
-    """A finite number within bounds.
+    """Check a finite number within bounds.
 
     Raises:
-        TypeError: No number.
-        ValueError: Out of range.
+        TypeError: It is no number.
+        ValueError: It is out of range.
     """
     try:
         given = float(value)
     except (TypeError, ValueError):
         given = math.nan
-    except OverflowError:  # Of an integer.
+    except OverflowError:  # A large integer.
         given = math.inf
     if isinstance(value, (bool, str)) or math.isnan(given):
         raise TypeError(f"{name} must be a number, got {value!r}")
@@ -30,11 +30,11 @@ def number(name: str, value: Any, least: float, most: float = math.inf) -> float
 
 
 def interval(name: str, value: Any, least: float, most: float = math.inf) -> tuple[float, float]:
-    """Two numbers within bounds, the smaller one first.
+    """Check two numbers within bounds, the smaller one first.
 
     Raises:
-        TypeError: No pair of numbers.
-        ValueError: Out of range, or the wrong way round.
+        TypeError: They are no pair of numbers.
+        ValueError: They are out of range, or the wrong way round.
     """
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"{name} must be (low, high), got {value!r}")

@@ -19,16 +19,16 @@ from adapters.user_code import is_thread_safe
 class Chain(BatchTransform):
     """Several transforms of a batch, one after the other, for ``batch_transform=``.
 
-    Each has a generator of its own, told by its name (and by how many of that name come before
-    it): what one draws is the same whichever others stand beside it.
+    Each has its own generator, derived from its name and the number of earlier transforms of that
+    name: what it draws doesn't depend on the other transforms.
 
     Args:
-        transforms: Those of ``adapters.transforms``, or any functions ``t(batch)`` or
+        transforms: Transforms of ``adapters.transforms``, or any functions ``t(batch)`` or
             ``t(batch, rng)``.
 
     Raises:
-        TypeError: Something else.
-        ValueError: None.
+        TypeError: They are something else.
+        ValueError: The list is empty.
 
     Example:
         >>> import numpy as np
@@ -51,10 +51,10 @@ class Chain(BatchTransform):
             if transform is None:
                 raise TypeError(f"transforms[{place}] must be callable, got None")
         self.functions = tuple(transforms)
-        """Those that it calls, in order."""
+        """Transforms that it calls, in order."""
         self.keeps_nothing = all(getattr(each, "keeps_nothing", False) for each in transforms)
         self.thread_safe = all(map(is_thread_safe, transforms))
-        """Whether several threads may call it at once."""
+        """True if several threads may call it at once."""
         self._arguments = [generator_argument(transform) for transform in transforms]
         self._tags = _tags(self.functions)
 
@@ -62,18 +62,18 @@ class Chain(BatchTransform):
         return f"Chain([{', '.join(map(_name_of, self.functions))}])"
 
     def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The transformed batch.
+        """Transform a batch.
 
-        The one that is given stays what it is, but for what functions of your own do to it.
+        The input batch stays unchanged, unless your own functions change it.
         """
         return self._run(batch, rng, own=False)
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The transformed batch, in its own memory where the transforms can do that."""
+        """Transform a batch, in its own memory if the transforms support that."""
         return self._run(batch, rng, own=True)
 
     def gives_own(self, own: bool) -> bool:
-        """What the last transforms make of it."""
+        """True if the result has no other references; ``own`` says that of the input."""
         for transform in self.functions:
             own = _gives_own(transform, own)
         return own
@@ -99,7 +99,7 @@ class Chain(BatchTransform):
 
 
 def _gives_own(transform: Any, own: bool) -> bool:
-    """Whether the batch behind it is nobody else's: a function of the user's own may keep it."""
+    """True if the transformed batch has no other references; a user's function may keep some."""
     return isinstance(transform, BatchTransform) and transform.gives_own(own)
 
 

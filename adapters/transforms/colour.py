@@ -1,8 +1,8 @@
-"""``ColorJitter``: brightness, contrast, saturation and hue of each image, changed at random.
+"""``ColorJitter``: random changes of brightness, contrast, saturation and hue of each image.
 
-The four are linear in a pixel's channels, but for what contrast takes from the image's mean; so all
-of them together are one matrix and one offset for each image, applied in one go, and values are cut
-off at the range's ends once. ``affine`` does that.
+The four are linear in a pixel's channels, except that contrast also uses the image's mean. So all
+of them together are one matrix and one offset for each image. ``affine`` applies them in one go,
+and clips values once.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from adapters.transforms.arguments import interval, number
 from adapters.transforms.layout import LayoutName, axes_of, check_layout
 from adapters.transforms.transform import BatchTransform, Place
 
-# How bright red, green and blue are: ITU-R BT.601, as JPEG and Pillow have it.
+# Weights of red, green and blue in grey: ITU-R BT.601, as in JPEG and Pillow.
 _GREY = np.array([0.299, 0.587, 0.114])
-# Hue turns about the axis of greys in YIQ, as in MXNet's and DALI's transforms.
+# Hue rotates about the axis of greys in YIQ, as in MXNet's and DALI's transforms.
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
-_TO_YIQ[1:] -= _TO_YIQ[1:].sum(axis=1, keepdims=True) / 3  # Greys have no colour, to the bit.
+_TO_YIQ[1:] -= _TO_YIQ[1:].sum(axis=1, keepdims=True) / 3  # Greys have exactly no colour.
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
 
 class ColorJitter(BatchTransform):
-    """Changes brightness, contrast, saturation and hue of each image, in this order.
+    """Change brightness, contrast, saturation and hue of each image at random, in this order.
 
-    Brightness multiplies the values; contrast spreads them about the mean of the greys of the
-    image; saturation spreads the channels about each pixel's grey; hue turns the colours about the
-    axis of greys (in YIQ, as MXNet and DALI do; Pillow and torchvision turn HSV's hue). Values are
-    cut off at the ends of the range once, in the end.
+    Brightness multiplies the values. Contrast scales them about the mean grey of the image.
+    Saturation scales the channels about each pixel's grey. Hue rotates the colours about the axis
+    of greys (in YIQ, as in MXNet and DALI; Pillow and torchvision rotate HSV's hue). Values are
+    clipped to the range once, at the end.
 
     Args:
-        brightness: A number ``b`` draws a factor from ``[max(0, 1 - b), 1 + b]``, a pair from
-            itself.
-        contrast: The same.
-        saturation: The same; of no meaning for images of one channel.
-        hue: In [0, 0.5]: a part ``h`` draws an angle from ``[-h, h]`` of the full circle; a pair
-            within [-0.5, 0.5] from itself.
-        value_range: Of the images' values; None: (0, 255) for uint8, (0, 1) for floats.
-        probability: Of an image's being changed.
-        layout: Of the images; "auto" takes the axis of 1 or 3 for the channels, the last one if
-            both can be.
-        image: Where the images are, see ``BatchTransform``: uint8 or float
-            ``(batch, height, width, 3)``, ``(batch, 3, height, width)``, or of 1 channel.
+        brightness: A number ``b`` draws a factor from ``[max(0, 1 - b), 1 + b]``; a pair is the
+            range itself.
+        contrast: A number or a pair, likewise.
+        saturation: A number or a pair, likewise; images of one channel ignore it.
+        hue: A number ``h`` in [0, 0.5] draws an angle from ``[-h, h]`` of the full circle; a pair
+            within [-0.5, 0.5] is the range itself.
+        value_range: Range of the images' values; None: (0, 255) for uint8, (0, 1) for floats.
+        probability: Probability that an image is changed.
+        layout: Layout of the images; "auto" takes the axis of 1 or 3 for the channels, the last one
+            if both can be.
+        image: Place of the images, see ``BatchTransform``: uint8 or float
+            ``(batch, height, width, 3)``, ``(batch, 3, height, width)``, or with 1 channel.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -92,7 +92,7 @@ class ColorJitter(BatchTransform):
         return f"ColorJitter({factors}, hue={self._hue})"
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The batch with its images' colours changed where they lie."""
+        """Change the colours of a batch's images in place."""
         return self.with_images(batch, lambda images: self._jittered(images, rng))
 
     def _jittered(self, images: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -121,10 +121,10 @@ class ColorJitter(BatchTransform):
         return images
 
     def _range_of(self, images: NDArray[Any]) -> tuple[float, float]:
-        """The range of the values.
+        """Return the range of the values.
 
         Raises:
-            TypeError: Images of a dtype that none is known for.
+            TypeError: The images' dtype has no known range.
             ValueError: Some values are far outside.
         """
         if images.dtype == np.uint8:
@@ -151,7 +151,7 @@ def _factors(name: str, value: Any) -> tuple[float, float]:
 
 
 def _matrices(saturation: NDArray[Any], angle: NDArray[Any]) -> NDArray[np.float64]:
-    """What saturation and hue make of a pixel, ``(batch, 3, 3)``."""
+    """Combine saturation and hue in matrices, ``(batch, 3, 3)``."""
     count = len(saturation)
     turned = np.zeros((count, 3, 3))
     cosine, sine = np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)

@@ -1,4 +1,4 @@
-"""``CutMix``: a box of each image taken from another one, and as much of its label."""
+"""``CutMix``: replace a box of each image by another image's, and as much of its label."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from adapters.transforms.transform import BatchTransform, Place
 
 
 class CutMix(BatchTransform):
-    """Pastes a box of another image of the batch into each one (Yun et al., 2019).
+    """Paste a box of another image of the batch into each one (Yun et al., 2019).
 
-    The box's area is ``1 - lambda`` of the image with lambda from Beta(alpha, alpha), its middle is
-    anywhere, and what would lie outside is cut off; the label is mixed by the area that is left.
-    The partners are neighbours on a random circle through the batch.
+    The box's area is ``1 - lambda`` of the image, with lambda from Beta(alpha, alpha). Its middle
+    is anywhere, and the part outside the image is cut off. Labels are mixed by the area that is
+    left. The partners are neighbours on a random circle through the batch.
 
     Args:
-        alpha: Above 0.
-        probability: Of an image's being changed at all.
-        num_classes: For labels that are class numbers: they become one-hot.
-        layout: Of the images; "auto" takes the axis of 1, 3 or 4 for the channels, the last one if
-            both can be.
-        image: Where the images are, see ``BatchTransform``: ``(batch, height, width, channels)``,
+        alpha: Parameter of the Beta distribution, above 0.
+        probability: Probability that an image is changed.
+        num_classes: Number of classes if labels are class numbers: they become one-hot.
+        layout: Layout of the images; "auto" takes the axis of 1, 3 or 4 for the channels, the last
+            one if both can be.
+        image: Place of the images, see ``BatchTransform``: ``(batch, height, width, channels)``,
             ``(batch, channels, height, width)`` or ``(batch, height, width)`` of any dtype.
-        label: Where the labels are, as for ``MixUp``.
+        label: Place of the labels, as for ``MixUp``.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -66,7 +66,7 @@ class CutMix(BatchTransform):
         self._layout = layout
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The batch with boxes pasted where its images lie."""
+        """Paste boxes into a batch's images in place, and mix its labels."""
         drawn: list[Any] = []
 
         def change(images: NDArray[Any]) -> NDArray[Any]:
@@ -94,7 +94,7 @@ class CutMix(BatchTransform):
         return self.with_labels(batch, labels_of)
 
     def _boxes(self, count: int, axes: Axes, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Top, left, height and width of each image's box, ``(count, 4)``."""
+        """Draw top, left, height and width of each image's box, ``(count, 4)``."""
         side = np.sqrt(1 - rng.beta(self._alpha, self._alpha, count))
         middle = rng.random((count, 2))
         side[rng.random(count) >= self._probability] = 0
@@ -114,7 +114,7 @@ def _paste(
     where = [axes.box(*box) for box in boxes.tolist()]
     circle_of = order.tolist()
     last = circle_of[-1]
-    kept = images[circle_of[0]][where[last]].copy()  # Of the first, before it changes.
+    kept = images[circle_of[0]][where[last]].copy()  # The first image's, before it changes.
     for one, other in itertools.pairwise(circle_of):
         images[one][where[one]] = images[other][where[one]]
     images[last][where[last]] = kept

@@ -1,4 +1,4 @@
-"""``RandomErasing``: a box of some images painted over."""
+"""``RandomErasing``: paint over a box of some images."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from adapters.transforms.arguments import interval, number
 from adapters.transforms.layout import LayoutName, axes_of, check_layout
 from adapters.transforms.transform import BatchTransform, Place
 
-# Boxes that are drawn for an image until one fits into it.
+# Boxes drawn for an image until one fits into it.
 _TRIES = 10
 
 
 class RandomErasing(BatchTransform):
-    """Paints over a box of some images (Zhong et al., 2017); labels stay what they are.
+    """Paint over a box of some images (Zhong et al., 2017); labels stay unchanged.
 
     Args:
-        probability: Of an image's being changed.
-        scale: Of the box's area, as a part of the image's.
-        ratio: Of the box's height to its width; its logarithm is drawn.
-        value: What is painted: a number, a number for each channel, or "noise": uniform values for
-            uint8, standard normal ones for floats.
-        layout: Of the images; "auto" takes the axis of 1, 3 or 4 for the channels, the last one if
-            both can be.
-        image: Where the images are, see ``BatchTransform``: ``(batch, height, width, channels)``,
+        probability: Probability that an image is changed.
+        scale: Range of the box's area, as a fraction of the image's.
+        ratio: Range of the box's height / width; its logarithm is uniform.
+        value: A number to paint with, one for each channel, or "noise": uniform values for uint8,
+            standard normal ones for floats.
+        layout: Layout of the images; "auto" takes the axis of 1, 3 or 4 for the channels, the last
+            one if both can be.
+        image: Place of the images, see ``BatchTransform``: ``(batch, height, width, channels)``,
             ``(batch, channels, height, width)`` or ``(batch, height, width)``.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -65,7 +65,7 @@ class RandomErasing(BatchTransform):
         self._layout = layout
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The batch with boxes painted where its images lie."""
+        """Paint over boxes of a batch's images in place."""
         return self.with_images(batch, lambda images: self._erased(images, rng))
 
     def _erased(self, images: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -85,7 +85,7 @@ class RandomErasing(BatchTransform):
         return images
 
     def _painted(self, images: NDArray[Any], channels: int, channels_first: bool) -> Any:
-        """What is painted, as it fits a box; None for noise."""
+        """Return the value to paint with, shaped for a box; None for noise."""
         if isinstance(self._value, str):
             if images.dtype.kind != "f" and images.dtype != np.uint8:
                 raise TypeError(f"images must be uint8 or float for noise, got {images.dtype}")
@@ -103,14 +103,14 @@ class RandomErasing(BatchTransform):
     def _boxes(
         self, count: int, size: tuple[int, int], rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Top, left, height and width for each image, ``(count, 4)``."""
+        """Draw top, left, height and width for each image, ``(count, 4)``."""
         area = rng.uniform(*self._scale, (_TRIES, count)) * (size[0] * size[1])
         low, high = map(math.log, self._ratio)
         ratio = np.exp(rng.uniform(low, high, (_TRIES, count)))
         heights = np.rint(np.sqrt(area * ratio)).astype(np.int64)
         widths = np.rint(np.sqrt(area / ratio)).astype(np.int64)
         fits = (heights <= size[0]) & (widths <= size[1])
-        first = fits.argmax(axis=0), np.arange(count)  # The first try where none fits.
+        first = fits.argmax(axis=0), np.arange(count)  # The first try if none fits.
         boxes = np.stack([heights[first], widths[first]], axis=1)
         boxes = np.clip(boxes, 1, np.maximum(size, 1))
         corner = (rng.random((count, 2)) * (np.array(size) - boxes + 1)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Labels as numbers of classes and as shares of them: ``OneHot``, and what mixing makes of them."""
+"""Labels as class numbers and as shares of classes: ``OneHot``, and mixing."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from adapters.transforms.transform import BatchTransform, Place
 
 
 class OneHot(BatchTransform):
-    """Class numbers as one-hot rows, smoothed if asked for.
+    """Convert class numbers to one-hot rows, optionally smoothed.
 
     Args:
-        num_classes: How many classes there are.
-        label_smoothing: In [0, 1]: what part of a label is spread over all classes evenly.
-        dtype: Of the rows.
-        label: Where the labels are, see ``BatchTransform``: integers ``(batch,)``, ``(batch, 1)``
+        num_classes: Number of classes.
+        label_smoothing: Fraction of a label, in [0, 1], that is spread over all classes evenly.
+        dtype: Dtype of the rows.
+        label: Place of the labels, see ``BatchTransform``: integers ``(batch,)``, ``(batch, 1)``
             or, for a class per pixel, ``(batch, height, width)``; they become
             ``(..., num_classes)``.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -54,15 +54,15 @@ class OneHot(BatchTransform):
             raise ValueError(f"dtype must be a float type for smoothed labels, got {dtype!r}")
 
     def __call__(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
-        """The batch with one-hot labels; everything else in it stays where it is."""
+        """Replace a batch's labels by one-hot rows; other members are returned uncopied."""
         return self.on_own_batch(batch, rng)
 
     def gives_own(self, own: bool) -> bool:
-        """Only what was so before."""
+        """True if ``own`` is, as other members aren't copied."""
         return own
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
-        """The same; nothing is written to."""
+        """Replace a batch's labels by one-hot rows; no array is written to."""
         return self.with_labels(
             batch,
             lambda labels: one_hot(labels, self._num_classes, self._smoothing, self._dtype),
@@ -72,11 +72,11 @@ class OneHot(BatchTransform):
 def one_hot(
     labels: NDArray[Any], classes: int, smoothing: float = 0.0, dtype: Any = np.float32
 ) -> NDArray[Any]:
-    """Class numbers as rows of shares.
+    """Convert class numbers to rows of shares.
 
     Raises:
-        TypeError: No integers.
-        ValueError: Numbers of no class.
+        TypeError: They are no integers.
+        ValueError: A number is that of no class.
     """
     if labels.dtype.kind not in "biu" and not (
         labels.dtype.kind == "f" and (labels == np.floor(labels)).all()
@@ -104,17 +104,16 @@ def mixed(
     shares: NDArray[np.float32],
     classes: int | None,
 ) -> NDArray[Any]:
-    """Labels of images of which each has a share of its partner.
+    """Mix the labels of mixed images.
 
     Args:
-        labels: Rows of shares, or numbers of a regression; class numbers where ``classes`` says how
-            many there are.
-        partners: For each sample, which one it is mixed with.
-        shares: What is left of each sample itself, ``(batch,)``.
-        classes: How many there are, for class numbers.
+        labels: Rows of shares, or numbers of a regression; or class numbers, with ``classes``.
+        partners: Partner of each sample.
+        shares: Share of each sample itself, ``(batch,)``.
+        classes: Number of classes, for class numbers.
 
     Raises:
-        ValueError: Class numbers, and nobody says of how many.
+        ValueError: Labels are class numbers without ``classes``, or integers other than one-hot.
     """
     one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
     whole = labels.dtype.kind in "biu"

@@ -1,4 +1,4 @@
-"""Which axes of a batch of images are height, width and channels."""
+"""Axes of height, width and channels in a batch of images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHANNELS = (1, 3, 4)
 
 
 class Axes(NamedTuple):
-    """Of a batch of images."""
+    """Layout and sizes of a batch of images."""
 
     channels_first: bool
     height: int
@@ -19,7 +19,7 @@ class Axes(NamedTuple):
     channels: int
 
     def box(self, top: int, left: int, height: int, width: int) -> tuple[Any, ...]:
-        """The index of a box in one image."""
+        """Return the index of a box in one image."""
         rows, columns = slice(top, top + height), slice(left, left + width)
         return (slice(None), rows, columns) if self.channels_first else (rows, columns)
 
@@ -28,21 +28,21 @@ def check_layout(layout: Any) -> None:
     """Check ``layout``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is no layout.
     """
     if layout not in ("auto", "NHWC", "NCHW"):
         raise ValueError(f'layout must be "auto", "NHWC" or "NCHW", got {layout!r}')
 
 
 def axes_of(images: NDArray[Any], layout: LayoutName) -> Axes:
-    """The axes of images.
+    """Find the axes of images.
 
     Args:
         images: ``(batch, height, width)``, or with an axis of 1, 3 or 4 channels.
         layout: "auto" takes the last axis for the channels if it can be, else the second.
 
     Raises:
-        ValueError: Nothing that images may be.
+        ValueError: The shape isn't that of images.
     """
     shape = images.shape
     if len(shape) == 3:

@@ -1,4 +1,4 @@
-"""``MixUp``: each image, and its label, mixed with another one of the batch."""
+"""``MixUp``: mix each image, and its label, with another one of the batch."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from adapters.transforms.labels import mixed
 from adapters.transforms.partners import circle
 from adapters.transforms.transform import BatchTransform, Place
 
-# Values of an image that are mixed at a time, so that what is in between stays in the
+# Values of an image that are mixed at a time, so that intermediate results stay in the
 # L2 cache: 64 images of 224 x 224 x 3 take 4.7 ms, with 16 Ki 8.3 (uint8, one core); float32 5.8.
 # By the kernel, uint8 takes 0.6 and float32 3.
 _BLOCK = 1 << 16
-# Shares of uint8 are multiples of 1/256, so that the labels have the very shares of the pixels.
+# Shares are multiples of 1/256, as uint8 needs, so that labels have exactly the pixels' shares.
 _WHOLE = 256
 
 
 class MixUp(BatchTransform):
-    """Mixes each image, and its label, with another one of the batch (Zhang et al., 2017).
+    """Mix each image, and its label, with another one of the batch (Zhang et al., 2017).
 
-    ``lambda * image + (1 - lambda) * partner`` with lambda from Beta(alpha, alpha), one for each
-    image; the partners are neighbours on a random circle through the batch.
+    The result is ``lambda * image + (1 - lambda) * partner``, with lambda from Beta(alpha, alpha),
+    one for each image. The partners are neighbours on a random circle through the batch.
 
     Args:
-        alpha: Above 0; small ones leave most images nearly alone.
-        probability: Of an image's being mixed at all.
-        num_classes: For labels that are class numbers: they become one-hot.
-        image: Where the images are, see ``BatchTransform``: uint8 (rounded; lambda is a multiple of
+        alpha: Parameter of the Beta distribution, above 0; small ones hardly change most images.
+        probability: Probability that an image is mixed.
+        num_classes: Number of classes if labels are class numbers: they become one-hot.
+        image: Place of the images, see ``BatchTransform``: uint8 (rounded; lambda is a multiple of
             1/256) or float, ``(batch, ...)`` in any layout.
-        label: Where the labels are: one-hot or smoothed ``(batch, classes)``, or numbers of a
-            regression; they come out as float32 (float64 stays). A batch may have none.
+        label: Place of the labels: one-hot or smoothed ``(batch, classes)``, or numbers of a
+            regression; they become float32 (float64 stays). A batch may have none.
 
     Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: Out of range.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -67,7 +67,7 @@ class MixUp(BatchTransform):
         self._num_classes = num_classes
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The mixed batch; the images are mixed where they lie."""
+        """Mix a batch's images in place, and its labels."""
         drawn: list[Any] = []
 
         def change(images: NDArray[Any]) -> NDArray[Any]:
@@ -91,15 +91,15 @@ class MixUp(BatchTransform):
 
 
 def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.float32]) -> None:
-    """Mix images in place, each with the one that comes behind it in ``order``.
+    """Mix images in place, each with the next one in ``order``, the last with the first.
 
     Args:
         images: uint8 or float ``(batch, ...)``, contiguous.
-        order: The circle.
-        shares: Of each image itself, multiples of 1/256, by its number.
+        order: Each image's number, once.
+        shares: Share of each image itself, a multiple of 1/256, by its number.
 
     Raises:
-        TypeError: Images of another dtype.
+        TypeError: The images have another dtype.
     """
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise TypeError(f"images must be uint8 or float to be mixed, got {images.dtype}")

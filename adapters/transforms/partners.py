@@ -1,7 +1,7 @@
-"""Which image of a batch another one is mixed with: its neighbour on one random circle.
+"""Partners for mixing the images of a batch: neighbours on one random circle.
 
-On a circle through all images nobody is his own partner, and the mixing can be done in place: in
-its order, each image is changed before the one that needs it as it was, but for the first.
+On a circle through several images, none is its own partner. Mixing can be done in place: in the
+circle's order, each image changes before its partner, so only the first one has to be copied.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 
 class Circle(NamedTuple):
-    """A random order of the samples of a batch; the partner of each is the one behind it."""
+    """Random order of a batch's samples; the partner of each is the next one."""
 
     order: NDArray[np.int64]
     partners: NDArray[np.int64]
-    """For each sample, its partner."""
+    """Partner of each sample."""
 
 
 def circle(count: int, rng: np.random.Generator) -> Circle:
-    """A random circle through so many samples."""
+    """Draw a random circle through so many samples."""
     order = rng.permutation(count)
     partners = np.empty(count, np.int64)
     partners[order] = np.roll(order, -1)

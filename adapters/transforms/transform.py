@@ -1,11 +1,11 @@
-"""What every transform of batches is: a callable ``(batch, rng)`` that finds its arrays in there.
+"""Base class of batch transforms: a callable ``(batch, rng)`` that finds its arrays in the batch.
 
-    called by anybody:   __call__ --> copies --> on_own_batch
+    called by a user:    __call__ --> copies --> on_own_batch
     called by a loader:                          on_own_batch, in the batch's own memory
 
-A loader knows that nobody else refers to the batch that it has just made, and calls
-``on_own_batch``, which may write into its arrays. Anybody else gets a new batch, and keeps the one
-that he gave. A transform has no state that changes, so any thread may call it.
+A loader has the only reference to a batch that it has just made, and calls ``on_own_batch``, which
+may write into its arrays. Other callers get a new batch, and theirs stays unchanged. A transform
+has no state that changes, so any thread may call it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from numpy.typing import NDArray
 from adapters.structure import flatten, private
 
 Place = int | str | tuple[int | str, ...] | None
-"""Where a member stands in a batch; None for where it usually does."""
+"""Place of a member in a batch; None for the usual one."""
 
 _IMAGES = ("image", "images", "pixel_values")
 _LABELS = ("label", "labels")
 
 
 class BatchTransform(abc.ABC):
-    """A transform of whole batches.
+    """Transform of whole batches.
 
     A batch is ``(images, labels)`` or ``(images, labels, weights)``, or a dict with ``image`` and
     ``label`` (or ``images`` and ``labels``), or an array of images alone.
 
     Args:
-        image: Where the images are, if somewhere else: a position, a key, or several of them for
-            nested batches, as ``(0, "picture")``.
-        label: The same for the labels.
+        image: Place of the images, if it is another: a position, a key, or several of them for
+            nested batches, such as ``(0, "picture")``.
+        label: Place of the labels, likewise.
     """
 
     keeps_nothing = True
-    """Whether nobody but the caller refers to what it returns, as no other function is called."""
+    """True if only the caller refers to the returned batch, as no other function is called."""
     draws = True
-    """Whether it needs a generator."""
+    """True if it needs a generator."""
 
     def __init__(self, image: Place = None, label: Place = None) -> None:
         for name, place in {"image": image, "label": label}.items():
@@ -54,15 +54,15 @@ class BatchTransform(abc.ABC):
         self._label = label
 
     def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
-        """A new batch; the one that is given, and its arrays, stay what they are.
+        """Return a new batch; the input batch and its arrays stay unchanged.
 
         Args:
-            batch: Structure of arrays, the first axis of each the samples.
-            rng: What is random comes from there.
+            batch: Structure of arrays, whose first axis counts the samples.
+            rng: Source of all random numbers.
 
         Raises:
-            TypeError: Arrays of another dtype than it takes, or no generator.
-            ValueError: No such member, or arrays of another shape than it takes.
+            TypeError: An array has an unsupported dtype, or ``rng`` is no generator.
+            ValueError: A member is missing, or an array has an unsupported shape.
         """
         if self.draws:
             check_generator(rng)
@@ -70,10 +70,10 @@ class BatchTransform(abc.ABC):
 
     @abc.abstractmethod
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The same for a batch to whose arrays nobody else refers; they may be written to."""
+        """Transform a batch without other references; its arrays may be written to."""
 
     def gives_own(self, own: bool) -> bool:
-        """Whether nobody else refers to the batch that it returns, if ``own`` says so before."""
+        """True if the result has no other references; ``own`` says that of the input."""
         return True
 
     def __repr__(self) -> str:
@@ -87,17 +87,17 @@ class BatchTransform(abc.ABC):
     # --- members ---
 
     def with_images(self, batch: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
-        """The batch with ``change(images)`` in their place; they are its own to write to."""
+        """Replace the images by ``change(images)``, which may write to them."""
         path = _path(batch, self._image, 0, _IMAGES, "image")
         return _replaced(batch, path, change(_own(_at(batch, path, "image"), batch)))
 
     def with_labels(self, batch: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
-        """The batch with ``change(labels)`` in their place, which returns new ones."""
+        """Replace the labels by ``change(labels)``, which returns new ones."""
         path = _path(batch, self._label, 1, _LABELS, "label")
         return _replaced(batch, path, change(np.asarray(_at(batch, path, "label"))))
 
     def has_labels(self, batch: Any) -> bool:
-        """Whether the batch has labels, or must have some."""
+        """True if the batch has labels, or must have some."""
         if self._label is not None:
             return True
         return isinstance(batch, (tuple, list, dict)) and len(batch) > 1
@@ -174,7 +174,7 @@ def _replaced(batch: Any, path: tuple[int | str, ...], member: Any) -> Any:
 
 
 def _own(images: Any, batch: Any) -> NDArray[Any]:
-    """Images that can be written to without another member's changing."""
+    """Return images that can be written to without changing another member."""
     array = np.asarray(images)
     if not array.flags.writeable or not array.flags.c_contiguous:
         return np.array(array, order="C")

@@ -1,4 +1,4 @@
-"""Data as people look at them: contact sheets and tables of batches, statistics of sources."""
+"""Views of data for people: contact sheets and tables of batches, statistics of sources."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Images for people: which arrays are images, their thumbnails, and contact sheets as PNG files.
+"""Detection of images in arrays, thumbnails, and contact sheets as PNG files.
 
-An array is an image if it is numeric, ``(height, width)`` or with 1, 3 or 4 channels in the last or
-else the first axis, and has at least 4 pixels on each side.
+An array is an image if it is numeric, has at least 4 pixels on each side, and is ``(height,
+width)`` or has 1, 3 or 4 channels in the last or else the first axis.
 
-One scaling rule turns values into 8 bits. uint8 is shown as it is. The other images of one call
-share a range, so that what is darker stays darker: [0, 1] if all values lie there, else [0, 255] if
-they do, else from the least to the greatest. NaN is black.
+One rule scales values to 8 bits. uint8 is shown unchanged. The other images of a call share a
+range, so that their brightness stays comparable: [0, 1] if it holds all values, else [0, 255] if it
+does, else from the minimum to the maximum. NaN is black.
 
-Tiles take the nearest pixels. Captions take OpenCV; without it, tiles have none.
+Thumbnails use nearest-neighbour sampling. Captions need OpenCV; without it, there are none.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def image_in(array: Any) -> NDArray[Any] | None:
 
 
 def thumbnails(images: Sequence[NDArray[Any]]) -> list[RGB]:
-    """Images as 8-bit RGB whose longer side is a tile's.
+    """Scale images to 8-bit RGB tiles; the longer side has ``TILE_PIXELS`` pixels.
 
     Args:
         images: Each ``(height, width, channels)``, as ``images_in`` and ``image_in`` return them.
@@ -88,7 +88,7 @@ def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] 
 
     Args:
         rows: Thumbnails, or None for an empty place.
-        captions: What is written below the thumbnails, row after row.
+        captions: Texts below the thumbnails, row by row.
 
     Raises:
         ValueError: There is no thumbnail.
@@ -142,7 +142,7 @@ def png(image: RGB) -> bytes:
 
 
 def _nearest_pixels(image: NDArray[Any]) -> NDArray[Any]:
-    """An image within a tile, of the same aspect ratio."""
+    """Fit an image into a tile, keeping its aspect ratio, and drop a fourth channel."""
     height, width = image.shape[:2]
     scale = TILE_PIXELS / max(height, width)
     size = [max(1, min(TILE_PIXELS, round(side * scale))) for side in (height, width)]

@@ -1,10 +1,10 @@
-"""Warnings of likely mistakes in the first batches of a training: sorted labels, black images.
+"""Warnings about likely mistakes in the first training batches: sorted labels, black images.
 
-    look(batch) --> samples of its pixels, its labels --> the last look: a WARNING for each mistake
+    look(batch) --> some of its pixels and labels --> the last look: a WARNING for each mistake
 
-A look takes some 30 us for any batch size: it reads a few hundred values, and the whole batch only
-to confirm a suspicion. One thread at a time calls an ``Inspection``, which keeps no batch. The
-logger is ``adapters.mistakes``: ``logging.getLogger("adapters.mistakes").disabled = True`` switches
+A look takes about 30 us for any batch size: it reads a few hundred values, and the whole batch only
+to confirm a suspicion. An ``Inspection`` keeps no batch; one thread at a time may call it. The
+logger is ``adapters.mistakes``: ``logging.getLogger("adapters.mistakes").disabled = True`` turns
 the warnings off.
 """
 
@@ -22,26 +22,25 @@ from adapters.viewing.images import images_in
 
 log = logging.getLogger("adapters.mistakes")
 
-# Batches that are looked at, and samples that one must have for its labels to count.
+# Batches to inspect, and the smallest batch whose labels count.
 LOOKS = 4
 _LEAST_SAMPLES = 16
-# Values, and labels, of a batch that are looked at.
+# Values and labels inspected per batch.
 _VALUES = 512
 _LABELS = 64
-# Classes beyond which fewer one-hot labels are looked at: 64 of 1,000 take 50 us.
+# With more classes, fewer one-hot labels are inspected: 64 labels of 1,000 classes take 50 us.
 _WIDE = 256
-# The logarithm of how often chance may sort the labels.
+# Logarithm of the largest accepted probability that the labels are sorted by chance.
 _CHANCE = math.log(1e-9)
 
 
 class Inspection:
-    """Looks at the first batches of one training.
+    """Inspects the first batches of one training.
 
     Args:
-        shuffled: Whether the order of the samples is random.
-        scales: Whether the model brings values of 0 to 255 into a smaller range before it computes
-            with them, or may do so.
-        source: The source of the batches, for its labels if the first batches have one class.
+        shuffled: True if the order of the samples is random.
+        scales: True if the model rescales values of 0 to 255, or may do so.
+        source: The source of the batches; its labels are read if the first batches have one class.
     """
 
     def __init__(self, shuffled: bool, scales: bool = True, source: Source | None = None) -> None:
@@ -60,7 +59,7 @@ class Inspection:
         return self._left <= 0
 
     def look(self, batch: Any) -> None:
-        """Look at a batch; after the last look, warn."""
+        """Inspect a batch; warn after the last one."""
         if self.done:
             return
         self._left -= 1
@@ -69,7 +68,7 @@ class Inspection:
             x, y = _x_and_y(batch)
             self._look_at_images(x)
             self._look_at_labels(y)
-        except Exception as error:  # An unexpected kind of array is no mistake.
+        except Exception as error:  # An unexpected array type isn't the user's mistake.
             log.debug("a batch can't be looked at: %r", error)
             self._left = -1
             return
@@ -77,7 +76,7 @@ class Inspection:
             self.say()
 
     def say(self) -> None:
-        """Warn of the mistakes that were seen."""
+        """Log a warning for each mistake found."""
         if self._black == self._looks:
             log.warning(
                 "every pixel of the first %d batches is 0: the images are all black; "
@@ -122,7 +121,7 @@ class Inspection:
             self._black += not images.any()
         elif images.dtype.kind == "f" and images.ndim == x.ndim == 4:
             low, high = some.min(), some.max()
-            # Whole numbers, or a photograph that was resized; of one channel it may be anything.
+            # Whole numbers or three channels (a resized photograph); one channel may be any data.
             is_photograph = images.shape[-1] == 3 or bool((some == np.floor(some)).all())
             self._bytes_as_floats += low >= 0 and 100 < high <= 255 and is_photograph
 
@@ -133,17 +132,17 @@ class Inspection:
 
 
 def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
-    """Rule out, at odds of a thousand million to one, that chance has sorted these batches.
+    """True if these batches are sorted by chance with a probability below 1e-9.
 
-    Of all the orders that the labels of these batches may have, so many are ascending in each
-    batch: the ways to distribute each class over the batches, at the most.
+    The number of orders that are ascending within each batch is at most the number of ways to
+    distribute each class over the batches.
     """
     if len(batches) < 2:
         return False
     labels = np.concatenate(batches)
     _, counts = np.unique(labels, return_counts=True)
     if not 1 < len(counts) <= len(labels) // 4:
-        return False  # One class, or numbers that are none.
+        return False  # A single class, or numbers that aren't classes.
     gamma = math.lgamma
     orders = gamma(len(labels) + 1) - sum(gamma(count + 1) for count in counts)
     others = len(batches) - 1
@@ -154,22 +153,22 @@ def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
 
 
 def _begins_with_one_class(source: Source) -> bool:
-    """Check that the first samples are of one class, and more later ones aren't than by chance.
+    """True if the first samples have one class and later ones others, too many to be chance.
 
-    Of n first samples and n that are spread over the rest, k are of other classes: chance has all
-    of these among the last n once in C(2n, k) / C(n, k) orders.
+    Of the first n samples and n samples spread over the rest, k have other classes. In a random
+    order, all k are among the last n with probability C(n, k) / C(2n, k).
     """
     count = min(_LABELS, len(source) // 2)
     rest = np.linspace(count, len(source) - 1, count).astype(np.int64)
     try:
         first, later = _labels_in(source, np.arange(count)), _labels_in(source, rest)
-    except Exception as error:  # Damage is reported when it is read.
+    except Exception as error:  # Damage is reported when training reads it.
         log.debug("labels can't be looked at: %r", error)
         return False
     if first is None or later is None or (first != first[0]).any():
         return False
     if len(np.unique(later)) > count // 4 and (np.diff(later) < 0).any():
-        return False  # Numbers that are no classes.
+        return False  # Numbers that aren't classes.
     others, gamma = int((later != first[0]).sum()), math.lgamma
     orders = gamma(count + 1) - gamma(count - others + 1)
     orders -= gamma(2 * count + 1) - gamma(2 * count - others + 1)
@@ -193,7 +192,7 @@ def _x_and_y(batch: Any) -> tuple[Any, Any]:
 
 
 def _some(y: Any) -> Any:
-    """The labels of a batch that are looked at."""
+    """The labels of a batch to inspect."""
     if not isinstance(y, np.ndarray) or not y.ndim:
         return y
     wide = y.ndim == 2 and y.shape[1] > _WIDE
@@ -201,13 +200,13 @@ def _some(y: Any) -> Any:
 
 
 def _class_numbers(y: Any) -> NDArray[Any] | None:
-    """The class of each sample; None for what may be anything else than classes."""
+    """The class of each sample; None if the values may not be classes."""
     if not isinstance(y, np.ndarray) or not y.size:
         return None
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 1:
-        # Numbers of a regression are no classes, but 0.0 and 1.0 are.
+        # Floats are regression targets, unless they are all 0.0 or 1.0.
         binary = y.dtype.kind == "f" and bool(((y == 0) | (y == 1)).all())
         return y.astype(np.int64) if y.dtype.kind in "biu" or binary else None
     if y.ndim == 2:

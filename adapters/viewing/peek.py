@@ -16,22 +16,22 @@ from adapters.batch.collate import as_leaf
 from adapters.structure import as_arrays, flatten, map_leaves
 from adapters.viewing.images import contact_sheet, images_in, thumbnails
 
-# Samples of a batch that are shown, and characters of a member of one in a table.
+# Samples shown per batch, and characters per table cell.
 _SHOWN_SAMPLES = 8
 _SHOWN_CHARACTERS = 60
-# Tiles in a row of samples by themselves.
+# Tiles per row for samples without a batch.
 _ACROSS = 8
 
 
 class Peek:
-    """The first samples of some batches, to be looked at.
+    """The first samples of some batches, as a contact sheet and a table.
 
     A notebook shows a contact sheet if the batches hold images, and a table otherwise; ``print``
-    shows the table. ``images.py`` says which arrays are images, and how values become pixels.
+    shows the table. ``images.py`` defines which arrays are images and how values become pixels.
 
     Args:
         batches: Structures of arrays.
-        most: Samples of each that are shown.
+        most: Maximum number of samples shown per batch.
     """
 
     def __init__(self, batches: Iterable[Any], most: int = _SHOWN_SAMPLES) -> None:
@@ -42,11 +42,11 @@ class Peek:
 
     @classmethod
     def of_samples(cls, samples: Iterable[Any]) -> Peek:
-        """Samples by themselves, whose sizes may differ."""
+        """Make a peek of single samples, whose sizes may differ."""
         return cls(map_leaves(lambda leaf: as_leaf(leaf)[None], each) for each in samples)
 
     def png(self) -> bytes | None:
-        """The contact sheet, a row for each batch; None if there are no images."""
+        """The contact sheet as a PNG, one row per batch; None if there are no images."""
         rows = [row for batch in self.batches if (row := _row(batch))]
         if not rows:
             return None
@@ -59,10 +59,10 @@ class Peek:
         return contact_sheet(sheet, [caption for _, caption in flat])
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Write the contact sheet into a PNG file, and return its path.
+        """Write the contact sheet to a PNG file and return its path.
 
         Raises:
-            OSError: It can't be written.
+            OSError: The file can't be written.
             ValueError: The batches hold no images.
         """
         sheet = self.png()
@@ -77,9 +77,9 @@ class Peek:
         return os.fspath(path)
 
     def table(self) -> list[list[str]]:
-        """A row for each sample, and one with the names of members above them.
+        """A header row, then one row per sample.
 
-        Members that appear for the first time in a later sample get the last columns.
+        Members that first appear in a later sample get the last columns.
         """
         columns: dict[str, None] = {}
         rows: list[tuple[str, str, dict[str, str]]] = []
@@ -136,7 +136,7 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
-    """The images of a batch, and what else is small enough to stand below them."""
+    """The images of a batch with captions: the other members that are scalar per sample."""
     leaves, _ = flatten(batch)
     found = [(place, images_in(leaf)) for place, leaf in enumerate(leaves)]
     place, images = next(((p, i) for p, i in found if i is not None), (0, None))
@@ -155,7 +155,7 @@ def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
 
 
 def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a sample or a batch with their names, such as ``[0].tokens``."""
+    """Iterate over the leaves of a sample or batch with names such as ``[0].tokens``."""
     if isinstance(tree, dict):
         for key, member in tree.items():
             yield from named_leaves(member, f"{name}.{key}" if name else str(key))

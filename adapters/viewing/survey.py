@@ -1,8 +1,8 @@
-"""``statistics``: what a source holds, counted by several threads.
+"""``statistics``: the contents of a source, counted by several threads.
 
-Each thread counts ranges of samples; the counts are added up in the order of the samples, so that
-the figures are the same for any number of threads. A sample that can't be read is listed, and the
-others are counted. Ctrl-C ends the count after the ranges in progress.
+Each thread counts ranges of samples. The counts are added in sample order, so the result doesn't
+depend on the number of threads. Samples that can't be read are listed instead of counted. Ctrl-C
+ends the count after the ranges in progress.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from adapters.user_code import Gate
 from adapters.viewing.images import image_in
 from adapters.viewing.peek import named_leaves
 
-# Samples that one thread reads at a time.
+# Samples per task.
 _RANGE = 64
 _SHOWN_LABELS, _SHOWN_CORRUPT = 12, 5
-# Different values up to which whole numbers are labels; beyond them they are numbers.
+# Integers with more distinct values than this are numbers, not labels.
 _MOST_LABELS = 100_000
 
 
@@ -40,11 +40,10 @@ class FieldStatistics:
         name: The name of the member.
         kind: "image", "array", "number" or "label".
         count: The number of samples.
-        mean: The mean of the values: a number for each channel of images, else one; None for
-            labels.
+        mean: The mean of the values, per channel for images; None for labels.
         std: The standard deviation, likewise.
-        low: The least value.
-        high: The greatest value.
+        low: The minimum.
+        high: The maximum.
         shapes: The number of samples of each shape.
         counts: The number of samples of each label.
     """
@@ -60,7 +59,7 @@ class FieldStatistics:
     counts: dict[Any, int]
 
     def lines(self) -> Iterator[str]:
-        """A summary for people."""
+        """A summary as lines of text."""
         if self.kind == "label":
             yield f"{self.name}: labels, {len(self.counts)} different ones"
             for label, count in list(self.counts.items())[:_SHOWN_LABELS]:
@@ -93,7 +92,7 @@ class Statistics:
 
     @property
     def mean(self) -> tuple[float, ...] | None:
-        """The mean of each channel of the first images, else of the first numbers; or None."""
+        """The mean of the first image member per channel, else of the first numbers; or None."""
         found = self._first("image") or self._first("array", "number")
         return None if found is None else found.mean
 
@@ -105,13 +104,13 @@ class Statistics:
 
     @property
     def labels(self) -> dict[Any, int]:
-        """The number of samples of each of the first labels, in the order of these."""
+        """The number of samples of each label of the first label member, sorted by label."""
         found = self._first("label")
         return {} if found is None else found.counts
 
     @property
     def sizes(self) -> dict[tuple[int, ...], int]:
-        """The number of samples of each shape, of the first images, else of the first arrays."""
+        """The number of samples of each shape, of the first image member, else the first array."""
         found = self._first("image") or self._first("array")
         return {} if found is None else found.shapes
 
@@ -133,19 +132,19 @@ def statistics(
     """Read a source once and count what it holds: means, labels, sizes, damaged samples.
 
     Args:
-        source: Whatever ``SafeSequence`` takes as a source of single samples: arrays, data sets,
-            what ``open_records`` and ``open_images`` return, and paths of these.
-        workers: Threads that read; "auto": one for each CPU that this process may use.
+        source: Any source of single samples that ``SafeSequence`` accepts: arrays, data sets,
+            results of ``open_records`` and ``open_images``, and paths of these.
+        workers: Number of threads; "auto" is one for each CPU that this process may use.
         progress: Show a progress bar on stderr.
 
     Returns:
-        ``Statistics``: ``mean`` and ``std`` (of each channel; of the values as they are: 0 to 255
-        for uint8), ``labels`` with their counts, ``sizes``, ``corrupt`` with the number of each
-        sample that can't be read and why, and ``fields`` for all of this for each member.
+        ``Statistics``: ``mean`` and ``std`` per channel, in the source's own scale (0 to 255 for
+        uint8), ``labels`` with their counts, ``sizes``, ``corrupt`` with number and error of each
+        sample that can't be read, and ``fields`` with all of this for each member.
 
     Raises:
-        TypeError: An argument of the wrong type, or a source of whole batches.
-        ValueError: Out of range, or no sample.
+        TypeError: An argument has the wrong type, or the source consists of whole batches.
+        ValueError: An argument is out of range, or the source is empty.
 
     Example:
         >>> import numpy as np
@@ -172,7 +171,7 @@ def statistics(
 
 
 class _Moments(NamedTuple):
-    """The moments of each channel of some values; exact for whole numbers up to 16 bits."""
+    """The moments of some values per channel; exact for integers of up to 16 bits."""
 
     values: int
     mean: NDArray[np.float64]
@@ -181,7 +180,7 @@ class _Moments(NamedTuple):
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> _Moments:
-        """The moments of one sample, whose channels are its last axis."""
+        """The moments of one sample with channels in the last axis."""
         columns = values.reshape(-1, values.shape[-1])
         count = len(columns)
         if not count:
@@ -196,7 +195,7 @@ class _Moments(NamedTuple):
         return cls(count, mean, ((columns - mean) ** 2).sum(axis=0, dtype=np.float64))
 
     def plus(self, other: _Moments) -> _Moments:
-        """The moments of both, by the formula of Chan, Golub and LeVeque."""
+        """Combine two sets of moments by the formula of Chan, Golub and LeVeque."""
         if len(self.mean) != len(other.mean):
             return self._of_all_channels().plus(other._of_all_channels())
         count = self.values + other.values
@@ -221,7 +220,7 @@ class _Field:
     images: int = 0
     arrays: int = 0
     whole: int = 0
-    """Samples whose member is a whole number, or a text."""
+    """Number of samples in which the member is an integer or a string."""
     moments: _Moments | None = None
     low: float = np.nan
     high: float = np.nan
@@ -229,7 +228,7 @@ class _Field:
     labels: Counter[Any] = field(default_factory=Counter)
 
     def count(self, value: Any) -> None:
-        """Count one sample's member."""
+        """Count the member of one sample."""
         self.samples += 1
         array = as_leaf(value)
         self.shapes[array.shape] += 1
@@ -244,7 +243,7 @@ class _Field:
         image = image_in(array)
         self.images += image is not None
         if array.size:
-            # NaN is ignored; of nothing but NaN, these stay NaN.
+            # NaN is ignored; low and high stay NaN if there are no other values.
             self.low = np.fmin(self.low, np.fmin.reduce(array, axis=None))
             self.high = np.fmax(self.high, np.fmax.reduce(array, axis=None))
             self._add_moments(_Moments.of(array.reshape(-1, 1) if image is None else image))
@@ -264,7 +263,7 @@ class _Field:
 
     @property
     def kind(self) -> str:
-        """The kind of the member, as far as it was seen."""
+        """The kind of the member in the samples counted so far."""
         if self.images and self.images == self.samples:
             return "image"
         if self.arrays:
@@ -344,7 +343,7 @@ def _with_bar(ranges: Iterable[_Counts], size: int, progress: bool) -> Iterator[
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
-        """A bar without the thread that watches bars, which would stay."""
+        """A progress bar without tqdm's monitor thread, which would outlive it."""
 
         monitor_interval = 0
 
