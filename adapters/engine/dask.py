@@ -232,7 +232,6 @@ class Cluster:
 
     name = CLUSTER
     group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
-    window = None
     short = starting = False
 
     def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
@@ -241,6 +240,7 @@ class Cluster:
             raise RuntimeError(_FORKED)
         self._dask: Any = importlib.import_module("distributed")
         self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
+        self.window = settings.max_queue_size
         self._serialized = SerializedPlan.of(plan)
         self.deaths: list[str] = []
         self.started = self._latest = time.monotonic()

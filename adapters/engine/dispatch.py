@@ -115,6 +115,12 @@ class Dispatcher:
         return crew is not None and crew.starting
 
     @property
+    def death_at_start(self) -> str | None:
+        """Cause of the latest death, if no worker has been ready yet; else None."""
+        crew = self._crew
+        return crew.deaths[-1] if crew is not None and crew.starting and crew.deaths else None
+
+    @property
     def complete(self) -> bool:
         """True if all workers are ready, or there are none."""
         crew = self._crew

@@ -6,7 +6,9 @@ retain ... release: workers stay alive in between; close: for good
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -145,4 +147,13 @@ def _forget_workers() -> None:
         engine.forget_workers()
 
 
+def _close_pool() -> None:
+    pool = sys.modules.get("adapters.engine.pool")  # Programs without processes do without it.
+    if pool is not None:
+        pool.kept().close()
+
+
+# Before concurrent.futures shuts its executors down; atexit would be too late. These functions run
+# in reverse order: front ends register theirs later, which end their loaders first.
+getattr(threading, "_register_atexit", atexit.register)(_close_pool)
 os.register_at_fork(after_in_child=_forget_workers)

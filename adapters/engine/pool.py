@@ -16,7 +16,6 @@ shows its death, not the end of its pipes, which a child of the worker may hold 
 
 from __future__ import annotations
 
-import atexit
 import collections
 import contextlib
 import logging
@@ -28,7 +27,12 @@ import time
 from typing import Any
 
 from adapters.engine.jobs import InterpreterEndsError
-from adapters.engine.process import Lessee, Worker, environment
+from adapters.engine.process import (
+    Lessee,
+    Worker,
+    environment,
+    resource_tracker_descriptor,
+)
 from adapters.engine.service import FORGET, OPENED, UP
 
 log = logging.getLogger("adapters")
@@ -186,9 +190,9 @@ class Pool:
                 return
 
     def _end_the_outdated(self) -> None:
-        """End idle workers whose environment differs from that of a new process."""
-        now = environment()
-        for worker in [worker for worker in self._idle if worker.environment != now]:
+        """End idle workers whose environment or resource tracker differs from a new process's."""
+        now = environment(), resource_tracker_descriptor()
+        for worker in [each for each in self._idle if (each.environment, each.tracker) != now]:
             self._idle.remove(worker)
             worker.kill()
 
@@ -354,10 +358,6 @@ def kept() -> Pool:
     return _pool
 
 
-def _close() -> None:
-    _pool.close()
-
-
 def _forget() -> None:
     """Start over in a forked process: the workers belong to the parent."""
     global _pool
@@ -365,6 +365,4 @@ def _forget() -> None:
     _pool = Pool()
 
 
-# Before concurrent.futures shuts its executors down; atexit would be too late.
-getattr(threading, "_register_atexit", atexit.register)(_close)
 os.register_at_fork(after_in_child=_forget)

@@ -32,7 +32,9 @@ NAME = "adapters-worker"
 # Folder of this package; the trainer may have found it by a path that has changed since.
 _FOLDER = str(Path(__file__).parents[2])
 _PROGRAM = """\
-import pickle, sys
+import sys
+sys.path[:] = [place for place in sys.path if place]  # Not modules of the working directory.
+import pickle
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = pickle.loads(connection.recv_bytes())
@@ -88,9 +90,10 @@ class Worker:
         # worker and everything it forked have ended.
         self.sentinel, held = os.pipe()
         try:
-            tracker = _tracker()
+            tracker = resource_tracker_descriptor()
             passed = [held, *([] if tracker is None else [tracker])]
             self._process = _started(there.fileno(), passed)
+            self.tracker = tracker
             self._introduce(tracker)
         except BaseException:
             self.line.close()
@@ -104,7 +107,7 @@ class Worker:
         self.started = time.monotonic()
         self.used = False
         self._unsent = unsent
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
             certain = os.pidfd_open(self.pid)
             os.close(self.sentinel)
             self.sentinel = certain
@@ -185,13 +188,15 @@ class Worker:
 
 def _started(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
     """Start a worker process with these descriptors."""
-    command = [sys.executable, "-c", _PROGRAM, str(socket), NAME]
+    # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, "-c", _PROGRAM, str(socket), NAME]
     passed = [socket, *others]
     with _ctrl_c_later():
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed)  # noqa: S603
 
 
-def _tracker() -> int | None:
+def resource_tracker_descriptor() -> int | None:
     """Return the descriptor of Python's resource tracker; None if it doesn't run.
 
     Otherwise, a worker would start its own, which removes the trainer's shared memory when the

@@ -106,7 +106,13 @@ class Processes:
         self.started = time.monotonic()
         self._pool = kept()
         self._pool.enter(self)
-        self._lease()
+        try:
+            self._lease()
+        except BaseException:
+            self._pool.leave(self)
+            self._slots.close()
+            self._parcel.close()
+            raise
 
     # --- workers ---
 
@@ -121,8 +127,8 @@ class Processes:
 
     @property
     def starting(self) -> bool:
-        """True if no worker has been ready yet, and none has died."""
-        return not (self._started or self.deaths)
+        """True if no worker has been ready yet."""
+        return not self._started
 
     @property
     def short(self) -> bool:

@@ -83,8 +83,8 @@ class Supply:
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
-        self.window = settings.max_queue_size
-        """Batches that may be under way; fewer if the executor has less capacity."""
+        self._capacity = math.inf
+        """Number of batches that the executor has room for."""
         self.waits = Waits()
         self.batches_left: float = 0
         """Number of batches until the end of the epoch in the stream that is being read."""
@@ -196,6 +196,23 @@ class Supply:
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
     @property
+    def window(self) -> int:
+        """Number of batches that may be ready or in progress, for the workers active now."""
+        choice = self._choice
+        working = 0 if choice is None else choice.count
+        if self._tuner is not None:
+            working = self._tuner.active
+        if choice is not None and choice.kind == "threads":
+            if self.plan.serial or self._compared.current < choice.count:
+                working = min(working, 1)
+        return int(min(self._capacity, self._settings.window(working)))
+
+    @property
+    def most_ready(self) -> int:
+        """Number of batches that may be ready ahead of the trainer."""
+        return int(min(self._capacity, self._settings.max_queue_size))
+
+    @property
     def _compared(self) -> Comparison:
         """Comparison of all chosen threads with fewer of them, and with none."""
         if self._comparison is None:
@@ -209,7 +226,8 @@ class Supply:
                 # A time limit for a batch works only in another thread.
                 if math.isinf(self._settings.timeout_seconds):
                     counts.append(0)
-            self._comparison = Comparison(counts, self._settings.max_queue_size + 2)
+            most = self._settings.window(max(counts))
+            self._comparison = Comparison(counts, most + 2)
         return self._comparison
 
     @property
@@ -229,7 +247,11 @@ class Supply:
             if self._consumer.is_worth_processes(left):
                 self.start_workers()
         elif state is WorkerState.STARTING:
-            self.start_workers()  # Wakes them if they rest.
+            if (death := self._dispatcher.death_at_start) is None:
+                self.start_workers()  # Wakes them if they rest.
+                return
+            self._give_up_processes(WorkerError(f"{death} before it was ready"))
+            self._dispatcher.stop(for_good=False)
 
     @property
     def room(self) -> int:
@@ -268,6 +290,10 @@ class Supply:
         except InterpreterEndsError:
             # The main thread has ended, and another thread still trains.
             self._choice = Choice("inline", 0)
+        except (OSError, RuntimeError, TypeError) as error:
+            if self._settings.workers != "auto" or self._settings.use_multiprocessing:
+                raise
+            self._give_up_processes(error)
         return self._choice.count > 0
 
     def start_jobs(self) -> None:
@@ -402,8 +428,9 @@ class Supply:
             self._give_up_processes(error)
             self._dispatcher.stop(for_good=False)
 
-    def _give_up_processes(self, error: NotPicklableError) -> None:
-        log.warning("batches are computed inline, as processes can't be used: %s", error)
+    def _give_up_processes(self, error: Exception) -> None:
+        kind = "threads" if self._choice and self._choice.kind == "threads" else "processes"
+        log.warning("batches are computed inline, as %s can't be used: %s", kind, error)
         self._choice = Choice("inline", 0, 0, f"inline ({error})")
 
     @property
@@ -420,7 +447,7 @@ class Supply:
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
         crew = CREWS[choice.kind](self.plan, count, settings, lock, changed)
-        self.window = settings.window(count) if crew.window is None else crew.window
+        self._capacity = math.inf if crew.window is None else crew.window
         return crew
 
     def _say_what_waits(self, threads: int) -> None:

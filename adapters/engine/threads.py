@@ -66,6 +66,8 @@ class Threads:
             for thread in self._threads:
                 thread.start()
         except RuntimeError as error:
+            for _ in self._threads:
+                self._tasks.put(None)  # Those that have started.
             if threading.main_thread().is_alive():
                 raise
             raise InterpreterEndsError("cannot start worker threads") from error

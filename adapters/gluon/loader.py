@@ -549,7 +549,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def __del__(self) -> None:
         # weakref.finalize would keep the plan alive, and the objects whose methods are in it.
         if (engine := getattr(self, "_engine", None)) is not None:
-            engine.close()
+            engine.close(wait=False)
 
 
 gluon_loader = DataLoader

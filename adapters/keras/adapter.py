@@ -202,7 +202,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         epoch, step = self._next_start() or self._progress.start
         further = math.inf if self._endless else max(0, self._last_epoch - epoch)
         batches = (1 + further) * (self._engine.plan.num_batches or math.inf) - step
-        transfer = jax_transfer(batches, self._engine.window)
+        transfer = jax_transfer(batches, self._engine.most_ready)
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
         if transfer is None or (self._endless and self._engine.plan.own_epochs):
             return None

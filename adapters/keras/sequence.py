@@ -510,7 +510,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             return
         # weakref.finalize would keep the plan alive, and the objects whose methods are in it.
         if (engine := self.__dict__.get("_engine")) is not None:
-            engine.close()
+            engine.close(wait=False)
 
     def __getstate__(self) -> dict[str, Any]:
         progress = self._settled()._progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,10 +10,13 @@ import time
 from contextlib import closing
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, pool
 from adapters.engine.jobs import InterpreterEndsError
+from adapters.engine.supply import WorkerState
+from adapters.engine.tuning import Choice
 from tests.engine.crews import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
@@ -154,3 +158,182 @@ def test_memory_that_is_used_again_is_copied_whatever_counts_references(setting)
     program = PROGRAM.format(setting=setting)
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (found.stdout, found.stderr[-500:]) == ("right\n", "")
+
+
+# --- workers that can't start ---
+
+
+def waiting(sample: int) -> Any:
+    time.sleep(0.002)
+    return sample
+
+
+def auto_in_processes(batches: int = 4000) -> Engine:
+    """An engine whose measurement has just come to an end, in favour of two processes."""
+    engine = Engine(plan_of(Numbers(4 * batches), 4, transform=waiting), Settings("auto"))
+    engine._choice = Choice("processes", 2, 2)
+    engine._consumer.lost_seconds = 100.0
+    return engine
+
+
+@pytest.mark.parametrize("executable", ["/nowhere/python", None], ids=["missing", "unknown"])
+def test_processes_that_cannot_be_started_leave_the_batches_to_the_trainer(
+    executable, monkeypatch, caplog
+):
+    end_idle_workers()
+    monkeypatch.setattr(sys, "executable", executable)
+    with closing(auto_in_processes()) as engine:
+        stream = engine.stream(0, 0, False)
+        found = np.concatenate([stream.next() for _ in range(20)])
+        assert found.tolist() == list(range(80))
+        assert engine.state is WorkerState.INLINE
+    assert sum("processes can't be used" in line for line in caplog.messages) == 1
+
+
+def test_processes_that_end_at_once_leave_the_batches_to_the_trainer(tmp_path, monkeypatch, caplog):
+    end_idle_workers()
+    ends = tmp_path / "python"
+    ends.write_text("#!/bin/sh\nexit 3\n")
+    ends.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ends))
+    with closing(auto_in_processes()) as engine:
+        stream, found = engine.stream(0, 0, False), []
+        while engine.state is not WorkerState.INLINE and len(found) < 2000:
+            found.append(stream.next())
+        found += [stream.next() for _ in range(5)]
+        assert np.concatenate(found).tolist() == list(range(4 * len(found)))
+        assert engine.state is WorkerState.INLINE
+    assert sum("processes can't be used" in line for line in caplog.messages) == 1
+
+
+def test_threads_that_cannot_all_be_started_leave_none_behind(monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def some(self: threading.Thread) -> None:
+        if self.name.startswith("adapters-worker") and len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", some)
+    engine = Engine(plan_of(Numbers(400), 4, transform=abs, thread_safe=True), Settings(8))
+    with closing(engine), pytest.raises(RuntimeError, match="can't start new thread"):
+        engine.stream(0, 0, False).next()
+    for thread in started:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_without_descriptors_of_processes_workers_start_all_the_same(monkeypatch):
+    end_idle_workers()
+    monkeypatch.delattr(os, "pidfd_open")
+    with opened(Numbers(40), "processes-1", transform=abs) as engine:
+        assert len(read(engine, 10)) == 10
+    end_idle_workers()
+
+
+# --- what workers take over ---
+
+SHARED = """
+import numpy as np
+from multiprocessing import shared_memory
+from adapters.engine import Engine, Settings
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
+
+with_memory = Engine(plan_of(Numbers(40), 4, transform=abs), Settings(1, True))
+stream = with_memory.stream(0, 0, False)
+stream.next()
+stream.close()
+with_memory.close()  # Its worker is idle, and knows no resource tracker.
+memory = shared_memory.SharedMemory(create=True, size=4096)
+
+class Attached(Numbers):
+    def __getitem__(self, number):
+        block = shared_memory.SharedMemory(name=self.name)
+        block.close()
+        return number
+
+data = Attached(40)
+data.name = memory.name
+engine = Engine(plan_of(data, 4), Settings(1, True))
+stream = engine.stream(0, 0, False)
+stream.next()
+stream.close()
+engine.close()
+from adapters.engine import pool
+pool.kept().close()
+again = shared_memory.SharedMemory(name=memory.name)
+again.close()
+memory.close()
+memory.unlink()
+print("still there")
+"""
+
+
+def test_shared_memory_of_the_users_outlives_workers_that_attach_to_it():
+    found = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True)
+    assert found.stdout == "still there\n", found.stderr[-2000:]
+
+
+FLAGS = """
+import numpy as np
+from adapters.engine import Engine, Settings
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
+
+def debugs(sample):
+    return sample + 100 * __debug__
+
+for settings in (Settings(0), Settings(1, True)):
+    engine = Engine(plan_of(Numbers(8), 4, transform=debugs), settings)
+    print(engine.stream(0, 0, False).next().tolist())
+    engine.close()
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-O"]], ids=["none", "-O"])
+def test_workers_have_the_interpreters_flags(flags):
+    program = [sys.executable, *flags, "-c", FLAGS]
+    found = subprocess.run(program, capture_output=True, text=True)
+    first, second = found.stdout.splitlines()
+    assert first == second, found.stderr[-2000:]
+
+
+ENDING = """
+import threading, time
+import numpy as np
+from adapters import SafeSequence
+
+def trains():
+    with SafeSequence(np.arange(4000.0), 4, workers=1, use_multiprocessing=True) as sequence:
+        count = 0
+        for batch in sequence:
+            time.sleep(0.002)
+            count += 1
+    print(count)
+
+threading.Thread(target=trains).start()
+time.sleep(1.0)
+"""
+
+
+def test_a_thread_that_trains_on_after_the_main_thread_gets_all_batches():
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    program = [sys.executable, "-c", ENDING]
+    found = subprocess.run(program, capture_output=True, text=True, env=environment)
+    assert found.stdout == "1000\n", found.stderr[-2000:]
+
+
+# --- how many are ahead ---
+
+
+def test_as_many_are_ahead_as_workers_are_active_and_not_as_may_become_active():
+    engine = Engine(plan_of(Numbers(400), 4, transform=abs, thread_safe=True), Settings("auto"))
+    engine._choice = Choice("threads", 4, 64)
+    with closing(engine):
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        assert engine.window == engine._settings.window(4) == 10
+        engine._tuner.active = 12
+        assert engine.window == 22
