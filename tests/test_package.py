@@ -79,6 +79,7 @@ ALLOWED = {
         "images",
         "records",
         "remote",
+        "selecting",
         "sources",
         "structure",
         "user_code",

@@ -202,9 +202,9 @@ class Supply:
         working = 0 if choice is None else choice.count
         if self._tuner is not None:
             working = self._tuner.active
-        if choice is not None and choice.kind == "threads":
-            if self.plan.serial or self._compared.current < choice.count:
-                working = min(working, 1)
+        threads = choice is not None and choice.kind == "threads"
+        if threads and (self.plan.serial or self._compared.current < working):
+            working = min(working, 1)
         return int(min(self._capacity, self._settings.window(working)))
 
     @property

@@ -49,10 +49,9 @@ from adapters.ranks import ShardArgument
 from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
 
-# Attributes that exist once a sequence has started. A copy makes its own.
+# Attributes of a sequence that has started; a copy makes its own.
 _BEGUN = frozenset({"_engine", "_progress", "_served"})
 _beginning = threading.RLock()
-
 _Self = TypeVar("_Self", bound="SafeSequence")
 
 

@@ -107,14 +107,10 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
         whole = source.whole
         if isinstance(whole, ImageSource) and whole.as_stored:
             return _images(whole, source.numbers.tolist())
-    return Inputs(_Samples(as_source(source)), None, fingerprint_of(source))
-
-
-def fingerprint_of(data: Any) -> str | None:
-    """Fingerprint arrays; None for other data, whose changes can't be detected."""
-    if isinstance(data, tuple) and all(map(_is_column, data)):
-        return digest(map(_described, data))
-    return None
+    fingerprint = None
+    if isinstance(source, tuple) and all(map(_is_column, source)):
+        fingerprint = digest(map(_described, source))
+    return Inputs(_Samples(as_source(source)), None, fingerprint)
 
 
 def _folder(root: Path) -> Inputs:

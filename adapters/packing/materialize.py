@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 from adapters.images import ImageDecoder
 from adapters.images.halves import halves
 from adapters.packing.executors import opened
-from adapters.packing.inputs import Inputs, Item, digest, fingerprint_of
+from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
-from adapters.packing.publication import FolderInUseError
+from adapters.packing.publication import FolderInUseError, locked_folder
 from adapters.packing.run import Run
 from adapters.records import CODECS, RecordFiles
 from adapters.remote import clean, is_url
+from adapters.selecting.given import source_given
 from adapters.sources import (
+    ArraySource,
+    Concatenation,
     Decoded,
     Examples,
     ExampleSource,
@@ -32,7 +35,6 @@ from adapters.sources import (
     ImageTuples,
     Source,
     Subset,
-    as_source,
 )
 from adapters.sources.columns import (
     ARRAY,
@@ -52,6 +54,8 @@ from adapters.user_code import Gate
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
 # Polling interval while another process writes the same folder.
+# Samples that are looked at, all over the source, for shapes that differ.
+_LOOKS = 8
 _LOOK_SECONDS = 0.2
 
 
@@ -102,9 +106,10 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
             f"folder must be on a disk of this machine, got {clean(folder)!r}: pack() writes to a "
             "store"
         )
+    if not os.fspath(folder):
+        raise ValueError(f"folder must be a path, got {folder!r}")
     place = Path(folder)
-    own = source if isinstance(source, Source) else as_source(source)
-    stages = _stages_of(own, source)
+    stages = _stages_of(source_given(source, "source"), source)
     while (found := _manifest_in(place)) is None:
         try:
             _write(place, stages)
@@ -117,7 +122,14 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
             "give another folder, or remove this one"
         )
     columns, skeleton = columns_in(found.settings)
-    files = RecordFiles([str(place / packed.name) for packed in found.files], _FORMAT)
+    paths = [place / packed.name for packed in found.files]
+    for path, packed in zip(paths, found.files):
+        if not path.exists() or path.stat().st_size != packed.bytes:
+            raise ValueError(
+                f"folder {os.fspath(folder)!r} must have what materialize wrote, got {path.name!r} "
+                "missing or of another size: remove the folder, and materialize again"
+            )
+    files = RecordFiles([str(path) for path in paths], _FORMAT)
     materialized = _Materialized(files, Columns(columns, stages.decoders, skeleton))
     materialized.classes = found.classes
     return materialized
@@ -194,10 +206,33 @@ def _stages_of(source: Source, given: Any) -> _Stages:
             "source must give the same samples each time, got one that draws random numbers: "
             "materialize its parts, and join those"
         )
+    if source.arranged(False, 0) is not None:
+        raise ValueError(
+            "source must have no order of its own, got one that mix() or packed() has made: "
+            "materialize its parts, and mix those"
+        )
     about = f"{len(source)} samples of {type(given).__name__}"
-    fingerprint = fingerprint_of(given)
-    version = fingerprint or digest([f"{type(given).__module__} {about}"])
-    return _Stages(source, {}, (), None, version, about, fingerprint is not None)
+    version = _whole_version(source)
+    known = version is not None
+    version = version or digest([f"{type(given).__module__} {about}"])
+    return _Stages(source, {}, (), getattr(given, "classes", None), version, about, known)
+
+
+def _whole_version(source: Source) -> str | None:
+    """Fingerprint of a source that is stored whole; None if changes can't be noticed."""
+    if isinstance(source, Subset):
+        whole = _whole_version(source.whole)
+        return whole and digest([whole, repr(source.numbers.tolist())])
+    if isinstance(source, (Concatenation, ImageTuples)):
+        parts = list(map(_whole_version, source.parts))
+        return digest(parts) if None not in parts else None
+    if isinstance(source, Decoded):
+        content: Any = source.content
+        fields = list(map(_told, getattr(content, "fields", ())))
+        decoder = getattr(content, "decoder", None)
+        known = source.function is None and not source.makes_samples
+        return digest([source.version, repr(decoder), *fields]) if known else None
+    return source.version if isinstance(source, ArraySource) else None
 
 
 def _of_tuples(source: ImageTuples) -> _Stages:
@@ -215,6 +250,14 @@ def _of_tuples(source: ImageTuples) -> _Stages:
 
 def _of_decoded(source: Decoded) -> _Stages:
     content: Any = source.content
+    if isinstance(content, Columns):
+        if source.draws:
+            raise ValueError(
+                "source must not be materialized already if it still draws a crop or a flip"
+            )
+        about, classes = f"{len(source)} samples", getattr(source, "classes", None)
+        version = digest([source.version, *map(_told, content.fields)])
+        return _Stages(source, {}, (), classes, version, about)
     before = source
     decoders: dict[int, ImageDecoder] = {}
     fields: Sequence[Field] = ()
@@ -237,7 +280,10 @@ def _of_decoded(source: Decoded) -> _Stages:
                 "an ImageDecoder is taken apart, what a subclass or a function draws isn't known"
             )
         code = source.function or content.decoder
+        while isinstance(code, partial):
+            code = code.func
         done.append(getattr(code, "__qualname__", type(code).__qualname__))
+        done.append(repr(content.decoder) if source.function is None else "")
         is_known = False
     about = f"{len(source)} {source.unit}s"
     classes = getattr(source, "classes", None)
@@ -292,24 +338,41 @@ def _manifest_in(folder: Path) -> Manifest | None:
 
 
 def _write(folder: Path, stages: _Stages) -> None:
-    """Write all samples.
+    """Write all samples, unless another process has done so meanwhile.
 
     Raises:
         FolderInUseError: Another process is writing them.
+        ValueError: Other files have the names of those that would be written.
     """
+    guard = folder / f".{_STEM}.lock"
+    lock = locked_folder(guard)
+    try:
+        if _manifest_in(folder) is None:
+            _check_names(folder)
+            _write_samples(folder, stages)
+    finally:
+        guard.rmdir()
+        os.close(lock)
+
+
+def _check_names(folder: Path) -> None:
+    """Accept a folder without files of others that would be overwritten.
+
+    Raises:
+        ValueError: There are such files.
+    """
+    begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
+    taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
+    if taken:
+        raise ValueError(
+            f"folder must be empty or have what materialize wrote, got {os.fspath(folder)!r} with "
+            f"{taken[0]!r}: give another folder"
+        )
+
+
+def _write_samples(folder: Path, stages: _Stages) -> None:
     samples = _Samples(stages)
-    first, skeleton = flatten(samples.read(0))
-    names = names_of(skeleton)
-    if not first:
-        raise ValueError("samples must hold at least one array, number or text, got none")
-    columns = []
-    for place, (name, leaf) in enumerate(zip(names, first)):
-        if place in stages.decoders:
-            columns.append(Column(name, IMAGE))
-        elif stages.fields:
-            columns.append(Column.of_field(name, stages.fields[place], leaf))
-        else:
-            columns.append(Column.of_leaf(name, leaf))
+    columns, skeleton = _columns_of(samples, stages)
     fingerprint = stages.version if stages.is_known else None
     inputs = Inputs(samples, stages.classes, fingerprint)
     while True:
@@ -322,12 +385,40 @@ def _write(folder: Path, stages: _Stages) -> None:
             run.publish()
             return
         except LeafChanged as change:  # Later samples may have any shape.
-            columns[change.place] = replace(columns[change.place], kind=ARRAY, dtype="", shape=())
+            columns[change.place] = _of_any_shape(columns[change.place])
         except BaseException:
             run.abandon()
             raise
         finally:
             run.close()
+
+
+def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
+    """Columns and structure that fit some of the samples, which are kept until they are written."""
+    first, skeleton = flatten(samples.look(0))
+    names = names_of(skeleton)
+    if not first:
+        raise ValueError("samples must hold at least one array, number or text, got none")
+    columns = []
+    for place, (name, leaf) in enumerate(zip(names, first)):
+        if place in stages.decoders:
+            columns.append(Column(name, IMAGE))
+        elif stages.fields:
+            columns.append(Column.of_field(name, stages.fields[place], leaf))
+        else:
+            columns.append(Column.of_leaf(name, leaf))
+    for number in np.linspace(0, len(samples) - 1, _LOOKS).astype(int).tolist():
+        leaves, other = flatten(samples.look(number))
+        for place, leaf in enumerate(leaves) if other == skeleton else ():
+            try:
+                columns[place].encoded(place, leaf)
+            except LeafChanged:
+                columns[place] = _of_any_shape(columns[place])
+    return columns, skeleton
+
+
+def _of_any_shape(column: Column) -> Column:
+    return replace(column, kind=ARRAY, dtype="", shape=())
 
 
 @dataclass(frozen=True)
@@ -360,23 +451,32 @@ class _Encoder:
 
 
 class _Samples(Sequence[Item]):
-    """Samples of a source, read on access."""
+    """All samples of a source, each read once."""
 
     def __init__(self, stages: _Stages) -> None:
         self._source = stages.before
+        self._count = len(stages.before)
         self._gate = Gate([("source", each) for each in stages.before.own_code])
+        self._kept: dict[int, Any] = {}
 
     def __len__(self) -> int:
-        return len(self._source)
+        return self._count
 
     def __getitem__(self, number: Any) -> Any:
-        return Item(f"sample {number}", number, None, partial(self.read, number))
+        return Item(f"sample {number}", number, None, partial(self._read, number))
 
-    def read(self, number: int) -> Any:
-        """Read one sample."""
+    def look(self, number: int) -> Any:
+        """Read a sample that will be written later."""
+        if number not in self._kept:
+            self._kept[number] = self._read(number)
+        return self._kept[number]
+
+    def _read(self, number: int) -> Any:
+        if number in self._kept:
+            return self._kept.pop(number)
         with self._gate:
             return self._source.sample(number)
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Start fetching these."""
+        """Prefetch these samples."""
         self._source.expect(numbers, elsewhere=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -72,6 +73,20 @@ class ArraySource(Source):
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    @property
+    def version(self) -> str | None:
+        """Fingerprint of the arrays' content; None if one of them stays on disk."""
+        found = hashlib.sha256(repr(self._skeleton).encode())
+        for column in self._columns:
+            if not isinstance(column, np.ndarray):
+                return None
+            found.update(f"{column.dtype} {column.shape}".encode())
+            if column.dtype.hasobject:
+                found.update(repr(column.tolist()).encode("utf-8", "backslashreplace"))
+            elif column.size:
+                found.update(np.ascontiguousarray(column).view(np.uint8).data)
+        return found.hexdigest()
 
     def _check_lengths(self) -> None:
         found = list(map(len, self._columns))

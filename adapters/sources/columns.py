@@ -67,8 +67,8 @@ class Column:
         Raises:
             TypeError: The leaf is no array, number or text.
         """
-        if type(leaf) in (str, bytes):
-            return cls(name, TEXT, type(leaf).__name__)
+        if isinstance(leaf, (str, bytes)):
+            return cls(name, TEXT, "str" if isinstance(leaf, str) else "bytes")
         array = _numbers(name, leaf)
         is_python = type(leaf) in (bool, int, float, complex)
         if not array.size:
@@ -81,7 +81,7 @@ class Column:
         """Make the column for a feature that was already read as ``leaf``."""
         if field.decoder is not None:
             return cls(name, IMAGE)
-        if field.is_tensor or not (field.varies or field.text):
+        if not (field.varies or field.text):
             return cls.of_leaf(name, leaf)
         kind, dtype, default = RAW, field.dtype.newbyteorder("<").str, field.default
         if field.text is not None:
@@ -103,11 +103,12 @@ class Column:
         """
         if self.kind == TEXT:
             texts = np.asarray(leaf, object)
-            if {type(each).__name__ for each in texts.flat} - {self.dtype}:
+            kind = str if self.dtype == "str" else bytes
+            if not all(isinstance(each, kind) for each in texts.flat):
                 raise TypeError(
                     f"samples must have {self.dtype} as {self.name!r} each time, got {leaf!r}"
                 )
-            return [each.encode() if isinstance(each, str) else each for each in texts.flat]
+            return [each.encode() if isinstance(each, str) else bytes(each) for each in texts.flat]
         array = _numbers(self.name, leaf)
         if self.kind != RAW:
             return npy.write(array)
@@ -131,7 +132,9 @@ class Column:
         text = {"str": str, "bytes": bytes}.get(self.dtype)
         raw = None if text is not None else np.dtype(self.dtype)
         dtype = np.dtype(object) if raw is None else raw.newbyteorder("=")
-        default = self.default.encode("latin-1") if text is bytes and self.default else self.default
+        default = self.default
+        if text is bytes and default is not None:
+            default = default.encode("latin-1")
         return Field(
             self.name,
             key,
@@ -141,7 +144,7 @@ class Column:
             self.varies,
             raw,
             text,
-            needed=True,
+            needed=not self.varies,  # An empty list of texts is stored as none.
             default=None if default is None else np.array(default, dtype),
         )
 
@@ -193,7 +196,8 @@ class Columns(Examples):
         """Assemble a sample from its leaves."""
         leaves = list(values)
         for place in self._python:
-            leaves[place] = leaves[place].item()
+            if not np.ndim(leaves[place]):
+                leaves[place] = leaves[place].item()
         return unflatten(self.skeleton, leaves)
 
 

@@ -21,6 +21,7 @@ from adapters import (
     RecordError,
     concatenate,
     materialize,
+    mix,
     open_images,
     open_records,
     split,
@@ -364,3 +365,153 @@ def test_a_killed_process_leaves_nothing_half(tmp_path):
     found = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True)
     assert found.stdout == b"done 300\n"
     assert not [path for path in Path(tmp_path).iterdir() if path.name.startswith(".")]
+
+
+# --- what is told, and what is taken apart ---
+
+
+def test_processes_with_other_sources_in_one_folder_are_told(tmp_path):
+    """The second one waits for the first, and then looks again."""
+    program = PROGRAM.replace("np.full((64, 64), number), number", "{0}")
+    program = program.replace(
+        "assert all((image == label).all() and label == place", "assert all(True"
+    )
+    ours = program.replace("{0}", "np.full(3, number), number")
+    theirs = program.replace("{0}", "np.full(4, number), number").replace("Slow", "Other")
+    command = [sys.executable, "-c"]
+    several = [
+        subprocess.Popen([*command, each, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for each in (ours, theirs, ours, theirs)
+    ]
+    said = [each.communicate() for each in several]
+    right = [out for out, _ in said if out == b"done 300\n"]
+    refused = [error for _, error in said if b"has the samples of another source" in error]
+    assert (len(right), len(refused)) == (2, 2), said
+
+
+@pytest.mark.parametrize("name", ["samples", "samples-00000-of-00001.tfrecord"])
+def test_files_of_others_are_left_alone(tmp_path, name):
+    (tmp_path / name).mkdir() if name == "samples" else (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(ValueError, match="give another folder"):
+        materialize([1, 2], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda x: x, lambda x: x + 1),
+        (lambda x: {"a": x}, lambda x: {"a": x + 1}),
+        (lambda x: split((x, x), (0.5, 0.5))[0], lambda x: split((x + 1, x), (0.5, 0.5))[0]),
+        (lambda x: concatenate([(x, x)] * 2), lambda x: concatenate([(x, x), (x, x + 1)])),
+    ],
+    ids=["one", "a dict", "a part", "joined"],
+)
+def test_other_arrays_are_told(tmp_path, first, second):
+    x = np.arange(8.0)
+    materialize(first(x), tmp_path)
+    materialize(first(x), tmp_path)
+    with pytest.raises(ValueError, match="another source"):
+        materialize(second(x), tmp_path)
+
+
+def test_joined_folders_are_known_by_their_files_and_decoders(tmp_path):
+    folders = [varied(tmp_path / name) for name in ("a", "b")]
+
+    def joined(first: int, **options: Any) -> Any:
+        decode = ImageDecoder(8, dtype="float32", **options)
+        parts = [open_images(each, decode=decode) for each in folders]
+        return concatenate(parts[::first])
+
+    decoded = materialize(joined(1), tmp_path / "decoded")
+    same(batches(decoded), batches(joined(1)))
+    for other in (joined(-1), joined(1, mean=3)):
+        with pytest.raises(ValueError, match="another source"):
+            materialize(other, tmp_path / "decoded")
+
+
+@pytest.mark.parametrize(
+    ("feature", "values"),
+    [
+        (Feature(bytes, (None,), default=b""), [[b"a", b"b"], [], [b"c"]]),
+        (Feature(str, (None,), default=""), [[b"a", b"b"], [], [b"c"]]),
+        (Feature(bytes, (None,), default=b"-"), [[], [b"a"], [b"b", b"c"]]),
+    ],
+)
+def test_texts_of_any_number(tmp_path, feature, values):
+    path = file_of(tmp_path, [encoded({"t": each, "n": [1]}) for each in values])
+    source = open_records(path, decode={"t": feature, "n": Feature("int64")})
+    decoded = materialize(source, tmp_path / "decoded")
+    for one, other in zip(all_samples(decoded), all_samples(source), strict=True):
+        same(one, other)
+    if feature.default is not None:
+        same(batches(decoded), batches(source))
+
+
+def test_one_label_here_and_several_there(tmp_path):
+    rows = [(np.zeros(2), 1), (np.zeros(2), np.array([1, 2])), (np.zeros(2), np.array([3]))]
+    for one, other in zip(all_samples(materialize(rows, tmp_path)), rows, strict=True):
+        same(np.asarray(one[1]), np.asarray(other[1]))
+
+
+def test_what_is_materialized_can_be_materialized_again(tmp_path):
+    source = (np.arange(6.0), {"b": np.arange(6), "a": (np.arange(6), np.arange(6))})
+    once = materialize(source, tmp_path / "once")
+    twice = materialize(once, tmp_path / "twice")
+    for one, other in zip(all_samples(twice), all_samples(once), strict=True):
+        same(one, other)
+        assert list(one[1]) == ["b", "a"]
+
+
+def test_what_has_an_order_or_whole_batches_is_refused(tmp_path):
+    import keras
+
+    class Whole(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros((4, 2)), np.zeros(4)
+
+    with pytest.raises(ValueError, match="no order of its own"):
+        materialize(mix([np.zeros(9), np.ones(9)], [9, 1]), tmp_path / "a")
+    with pytest.raises(TypeError, match="whole batches"):
+        materialize(Whole(), tmp_path / "b")
+
+
+def test_a_file_that_is_cut_or_gone_is_told(tmp_path):
+    rows = (np.arange(40.0).reshape(20, 2), np.arange(20))
+    materialize(rows, tmp_path)
+    (path,) = tmp_path.glob("samples-*.tfrecord")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 20 * 10])
+    with pytest.raises(ValueError, match="of another size"):
+        materialize(rows, tmp_path)
+    path.unlink()
+    with pytest.raises(ValueError, match="missing or of another size"):
+        materialize(rows, tmp_path)
+
+
+def test_numpys_texts_and_a_subclass_of_a_decoder(tmp_path):
+    texts = (np.arange(3.0), np.array(["a", "bc", ""]))
+    for one, other in zip(all_samples(materialize(texts, tmp_path / "a")), range(3), strict=True):
+        assert one == (float(other), texts[1][other])
+
+    class Mine(ImageDecoder):
+        pass
+
+    path = jpeg_file(tmp_path, "recordio")
+    materialize(open_records(path, decode=Mine(8)), tmp_path / "b")
+    with pytest.raises(ValueError, match="another source"):
+        materialize(open_records(path, decode=Mine(9)), tmp_path / "b")
+
+
+def test_a_data_set_that_grows_ends(tmp_path):
+    class Grows(Own):
+        lengths = 5
+
+        def __len__(self) -> int:
+            self.lengths += 1
+            return self.lengths
+
+    assert len(materialize(Grows(), tmp_path)) <= 9
