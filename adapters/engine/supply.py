@@ -199,11 +199,10 @@ class Supply:
     def window(self) -> int:
         """Number of batches that may be ready or in progress, for the workers active now."""
         choice = self._choice
-        working = 0 if choice is None else choice.count
-        if self._tuner is not None:
-            working = self._tuner.active
+        chosen = 0 if choice is None else choice.count
+        working = chosen if self._tuner is None else self._tuner.active
         threads = choice is not None and choice.kind == "threads"
-        if threads and (self.plan.serial or self._compared.current < working):
+        if threads and (self.plan.serial or self._compared.current < chosen):
             working = min(working, 1)
         return int(min(self._capacity, self._settings.window(working)))
 
