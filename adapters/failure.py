@@ -95,7 +95,7 @@ def _pickled(value: Any) -> bytes | None:
 def exit_cause(exitcode: int | None) -> str:
     """Describe how a process ended."""
     if exitcode is None:
-        return "ended, nobody knows how"
+        return "ended, in an unknown way"
     if exitcode >= 0:
         return f"exited with code {exitcode}"
     with contextlib.suppress(ValueError):

@@ -17,7 +17,7 @@ _SNAPPY_OF_HADOOP = "snappy of Hadoop's kind"
 # Hadoop's own blocks have 256 KiB.
 _MOST_BLOCK_BYTES = 1 << 26
 _REWRITE = (
-    'write the files anew, with GZIP or without compression (Spark: .option("codec", '
+    'write the files again, with GZIP or without compression (Spark: .option("codec", '
     '"org.apache.hadoop.io.compress.GzipCodec"))'
 )
 _OTHERS = {

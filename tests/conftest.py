@@ -15,7 +15,7 @@ import pytest
 
 from adapters.engine import arena, pool
 from tests import fuzzing
-from tests.engine.crews import end_idle_workers
+from tests.engine.executors import end_idle_workers
 from tests.leftovers import Leftovers
 
 # A limit of 200 ms for each example would be one on what else the machine does.

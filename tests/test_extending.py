@@ -20,7 +20,7 @@ from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
 from adapters.cli import main
 from adapters.engine import Engine, Settings
-from adapters.engine.crews import CREWS
+from adapters.engine.executors import EXECUTORS
 from adapters.engine.threads import Threads
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
@@ -106,22 +106,22 @@ class Counting(Threads):
 
 
 def test_a_kind_of_workers(monkeypatch):
-    crews: list[Counting] = []
+    executors: list[Counting] = []
 
     def machines(
         plan: Any, count: int, settings: Any, lock: Any, changed: Callable[[], None]
     ) -> Counting:
-        crews.append(Counting(plan, count))
-        return crews[-1]
+        executors.append(Counting(plan, count))
+        return executors[-1]
 
-    monkeypatch.setitem(CREWS, "machines", machines)
+    monkeypatch.setitem(EXECUTORS, "machines", machines)
     plan = SourcePlan(as_source(list(range(SIZE))), Order(SIZE, BATCH))
     engine = Engine(plan, Settings(2, kind="machines"))
     try:
         stream = engine.stream(0, 0, shuffled=False)
         assert [stream.next().tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        assert crews[0].count == 2
-        assert crews[0].jobs >= 3
+        assert executors[0].count == 2
+        assert executors[0].jobs >= 3
         assert engine.description == "2 machines"
     finally:
         engine.close()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.foretold import Window
+from adapters.readahead import Window
 
 Stretch = tuple[int, int, Window]
 """First sample number, last sample number + 1, and the window that reads them."""

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from adapters.batch.arrangement import Arrangement, Stretch
 from adapters.batch.permutation import BLOCKS, IN_BLOCKS, REST, chosen, permute, permute_each
-from adapters.foretold import Window
+from adapters.readahead import Window
 
 # Nearly all positions of a batch are in one or two windows, whose blocks are cached.
 _FEW_WINDOWS = 8

@@ -130,16 +130,16 @@ class Order:
         return samples[start - first * chunk : stop - first * chunk]
 
     @functools.cached_property
-    def foretells(self) -> bool:
+    def gives_hints(self) -> bool:
         """True if the arrangement gives prefetch hints."""
         order = self.arrangement
         return order is not None and type(order).coming is not Arrangement.coming
 
-    def foretell(
+    def prefetch(
         self, place: tuple[int, int, int], will_read: Callable[..., None], asked: bool = False
     ) -> None:
         """Send a source the prefetch hints of a batch, see ``coming``."""
-        if self.foretells:
+        if self.gives_hints:
             for stretch in self.coming(*place, asked=asked):
                 will_read(*stretch)
 
@@ -149,7 +149,7 @@ class Order:
         Over all batches of an epoch, each stretch is named once. When batches are ``asked`` for,
         only this epoch's are named; when they are computed, those at the next one's start too.
         """
-        if self.arrangement is None or not self.foretells:
+        if self.arrangement is None or not self.gives_hints:
             return []
         count = self.shard[1]
         start = max(0, origin + index * self.batch_size * count)

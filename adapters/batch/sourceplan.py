@@ -130,7 +130,7 @@ class SourcePlan(Plan):
         if not self.source.whole_batches:
             self.source.expect(self.order.batch(*key.place), elsewhere)
             if not elsewhere:
-                self.order.foretell(key.place, self.source.will_read, asked=True)
+                self.order.prefetch(key.place, self.source.will_read, asked=True)
 
     def rows(self, key: BatchKey) -> int:
         """Number of samples in a batch."""
@@ -190,7 +190,7 @@ class SourcePlan(Plan):
             ValueError: Samples that don't fit together.
         """
         if not self.source.whole_batches:
-            self.order.foretell(key.place, self.source.will_read)
+            self.order.prefetch(key.place, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No user code: 8 us, not 9.
             return Assembled(self.source.gather(self.order.batch(*key.place), allocate), 0)
         with Place(self.seed, key.epoch, key.index):

@@ -77,7 +77,7 @@ def _waits(d: Diagnosis) -> Iterator[Html]:
     """A chart of how long training waited for each of the last batches, in order."""
     yield element("h2", "Waits, batch by batch")
     if not d.waits_seconds or d.whole is None:
-        reason = "Not measured: without a step, or as nobody notes them here."
+        reason = "Not measured: without a step, or as they aren't recorded here."
         yield element("p", reason, class_="soft")
         return
     waits = d.waits_seconds[-_BATCHES_PER_LINE * _LINES :]

@@ -33,7 +33,7 @@ from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, Job, Pending
-from adapters.engine.parcel import import_before, pickled_apart
+from adapters.engine.serialization import import_before, pickled_apart
 from adapters.engine.settings import CLUSTER, Settings
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
@@ -260,7 +260,7 @@ class Cluster:
         self._out_of_reach: set[str] = set()
         self._tasks = 0
 
-    # --- the ``Crew`` protocol: called with the dispatcher's lock held, except ``close`` ---
+    # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
 
     @property
     def ready(self) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 
 from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.jobs import Crew, InterpreterEndsError, Job, Pending
+from adapters.engine.jobs import Executor, InterpreterEndsError, Job, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
 from adapters.errors import ClosedError, WorkerError
 
@@ -40,7 +40,7 @@ _START_SECONDS = 60.0
 # States without a job: given up, read before a thread reported it, or not requested after all.
 _WITHOUT_JOBS = (GIVEN_UP, HERE, EXPECTED)
 
-_of_other_processes: list[Crew | None] = []
+_of_other_processes: list[Executor | None] = []
 
 
 class Dispatcher:
@@ -48,8 +48,8 @@ class Dispatcher:
 
     Args:
         plan: The plan to compute.
-        open_crew: Makes the executor, for the first batch and after a ``stop``; it gets the lock,
-            and a callback for when workers have become ready or have died.
+        open_executor: Makes the executor, for the first batch and after a ``stop``; it gets the
+            lock, and a callback for when workers have become ready or have died.
         active: Number of its workers that may be busy.
         window: Batches requested ahead of the consumer.
     """
@@ -57,15 +57,15 @@ class Dispatcher:
     def __init__(
         self,
         plan: Plan,
-        open_crew: Callable[[Any, Callable[[], None]], Crew],
-        active: Callable[[Crew], int],
+        open_executor: Callable[[Any, Callable[[], None]], Executor],
+        active: Callable[[Executor], int],
         window: int,
     ) -> None:
         self._plan = plan
-        self._open_crew = open_crew
+        self._open_executor = open_executor
         self._active = active
         self._window = window
-        self._crew: Crew | None = None
+        self._executor: Executor | None = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._ready: collections.deque[Job] = collections.deque()
@@ -75,16 +75,16 @@ class Dispatcher:
         self._rests = False
         self.closed = False
 
-    def open(self) -> Crew:
+    def open(self) -> Executor:
         """Start the workers if there are none."""
         with self._changed:
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
-            if self._crew is None:
-                self._crew = self._open_crew(self._lock, self._workers_changed)
+            if self._executor is None:
+                self._executor = self._open_executor(self._lock, self._workers_changed)
             self._rests = False
-            self._crew.wake()
-            return self._crew
+            self._executor.wake()
+            return self._executor
 
     def rest(self) -> None:
         """Let other loaders use the worker processes, once no job is left here."""
@@ -94,37 +94,41 @@ class Dispatcher:
 
     def _rest_if_idle(self) -> None:
         idle = not (self._ready or self._running or self._lost)
-        if self._rests and idle and self._crew is not None:
+        if self._rests and idle and self._executor is not None:
             self._rests = False
-            self._crew.rest()
+            self._executor.rest()
 
     @property
     def is_open(self) -> bool:
         """True if there are workers, ready or not."""
-        return self._crew is not None
+        return self._executor is not None
 
     @property
     def finding(self) -> str:
         """Findings of the executor about its work, for people."""
-        return getattr(self._crew, "finding", "")
+        return getattr(self._executor, "finding", "")
 
     @property
     def starting(self) -> bool:
         """True if there are workers, and none has been ready yet."""
-        crew = self._crew
-        return crew is not None and crew.starting
+        executor = self._executor
+        return executor is not None and executor.starting
 
     @property
     def death_at_start(self) -> str | None:
         """Cause of the latest death, if no worker has been ready yet; else None."""
-        crew = self._crew
-        return crew.deaths[-1] if crew is not None and crew.starting and crew.deaths else None
+        executor = self._executor
+        return (
+            executor.deaths[-1]
+            if executor is not None and executor.starting and executor.deaths
+            else None
+        )
 
     @property
     def complete(self) -> bool:
         """True if all workers are ready, or there are none."""
-        crew = self._crew
-        return crew is None or crew.ready >= crew.count
+        executor = self._executor
+        return executor is None or executor.ready >= executor.count
 
     def ask(self, pending: Pending, seconds: float) -> None:
         """Queue a batch, in the same job as the ones before it if they are short.
@@ -134,9 +138,9 @@ class Dispatcher:
             seconds: Usual time of a batch; 0 if unknown.
         """
         with self._changed, self._or_anew():
-            crew = pending.crew = self.open()
+            executor = pending.executor = self.open()
             last = self._ready[-1] if self._ready else None
-            if last and len(last.batches) < _group_size(crew, seconds, self._window):
+            if last and len(last.batches) < _group_size(executor, seconds, self._window):
                 last.batches.append(pending)
             else:
                 self._ready.append(Job([pending]))
@@ -146,20 +150,20 @@ class Dispatcher:
     def start_jobs(self) -> None:
         """Submit ready jobs to free workers."""
         with self._changed, self._or_anew():
-            while self._ready and self._crew and not self.closed:
-                if len(self._running) >= self._crew.most_jobs(self._active(self._crew)):
+            while self._ready and self._executor and not self.closed:
+                if len(self._running) >= self._executor.most_jobs(self._active(self._executor)):
                     break
                 job = self._ready.popleft()
                 for pending in [p for p in job.batches if not p.wanted]:
-                    self._job_done(self._crew, job, pending)
+                    self._job_done(self._executor, job, pending)
                     job.batches.remove(pending)
                 if job.batches:
-                    self._submit(self._crew, job)
+                    self._submit(self._executor, job)
 
-    def _submit(self, crew: Crew, job: Job) -> None:
+    def _submit(self, executor: Executor, job: Job) -> None:
         self._running.add(job)
         try:
-            if not crew.submit(job, functools.partial(self._done, crew)):
+            if not executor.submit(job, functools.partial(self._done, executor)):
                 self._running.discard(job)
                 self._ready.appendleft(job)
         except InterpreterEndsError:
@@ -170,7 +174,7 @@ class Dispatcher:
             # The thread that waits for the batch may be another one.
             for pending in job.batches:
                 pending.fail(error.with_traceback(None))
-            self._done(crew, job)
+            self._done(executor, job)
 
     @contextlib.contextmanager
     def _or_anew(self) -> Iterator[None]:
@@ -196,15 +200,20 @@ class Dispatcher:
         since = time.monotonic()
         with self._changed:
             while pending.state is QUEUED and pending.outcome is None:
-                crew = self._crew
-                if self.closed or pending.dropped or crew is None or crew is not pending.crew:
+                executor = self._executor
+                if (
+                    self.closed
+                    or pending.dropped
+                    or executor is None
+                    or executor is not pending.executor
+                ):
                     raise ClosedError("the sequence was closed while a batch was awaited")
-                if self._lost or crew.short:
-                    self._recover(crew, pending)
+                if self._lost or executor.short:
+                    self._recover(executor, pending)
                 else:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
-                if not crew.ready and now < crew.started + _START_SECONDS:
+                if not executor.ready and now < executor.started + _START_SECONDS:
                     since = now  # A batch can't be late before a worker is ready.
                 if pending.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
@@ -214,9 +223,13 @@ class Dispatcher:
                     )
             pending.tell()
             if pending.outcome is None or pending.state is DROPPED:
-                if pending.dropped or self._crew is None or self._crew is not pending.crew:
+                if (
+                    pending.dropped
+                    or self._executor is None
+                    or self._executor is not pending.executor
+                ):
                     raise ClosedError("the sequence was closed before the batch was taken")
-                pending.outcome = self._crew.collect(pending)
+                pending.outcome = self._executor.collect(pending)
             if pending.state is not HERE:
                 pending.become(HERE)
             return pending.outcome
@@ -224,24 +237,24 @@ class Dispatcher:
     def drop(self, pendings: list[Pending]) -> None:
         """Abandon these batches."""
         with self._changed:
-            crew = self._crew
+            executor = self._executor
             for pending in pendings:
                 pending.dropped = True
                 # The memory of an earlier executor was freed with it.
-                if pending.state is MADE and crew is not None and crew is pending.crew:
-                    crew.discard(pending)
+                if pending.state is MADE and executor is not None and executor is pending.executor:
+                    executor.discard(pending)
                     pending.become(DROPPED)
             self._changed.notify_all()
 
     def refresh(self) -> None:
         """Send workers the plan again, after its source has changed."""
-        crew = self._crew
-        if crew is None:
+        executor = self._executor
+        if executor is None:
             return
-        plan = crew.packed()  # Without the lock: answers don't wait while arrays are copied.
+        plan = executor.packed()  # Without the lock: answers don't wait while arrays are copied.
         with self._changed:
-            if self._crew is crew:
-                crew.refresh(plan)
+            if self._executor is executor:
+                executor.refresh(plan)
 
     def stop(self, for_good: bool, wait: bool = True) -> None:
         """End the workers; if not for good, they start again when a batch is requested.
@@ -257,19 +270,19 @@ class Dispatcher:
             may_wait = False  # This thread is in user code, which a worker can't enter meanwhile.
         with self._changed:
             self.closed = self.closed or for_good
-            crew, self._crew = self._crew, None
+            executor, self._executor = self._executor, None
             self._ready.clear()
             self._lost.clear()
             self._running.clear()
             self._changed.notify_all()
-        if crew is not None:
-            crew.close(wait=may_wait)
+        if executor is not None:
+            executor.close(wait=may_wait)
 
     def forget_workers(self) -> None:
         """Start over in a forked process, which has neither the workers nor the lock's holder."""
         # The workers belong to the parent; ending them here would end them there.
-        _of_other_processes.append(self._crew)
-        self._crew = None
+        _of_other_processes.append(self._executor)
+        self._executor = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._ready.clear()
@@ -284,10 +297,10 @@ class Dispatcher:
             self.start_jobs()
             self._changed.notify_all()
 
-    def _done(self, crew: Crew, job: Job) -> None:
+    def _done(self, executor: Executor, job: Job) -> None:
         """Record that a job is done; called by the executor, from any thread."""
         with self._changed:
-            if self._crew is not crew or job not in self._running:
+            if self._executor is not executor or job not in self._running:
                 return
             self._running.remove(job)
             if job.lost:
@@ -295,28 +308,28 @@ class Dispatcher:
             else:
                 self._restarts = 0
                 for pending in job.batches:
-                    self._job_done(crew, job, pending)
+                    self._job_done(executor, job, pending)
                 self.start_jobs()
                 self._rest_if_idle()
             self._changed.notify_all()
 
-    def _job_done(self, crew: Crew, job: Job, pending: Pending) -> None:
+    def _job_done(self, executor: Executor, job: Job, pending: Pending) -> None:
         pending.seconds += job.seconds / len(job.batches)
         if pending.state in _WITHOUT_JOBS:
-            crew.discard(pending)  # No worker writes there any more.
+            executor.discard(pending)  # No worker writes there any more.
         elif pending.dropped:
-            crew.discard(pending)
+            executor.discard(pending)
             pending.become(DROPPED)
         elif pending.error is not None:
-            crew.discard(pending)
+            executor.discard(pending)
             pending.become(FAILED)
         else:
             pending.become(MADE if pending.outcome is None else HERE)
 
-    def _recover(self, crew: Crew, awaited: Pending) -> None:
+    def _recover(self, executor: Executor, awaited: Pending) -> None:
         """Replace dead workers, and repeat their jobs."""
         try:
-            crew.restart()
+            executor.restart()
         except InterpreterEndsError:
             # The interpreter doesn't wait for daemon threads, which must stay quiet.
             self.closed = not threading.current_thread().daemon
@@ -324,25 +337,25 @@ class Dispatcher:
             return
         lost, self._lost = self._lost, []
         self._restarts += 1
-        who = crew.deaths[-1] if crew.deaths else "a worker process died"
+        who = executor.deaths[-1] if executor.deaths else "a worker process died"
         log.warning("%s; starting another worker and computing %d lost jobs again", who, len(lost))
         if self._restarts > _RESTARTS and not lost:
-            self._give_up(crew, awaited, [])  # Workers die before they get a job.
+            self._give_up(executor, awaited, [])  # Workers die before they get a job.
         for job in reversed(lost):
             for pending in reversed(job.batches):
                 blamed = pending.killers
                 hopeless = len(blamed) >= _TRIES or self._restarts > _RESTARTS
                 if hopeless and pending.state is QUEUED:
-                    self._give_up(crew, pending, blamed)
+                    self._give_up(executor, pending, blamed)
                 if not pending.wanted:
-                    self._job_done(crew, job, pending)
+                    self._job_done(executor, job, pending)
                 else:
                     # From now on one batch per job, so that the next death has one to blame.
                     self._ready.appendleft(Job([pending]))
         self.start_jobs()
 
-    def _give_up(self, crew: Crew, pending: Pending, blamed: list[str]) -> None:
-        who = (blamed or crew.deaths or ["worker processes died"])[-1]
+    def _give_up(self, executor: Executor, pending: Pending, blamed: list[str]) -> None:
+        who = (blamed or executor.deaths or ["worker processes died"])[-1]
         times = len(blamed) or self._restarts
         pending.error = WorkerError(
             f"{who} while computing batch {pending.key.index} of epoch {pending.key.epoch}; tried "
@@ -352,15 +365,15 @@ class Dispatcher:
         pending.become(GIVEN_UP)
 
 
-def _group_size(crew: Crew, seconds: float, window: int) -> int:
-    """Compute the number of batches in one job for the executor ``crew``.
+def _group_size(executor: Executor, seconds: float, window: int) -> int:
+    """Compute the number of batches in one job for the executor ``executor``.
 
     Args:
-        crew: Decides by its number of workers and its ``group_seconds``.
+        executor: Decides by its number of workers and its ``group_seconds``.
         seconds: Usual time of a batch; 0 if unknown.
         window: Batches requested ahead of the consumer.
     """
     if not seconds:
         return 1
-    fair = max(1, window // (2 * crew.count))
-    return max(1, min(fair, int(crew.group_seconds / seconds)))
+    fair = max(1, window // (2 * executor.count))
+    return max(1, min(fair, int(executor.group_seconds / seconds)))

@@ -56,7 +56,7 @@ class Pending(Changing):
     """Time of its computation."""
     spent: Spent = field(default_factory=Spent)
     """Detailed time, if it was computed in the consumer's process for a trial."""
-    crew: Any = None
+    executor: Any = None
     """Executor that the batch was submitted to."""
 
     @property
@@ -106,7 +106,7 @@ class Job:
 Done = Callable[[Job], None]
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Executor of one kind. ``submit`` never blocks; ``done`` may be called from any thread."""
 
     name: str

@@ -1,9 +1,9 @@
 """Executor on worker processes: for work that holds the GIL.
 
-The processes are leased from the pool, see ``pool``. The plan is sent to them as a ``Parcel``, a
-serialized plan that each opens before it gets a job; batches come back in ``Slots``. A worker that
-dies loses its own jobs and no others. A batch is blamed for a death only if the dead process has
-signed its slot.
+The processes are leased from the pool, see ``pool``. The plan is sent to them as a
+``SerializedPlan``, which each opens before it gets a job; batches come back in ``Slots``. A worker
+that dies loses its own jobs and no others. A batch is blamed for a death only if the dead process
+has signed its slot.
 
 Methods are called with the dispatcher's lock held, except ``close`` and those that the pool calls,
 which take it.
@@ -25,9 +25,9 @@ from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
 from adapters.engine.jobs import Done, Job, Pending
 from adapters.engine.limits import Room
-from adapters.engine.parcel import Parcel, not_picklable
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
+from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Slot, Slots
 from adapters.errors import NotPicklableError
@@ -92,8 +92,8 @@ class Processes:
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
-        self._parcel = self.packed()
-        self._older: dict[int, Parcel] = {}
+        self._serialized = self.packed()
+        self._older: dict[int, SerializedPlan] = {}
         """Earlier serialized plans that jobs still use."""
         self._slots = Slots(room.held)
         self._in_slots: dict[Pending, Slot] = {}
@@ -111,7 +111,7 @@ class Processes:
         except BaseException:
             self._pool.leave(self)
             self._slots.close()
-            self._parcel.close()
+            self._serialized.close()
             raise
 
     # --- workers ---
@@ -149,36 +149,36 @@ class Processes:
             self.restart()
 
     def _has_plan(self, worker: Worker) -> bool:
-        return self._parcel.serial in worker.serials
+        return self._serialized.serial in worker.serials
 
     def _lease(self) -> None:
         missing = self.count - len(self._workers)
-        for worker in self._pool.lease(self, missing, self._parcel.serial):
+        for worker in self._pool.lease(self, missing, self._serialized.serial):
             self._workers.append(worker)
             self._send_plan(worker)
         self._started = self._started or self.ready > 0
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
-            address, folder = self._parcel.address, os.getcwd()
-            opening = Call(None, None, self._parcel.serial)
+            address, folder = self._serialized.address, os.getcwd()
+            opening = Call(None, None, self._serialized.serial)
             worker.send(opening, OPEN, address, list(sys.path), folder)
 
-    def refresh(self, plan: Parcel) -> None:
+    def refresh(self, plan: SerializedPlan) -> None:
         """Send the plan again, after its source has changed; jobs under way use the earlier one."""
-        self._older[self._parcel.serial], self._parcel = self._parcel, plan
+        self._older[self._serialized.serial], self._serialized = self._serialized, plan
         self._close_older()
         for worker in self._workers:
             self._send_plan(worker)
 
-    def packed(self) -> Parcel:
+    def packed(self) -> SerializedPlan:
         """Serialize the plan into shared memory.
 
         Raises:
             NotPicklableError: The plan can't be pickled.
         """
         try:
-            return Parcel(self._plan, self._environment)
+            return SerializedPlan(self._plan, self._environment)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
@@ -203,9 +203,9 @@ class Processes:
             if pending not in self._in_slots:
                 self._in_slots[pending] = self._slots.take()
         task = [(pending.key, self._in_slots[pending].name) for pending in job.batches]
-        call = Call(job, done, self._parcel.serial)
+        call = Call(job, done, self._serialized.serial)
         workers = sorted(self._able, key=lambda each: len(each.calls))
-        return any(worker.send(call, WORK, self._parcel.address, task) for worker in workers)
+        return any(worker.send(call, WORK, self._serialized.address, task) for worker in workers)
 
     def most_jobs(self, active: int) -> int:
         """Maximum number of submitted jobs.
@@ -245,8 +245,8 @@ class Processes:
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
-        for parcel in (self._parcel, *self._older.values()):
-            self._pool.forget(parcel.serial)
+        for serialized in (self._serialized, *self._older.values()):
+            self._pool.forget(serialized.serial)
         self._pool.leave(self)
         self._pool.give_back(self, workers)
 
@@ -299,8 +299,8 @@ class Processes:
             while self._in_slots:
                 self._in_slots.popitem()[1].close()
             self._slots.close()
-            for parcel in (self._parcel, *self._older.values()):
-                parcel.close()
+            for serialized in (self._serialized, *self._older.values()):
+                serialized.close()
 
     def _blame(self, job: Job, worker: Worker) -> None:
         for pending in job.batches:

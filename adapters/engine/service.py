@@ -28,7 +28,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from adapters.engine.parcel import Address
+from adapters.engine.serialization import Address
 from adapters.engine.worker import forget, open_plan, work
 
 UP, OPEN, OPENED, WORK, ANSWER, FORGET = range(6)

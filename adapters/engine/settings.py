@@ -23,7 +23,7 @@ class Settings:
         at_once: Start requested processes with the first batch, instead of when there is enough
             work to pay for their start.
         isolated: The plan must be computed in worker processes, also while they start.
-        kind: Kind of workers other than threads and processes: a key of ``crews.CREWS``.
+        kind: Kind of workers other than threads and processes: a key of ``executors.EXECUTORS``.
         cluster: Client of the cluster with these workers.
     """
 

@@ -36,9 +36,9 @@ from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.consumer import Consumer
-from adapters.engine.crews import CREWS
 from adapters.engine.dispatch import Dispatcher
-from adapters.engine.jobs import Crew, InterpreterEndsError, Pending
+from adapters.engine.executors import EXECUTORS
+from adapters.engine.jobs import Executor, InterpreterEndsError, Pending
 from adapters.engine.settings import Settings
 from adapters.engine.states import EXPECTED, FAILED, HERE
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried
@@ -82,7 +82,9 @@ class Supply:
         """Batches ahead of the trainer that are on its device, or being copied there."""
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
-        self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
+        self._dispatcher = Dispatcher(
+            plan, self._open_executor, self._active, settings.max_queue_size
+        )
         self._capacity = math.inf
         """Number of batches that the executor has room for."""
         self.waits = Waits()
@@ -439,15 +441,15 @@ class Supply:
 
     # --- for the dispatcher ---
 
-    def _open_crew(self, lock: Any, changed: Callable[[], None]) -> Crew:
+    def _open_executor(self, lock: Any, changed: Callable[[], None]) -> Executor:
         choice, settings = self._choice, self._settings
         assert choice is not None
         count = choice.ceiling or choice.count
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
-        crew = CREWS[choice.kind](self.plan, count, settings, lock, changed)
-        self._capacity = math.inf if crew.window is None else crew.window
-        return crew
+        executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)
+        self._capacity = math.inf if executor.window is None else executor.window
+        return executor
 
     def _say_what_waits(self, threads: int) -> None:
         unsafe = self.plan.not_thread_safe
@@ -460,11 +462,11 @@ class Supply:
                 threads,
             )
 
-    def _active(self, crew: Crew) -> int:
-        if crew.name == "threads":
-            self._say_what_waits(crew.count)
+    def _active(self, executor: Executor) -> int:
+        if executor.name == "threads":
+            self._say_what_waits(executor.count)
             at_once = 1 if self.plan.serial else self._compared.current
             # A single thread keeps the order: some data sets count their calls.
             if at_once <= 1:
                 return 1
-        return self._tuner.active if self._tuner is not None else crew.count
+        return self._tuner.active if self._tuner is not None else executor.count

@@ -20,7 +20,7 @@ from adapters.cpus import usable_cpus
 from adapters.engine.jobs import Exhausted, Pending
 
 if TYPE_CHECKING:
-    from adapters.engine.parcel import Obstacle
+    from adapters.engine.serialization import Obstacle
 
 # Up to this time, a batch isn't worth handing over to a process (0.5 ms, two cores), and one
 # read-ahead thread hides it.
@@ -290,7 +290,10 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
         plan: The plan to compute.
         epoch_seconds: Time of an epoch without processes; sending the plan must cost less.
     """
-    from adapters.engine.parcel import Obstacle, obstacle_to_sending  # Few programs need these.
+    from adapters.engine.serialization import (  # Few programs need these.
+        Obstacle,
+        obstacle_to_sending,
+    )
 
     if not multiprocessing.current_process().daemon:
         return obstacle_to_sending(plan, epoch_seconds)

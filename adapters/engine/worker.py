@@ -20,7 +20,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.memory import FileName
-from adapters.engine.parcel import Address, open_parcel
+from adapters.engine.serialization import Address, load_plan
 from adapters.engine.slots import Place, SlotWriter
 from adapters.errors import note
 from adapters.failure import Failure
@@ -146,7 +146,7 @@ def open_plan(address: Address) -> Plan:
     """Return the plan; it is opened only once."""
     plan = _plans.get(address.name.serial)
     if plan is None:
-        plan = _plans[address.name.serial] = open_parcel(address)
+        plan = _plans[address.name.serial] = load_plan(address)
     return plan
 
 

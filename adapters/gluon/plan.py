@@ -133,7 +133,7 @@ class GluonPlan(Plan):
         assert isinstance(self.order, Order)
         return self.order.batch(*key.place)
 
-    def _foretell(self, key: BatchKey, asked: bool = False) -> None:
+    def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
         """Give the records a prefetch hint for later batches, in an order in blocks."""
         records = self.pipeline.records
         if (
@@ -142,7 +142,7 @@ class GluonPlan(Plan):
             or isinstance(self.order, DrawnOrder)
         ):
             return
-        self.order.foretell(key.place, records.will_read, asked)
+        self.order.prefetch(key.place, records.will_read, asked)
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
@@ -152,7 +152,7 @@ class GluonPlan(Plan):
             if isinstance(numbers, np.ndarray):
                 records.expect(numbers, elsewhere)
             if not elsewhere:
-                self._foretell(key, asked=True)
+                self._prefetch(key, asked=True)
 
     @property
     def own_epochs(self) -> bool:
@@ -227,7 +227,7 @@ class GluonPlan(Plan):
                 sample and the batch.
         """
         samples = self.samples(key)
-        self._foretell(key)
+        self._prefetch(key)
         try:
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):

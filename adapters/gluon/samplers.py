@@ -299,7 +299,7 @@ def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
             "have it seed one of its own by the epoch, which set_epoch(epoch) would tell it"
         )
     if isinstance(batch_sampler, Iterator):
-        return "its batch_sampler is an iterator, which nobody can read again: give a list"
+        return "its batch_sampler is an iterator, which can be read only once: give a list"
     if rolls_over(batch_sampler):
         return (
             "what rolls over depends on how the passes before have ended: leave the order to "

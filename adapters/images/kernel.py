@@ -55,7 +55,7 @@ def load() -> ModuleType | None:
         if not own_huffman_fits(kernel):
             _say(
                 "its own Huffman decoding doesn't fit the libjpeg-turbo that is loaded, which "
-                "decodes alone now; build the kernel anew, with that one's headers"
+                "decodes alone now; rebuild the kernel with that one's headers"
             )
     return kernel
 
@@ -69,7 +69,7 @@ def load_untried() -> ModuleType | None:
     try:
         kernel = importlib.import_module(_NAME)
         if getattr(kernel, "VERSION", None) != _VERSION:
-            raise ImportError("it is that of another version of the package; build it anew")
+            raise ImportError("it is that of another version of the package; rebuild it")
     except ImportError as error:
         if wanted == "required":
             raise

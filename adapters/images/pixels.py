@@ -253,7 +253,7 @@ def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
     try:
         height, width, colour_space, _ = _simplejpeg().decode_jpeg_header(buffer)
     except KeyError as error:
-        raise ContentError("a JPEG image", f"one subsampled as nobody does: {error}") from error
+        raise ContentError("a JPEG image", f"one with unusual subsampling: {error}") from error
     except ValueError as error:
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error
     return height, width, colour_space

@@ -47,7 +47,7 @@ def restore(callbacks: Sequence[Any], states: States) -> None:
             waiting.remove(found)
             _restore(callback, found[1])
         elif _fields_of(callback) or hasattr(callback, "load_state_dict"):
-            log.warning("no state of a %s was saved: it begins anew", name)
+            log.warning("no state of a %s was saved: it starts from its beginning", name)
 
 
 def _fields_of(callback: Any) -> list[str]:

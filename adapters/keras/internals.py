@@ -171,7 +171,7 @@ def notice_own_adapter() -> None:
     if not (by_own_adapter or _warned_of_stock):
         _warned_of_stock.append(True)
         log.warning(
-            "Keras reads a SafeSequence by its own adapter, as somebody has put back its "
+            "Keras reads a SafeSequence by its own adapter, as other code has restored its "
             "get_data_adapter since adapters.keras was imported: the batches are the same, none of "
             "them is computed ahead of time; import adapters.keras before the other package"
         )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
-from adapters.foretold import Window
+from adapters.readahead import Window
 from adapters.records.formats import CODECS, listed
 from adapters.records.held import Held
 from adapters.records.inflated import InflatedObject
@@ -137,7 +137,7 @@ class RecordFiles:
             ClosedError: After ``close``.
         """
         if self._closed or (self._parts and any(part._closed for part in self._parts)):
-            raise ClosedError("the record files have been closed; open them anew")
+            raise ClosedError("the record files have been closed; open them again")
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map record numbers to numbers in the concatenated files."""

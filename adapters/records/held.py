@@ -15,7 +15,7 @@ import threading
 import weakref
 from typing import Any
 
-from adapters.foretold import Window
+from adapters.readahead import Window
 from adapters.records import kept
 from adapters.records.remotefile import RemoteFile
 from adapters.remote import fetching

@@ -123,7 +123,7 @@ class Pieces:
         except Changed as error:
             head = self._head
             what = f"the object that was opened, of {head.size} bytes, version {head.version}"
-            found = f"one that was changed since: {error.found}; open it anew"
+            found = f"one that was changed since: {error.found}; open it again"
             raise RecordError(self._name, None, begin, what, found) from None
 
 

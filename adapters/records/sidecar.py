@@ -154,7 +154,7 @@ def warn_of_what_is_behind(
     if last < storage.size:
         log.warning(
             "%s lists %d records of %s, and %d bytes lie behind the last of them, which are left "
-            "out; if records were appended since, delete the index, and it is built anew; if it is "
+            "out; if records were appended since, delete the index, and it is rebuilt; if it is "
             "a choice, open_records(...).select(numbers) makes one without an index",
             path,
             len(index.offsets),

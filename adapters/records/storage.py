@@ -231,7 +231,7 @@ class MappedFile:
                 None,
                 0,
                 f"the file that was opened, of {self.size} bytes",
-                f"one that was changed since, of {status.st_size} bytes; open it anew",
+                f"one that was changed since, of {status.st_size} bytes; open it again",
             )
 
     def _let_go(self) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
+from adapters.readahead import Window
 from adapters.sources.forms import Form, as_number, common_form, form_of, holds
 from adapters.sources.labels import listed
 from adapters.sources.origin import Origin

@@ -41,7 +41,7 @@ class ExampleSource(RecordSource):
         self._examples = content
         leaves = [field.leaf for field in content.fields]
         known = tuple(leaf for leaf in leaves if leaf is not None)
-        self._foretold = known if len(known) == len(leaves) else None
+        self._numbers_known = known if len(known) == len(leaves) else None
         self._fixed = all(field.is_fixed for field in content.fields)
         self._pads = any(field.varies and field.default is not None for field in content.fields)
         self._gatherer: FeatureRows | None = None
@@ -83,7 +83,7 @@ class ExampleSource(RecordSource):
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of each feature; None if they aren't fixed."""
-        return self._foretold
+        return self._numbers_known
 
     @property
     def skeleton(self) -> Any:

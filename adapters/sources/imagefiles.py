@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError, ContentError, RecordError
-from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, chosen, generator
+from adapters.readahead import Window
 from adapters.remote.urls import is_url
 from adapters.sources.contents import Custom, Images, cut_out
 from adapters.sources.decoded import Decoded
@@ -294,7 +294,7 @@ class ImageSource(Decoded):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("the images have been closed; open them anew")
+            raise ClosedError("the images have been closed; open them again")
 
     def _told(self, number: int, error: Exception) -> Exception:
         """Add the path, as it was given, to an error."""
@@ -304,7 +304,7 @@ class ImageSource(Decoded):
             told = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
             what = "No such object" if is_url(self._files[number]) else _NO_FILE
-            again = 'open the images anew, or on_error="skip"'
+            again = 'open the images again, or on_error="skip"'
             told = FileNotFoundError(error.errno, f"{what}: {again}", name)
         elif isinstance(error, OSError) and error.errno is not None:
             told = OSError(error.errno, error.strerror, name)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator
+from adapters.readahead import Window
 from adapters.remote.urls import is_url
 from adapters.sources.contents import check_alike
 from adapters.sources.files import is_named_like_an_image, runs_below

@@ -359,7 +359,7 @@ class ObjectReading:
             found = Changed(f"{head.size} bytes of version {head.version}").found
             raise ContentError(
                 "the version of the object that was listed, or read first",
-                f"one that was changed since: {found}; open the images anew",
+                f"one that was changed since: {found}; open the images again",
             )
         return identity
 

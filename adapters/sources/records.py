@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
-from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator
+from adapters.readahead import Window
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
 from adapters.sources.contents import Content, Images, cut_out

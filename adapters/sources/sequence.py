@@ -157,7 +157,7 @@ class SequenceSource(Source):
             raise ValueError(
                 f"epoch must be {self._epoch} or a later one, got {epoch}: on_epoch_begin and "
                 f"on_epoch_end of {type(self._sequence).__name__} have changed what its batches "
-                "are, and nothing brings it back; make a new one to begin anew"
+                "are, and nothing brings it back; make a new one to start again"
             )
 
     def turn(self) -> None:

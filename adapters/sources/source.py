@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator, source_generator
 from adapters.ownership import Allocate
+from adapters.readahead import Window
 from adapters.sources.origin import Located, Origin
 from adapters.sources.selection import chosen_of
 

@@ -1,1 +1,1 @@
-"""Many batches at once: one contract over all crews, the fault matrix, the ways to end."""
+"""Many batches at once: one contract over all executors, the fault matrix, the ways to end."""

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from tests.clusters import cluster
-from tests.engine.crews import clients
+from tests.engine.executors import clients
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what has one worker process, and give a cluster to what asks for it."""
     callspec = getattr(item, "callspec", None)
-    crew = callspec.params.get("crew") if callspec is not None else None
-    if crew == "processes-1":
+    executor = callspec.params.get("executor") if callspec is not None else None
+    if executor == "processes-1":
         item.add_marker(pytest.mark.full)
-    if crew == "cluster":
+    if executor == "cluster":
         item.fixturenames.insert(0, "dask_client")  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""A crew whose jobs a test does by hand, one at a time and in any order."""
+"""A executor whose jobs a test does by hand, one at a time and in any order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Hands:
         return Assembled(pending.key.index, 0)
 
     def discard(self, pending: Pending) -> None:
-        assert pending.crew is self
+        assert pending.executor is self
         assert not any(pending in job.batches for job, _ in self.jobs), "somebody writes there"
         self.held.discard(pending)
 
@@ -60,10 +60,10 @@ class Hands:
         """Do one of the jobs.
 
         Args:
-            number: Which of those that are with the crew.
+            number: Which of those that are with the executor.
             error: What it raises.
             lost: Whether its worker dies, a process, which is the job's own fault.
-            here: Whether a thread makes the batch, and not into the crew's memory.
+            here: Whether a thread makes the batch, and not into the executor's memory.
             reports: Whether it is reported done.
         """
         job, done = self.jobs[number]
@@ -98,19 +98,19 @@ class Hands:
 
 
 class Stage:
-    """A dispatcher whose crew is the test."""
+    """A dispatcher whose executor is the test."""
 
     def __init__(self, batch_transform: Callable[..., Any] | None = None) -> None:
         plan = plan_of(Numbers(8000), BATCH_SIZE, batch_transform=batch_transform)
-        self.crew = Hands()
-        self.dispatcher = Dispatcher(plan, self._open_crew, lambda _: self.active, 16)
+        self.executor = Hands()
+        self.dispatcher = Dispatcher(plan, self._open_executor, lambda _: self.active, 16)
         self.asked: list[Pending] = []
         self.active = 100
 
-    def _open_crew(self, *_: Any) -> Any:
-        if self.crew.closed:
-            self.crew = Hands()
-        return self.crew
+    def _open_executor(self, *_: Any) -> Any:
+        if self.executor.closed:
+            self.executor = Hands()
+        return self.executor
 
     def ask(self, start: bool = True) -> Pending:
         """Ask for the next batch; with ``start``, workers get it."""

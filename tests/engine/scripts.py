@@ -18,7 +18,7 @@ import psutil
 _PROLOGUE = """
 import os, signal, sys, threading, time
 import numpy as np
-from tests.engine.crews import opened, read, settings_of, wait_until, workers
+from tests.engine.executors import opened, read, settings_of, wait_until, workers
 from tests.engine.workloads import *
 from tests.plans import plan_of
 from adapters.engine import Engine

@@ -13,7 +13,7 @@ from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
 from adapters.engine import arena as module
 from adapters.engine.arena import _MOST_FREE, Arena
 from tests.batches import exact
-from tests.engine.crews import THREADS, opened
+from tests.engine.executors import THREADS, opened
 from tests.engine.workloads import Numbers
 
 _LEAST_BYTES = 1 << 20
@@ -169,10 +169,10 @@ def megabytes(sample: int) -> Any:
     return np.full((1 << 18,), sample, np.float32), sample
 
 
-@pytest.mark.parametrize("crew", ["inline", *THREADS])
+@pytest.mark.parametrize("executor", ["inline", *THREADS])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_large_batches_that_are_kept_stay_and_others_share_their_memory(
-    crew, batch_size, monkeypatch
+    executor, batch_size, monkeypatch
 ):
     """Those of the reader's thread, whole ones of threads, and what several write parts of."""
     blocks = []
@@ -182,7 +182,7 @@ def test_large_batches_that_are_kept_stay_and_others_share_their_memory(
         return aligned_empty(shape, dtype)
 
     monkeypatch.setattr(module, "aligned_empty", new_block)
-    with opened(Numbers(60), crew, batch_size, transform=megabytes) as engine:
+    with opened(Numbers(60), executor, batch_size, transform=megabytes) as engine:
         stream = engine.stream(0, 0, False)
         held = [stream.next() for _ in range(2)]
         before = [exact(batch) for batch in held]

@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster: what is theirs alone; what holds for all crews is in test_contract."""
+"""Workers of a Dask cluster: what is theirs alone. What all executors do is in test_contract."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from adapters.engine import CLUSTER, Engine, Settings
 from adapters.errors import ClosedError, WorkerError
 from tests.batches import exact
 from tests.clusters import cluster, workers_of
-from tests.engine.crews import opened, read, wait_until, within
+from tests.engine.executors import opened, read, wait_until, within
 from tests.engine.workloads import Dying, Gate, Numbers, Slow, SpoiltError, Tally, count
 from tests.forking import forks
 from tests.plans import notes_of, plan_of

@@ -1,4 +1,4 @@
-"""What holds for every crew: the batches don't say who computed them."""
+"""What holds for every executor: the batches don't say who computed them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.sources import SequenceSource
 from adapters.structure import flatten
 from tests.batches import exact
-from tests.engine.crews import WITH_CLUSTER, opened, read
+from tests.engine.executors import WITH_CLUSTER, opened, read
 from tests.engine.workloads import Numbers, Uneven, jitter, rich
 from tests.plans import epoch_of, plan_of
 
-every_crew = pytest.mark.parametrize("crew", WITH_CLUSTER)
+every_executor = pytest.mark.parametrize("executor", WITH_CLUSTER)
 # Where the claim is about data, one of each kind has the same code behind it as all.
 one_of_each_kind = pytest.mark.parametrize(
-    "crew", ["inline", "threads-2", "processes-2", "cluster"]
+    "executor", ["inline", "threads-2", "processes-2", "cluster"]
 )
 
 
@@ -29,9 +29,9 @@ class Pair(NamedTuple):
     label: Any
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "batches shuffled"])
-def test_batches_are_the_same_to_the_last_bit(crew, shuffled):
+def test_batches_are_the_same_to_the_last_bit(executor, shuffled):
     arguments = {"shuffle": True, "seed": 7, "transform": rich, "batch_transform": jitter}
     plan = plan_of(Numbers(), **arguments)
     expected = []
@@ -39,37 +39,37 @@ def test_batches_are_the_same_to_the_last_bit(crew, shuffled):
         batches = epoch_of(plan, epoch)
         order = [plan.order.shuffled_batch(epoch, i) if shuffled else i for i in range(7)]
         expected += [exact(batches[index]) for index in order]
-    with opened(Numbers(), crew, **arguments) as engine:
+    with opened(Numbers(), executor, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, 21, shuffled=shuffled)] == expected
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("arguments", [{}, {"drop_remainder": True}, {"shard": (1, 3)}], ids=str)
-def test_every_sample_comes_once_per_epoch(crew, arguments):
+def test_every_sample_comes_once_per_epoch(executor, arguments):
     order = plan_of(Numbers(), shuffle=True, **arguments).order
     expected = Counter(int(n) for i in range(len(order)) for n in order.batch(1, i))
-    with opened(Numbers(), crew, shuffle=True, **arguments) as engine:
+    with opened(Numbers(), executor, shuffle=True, **arguments) as engine:
         batches = read(engine, len(order), epoch=1)
     assert Counter(np.concatenate(batches).tolist()) == expected
     assert set(expected.values()) == {1}
 
 
-@every_crew
-def test_batches_come_in_order_however_long_each_takes(crew):
-    with opened(Numbers(48), crew, transform=Uneven()) as engine:
+@every_executor
+def test_batches_come_in_order_however_long_each_takes(executor):
+    with opened(Numbers(48), executor, transform=Uneven()) as engine:
         assert np.concatenate(read(engine, 12)).tolist() == list(range(48))
 
 
-@every_crew
-def test_a_stream_starts_wherever_it_is_asked_to(crew):
+@every_executor
+def test_a_stream_starts_wherever_it_is_asked_to(executor):
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), shuffle=True), 5)][3:]
-    with opened(Numbers(), crew, shuffle=True) as engine:
+    with opened(Numbers(), executor, shuffle=True) as engine:
         assert [exact(batch) for batch in read(engine, 4, epoch=5, step=3)] == expected
 
 
-@every_crew
-def test_two_streams_of_one_engine_do_not_mix(crew):
-    with opened(Numbers(), crew) as engine:
+@every_executor
+def test_two_streams_of_one_engine_do_not_mix(executor):
+    with opened(Numbers(), executor) as engine:
         one, other = engine.stream(0, 0, False), engine.stream(0, 0, False)
         pairs = [(one.next().tolist(), other.next().tolist()) for _ in range(7)]
         one.close()
@@ -80,8 +80,8 @@ def test_two_streams_of_one_engine_do_not_mix(crew):
 
 @one_of_each_kind
 @pytest.mark.parametrize("queue", [1, 2, 50])
-def test_the_length_of_the_queue_changes_nothing(crew, queue):
-    with opened(Numbers(), crew, queue=queue) as engine:
+def test_the_length_of_the_queue_changes_nothing(executor, queue):
+    with opened(Numbers(), executor, queue=queue) as engine:
         assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
 
 
@@ -117,9 +117,9 @@ def test_the_length_of_the_queue_changes_nothing(crew, queue):
         "promoted",
     ],
 )
-def test_whatever_the_samples_are(crew, data):
+def test_whatever_the_samples_are(executor, data):
     expected = [exact(batch) for batch in epoch_of(plan_of(data)) * 2]
-    with opened(data, crew) as engine:
+    with opened(data, executor) as engine:
         assert [exact(batch) for batch in read(engine, 14)] == expected
 
 
@@ -155,37 +155,37 @@ def test_whatever_the_samples_are(crew, data):
         "nothing",
     ],
 )
-def test_whatever_a_batch_transform_returns(crew, batch_transform):
+def test_whatever_a_batch_transform_returns(executor, batch_transform):
     arguments = {"transform": lambda sample: sample, "batch_transform": batch_transform}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), **arguments))]
-    with opened(Numbers(), crew, **arguments) as engine:
+    with opened(Numbers(), executor, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, 7)] == expected
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("length", [10, 3000])
-def test_many_batches_of_objects_are_not_mixed_up(crew, length):
+def test_many_batches_of_objects_are_not_mixed_up(executor, length):
     """Light batches go to a worker several at a time; long ones don't fit into a pipe."""
     words = [f"{number} " * length for number in range(400)]
-    with opened(words, crew, 2, queue=40) as engine:
+    with opened(words, executor, 2, queue=40) as engine:
         batches = read(engine, 200)
     assert [word for batch in batches for word in batch] == words
 
 
-@every_crew
-def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(crew):
+@every_executor
+def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(executor):
     source = SequenceSource([(np.full(i + 1, i), "text") for i in range(9)], own_epochs=False)
     expected = [exact(batch) for batch in epoch_of(plan_of(source, 1, shuffle=True))]
-    with opened(source, crew, 1, shuffle=True) as engine:
+    with opened(source, executor, 1, shuffle=True) as engine:
         assert [exact(batch) for batch in read(engine, 9)] == expected
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("transform", [None, lambda sample: sample], ids=["gathered", "collated"])
-def test_a_batch_belongs_to_the_consumer(crew, transform):
+def test_a_batch_belongs_to_the_consumer(executor, transform):
     """Who writes into one changes neither the source nor any other batch."""
     data = np.ones((16, 3))
-    with opened(data, crew, transform=transform) as engine:
+    with opened(data, executor, transform=transform) as engine:
         stream = engine.stream(0, 0, False)
         sums = []
         for _ in range(12):
@@ -196,30 +196,32 @@ def test_a_batch_belongs_to_the_consumer(crew, transform):
     assert (sums, data.sum()) == ([12] * 12, 48)
 
 
-@every_crew
-def test_batches_lie_where_frameworks_take_them_without_a_copy(crew):
+@every_executor
+def test_batches_lie_where_frameworks_take_them_without_a_copy(executor):
     data = (np.ones((26, 5000), np.uint8), np.ones((26, 700)))
-    with opened(data, crew, transform=lambda sample: sample) as engine:
+    with opened(data, executor, transform=lambda sample: sample) as engine:
         arrays = [array for batch in read(engine, 14) for array in flatten(batch)[0]]
     assert {array.ctypes.data % ALIGNMENT_BYTES for array in arrays} == {0}
 
 
-@every_crew
-def test_nobody_elses_random_state_is_touched(crew):
+@every_executor
+def test_nobody_elses_random_state_is_touched(executor):
     before = random.getstate(), exact(np.random.get_state())
-    with opened(Numbers(), crew, shuffle=True, transform=rich, batch_transform=jitter) as engine:
+    with opened(
+        Numbers(), executor, shuffle=True, transform=rich, batch_transform=jitter
+    ) as engine:
         read(engine, 14)
     assert (random.getstate(), exact(np.random.get_state())) == before
 
 
-@every_crew
-def test_skipped_samples_are_replaced_and_counted(crew, caplog):
+@every_executor
+def test_skipped_samples_are_replaced_and_counted(executor, caplog):
     data = [1, None, 3, "x", 5, None, 7, 8]
 
     def number(sample: Any) -> int:
         return sample + 0
 
-    with opened(data, crew, 3, transform=number, on_error="skip") as engine:
+    with opened(data, executor, 3, transform=number, on_error="skip") as engine:
         batches = read(engine, 6)
     assert [batch.tolist() for batch in batches] == [[1, 3, 3], [5, 5, 7], [7, 8]] * 2
     warnings = [record.getMessage() for record in caplog.records if "on_error" in record.message]
@@ -246,25 +248,25 @@ def double(sample: Any) -> Any:
     return sample
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize(
     "samples", [np.ones((8, 2)), [([1, 1],)] * 8, [(np.ones(2),)] * 8], ids=["view", "list", "own"]
 )
-def test_a_transform_may_write_into_what_a_data_set_stores(crew, samples):
-    with opened(Stored(samples), crew, transform=double) as engine:
+def test_a_transform_may_write_into_what_a_data_set_stores(executor, samples):
+    with opened(Stored(samples), executor, transform=double) as engine:
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
-@every_crew
-def test_a_batch_transform_may_write_into_what_a_sequence_stores(crew):
+@every_executor
+def test_a_batch_transform_may_write_into_what_a_sequence_stores(executor):
     batches = Stored([(np.ones((4, 2)),)] * 3)
-    with opened(SequenceSource(batches, False), crew, 1, batch_transform=double) as engine:
+    with opened(SequenceSource(batches, False), executor, 1, batch_transform=double) as engine:
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
-@pytest.mark.parametrize("crew", WITH_CLUSTER)
-def test_arrays_of_other_classes_stay_what_they_are(crew):
-    with opened(Numbers(64), crew, batch_transform=hidden) as engine:
+@pytest.mark.parametrize("executor", WITH_CLUSTER)
+def test_arrays_of_other_classes_stay_what_they_are(executor):
+    with opened(Numbers(64), executor, batch_transform=hidden) as engine:
         for batch in read(engine, 16):
             assert type(batch) is np.ma.MaskedArray
             np.testing.assert_array_equal(batch.mask.ravel(), batch.data.ravel() % 2 == 1)

@@ -10,12 +10,12 @@ import pytest
 
 from adapters import WorkerError
 from adapters.sources import SequenceSource
-from tests.engine.crews import PROCESSES, opened, read, within
+from tests.engine.executors import PROCESSES, opened, read, within
 from tests.engine.workloads import Dying, Numbers, die
 from tests.plans import epoch_of, plan_of
 
 pytestmark = pytest.mark.timeout(60)
-every_pool = pytest.mark.parametrize("crew", PROCESSES)
+every_pool = pytest.mark.parametrize("executor", PROCESSES)
 every_death = pytest.mark.parametrize("how", ["exit", "kill"])
 HOW = {"exit": "exited with code 7", "kill": r"was killed by SIGKILL \(signal 9\)"}
 # Recovery is promised within seconds.
@@ -29,9 +29,9 @@ SECONDS = 10
 @every_pool
 @every_death
 @pytest.mark.parametrize("place", ["transform", "batch_transform"])
-def test_a_worker_that_dies_once_costs_nothing_but_time(crew, how, place, tmp_path):
+def test_a_worker_that_dies_once_costs_nothing_but_time(executor, how, place, tmp_path):
     dying = Dying(tmp_path / "deaths", how, 9, times=1)
-    with opened(Numbers(), crew, shuffle=True, **{place: dying}) as engine, within(SECONDS):
+    with opened(Numbers(), executor, shuffle=True, **{place: dying}) as engine, within(SECONDS):
         batches = np.concatenate(read(engine, 14)).tolist()
     plan = plan_of(Numbers(), shuffle=True)
     assert batches == [n for epoch in (0, 1) for n in np.concatenate(epoch_of(plan, epoch))]
@@ -41,26 +41,26 @@ def test_a_worker_that_dies_once_costs_nothing_but_time(crew, how, place, tmp_pa
 @pytest.mark.alone
 @every_pool
 @every_death
-def test_a_worker_that_dies_in_the_source_is_replaced(crew, how, tmp_path):
+def test_a_worker_that_dies_in_the_source_is_replaced(executor, how, tmp_path):
     class Data(Numbers):
         def __getitem__(self, number: int) -> int:
             return dying(number)
 
     dying = Dying(tmp_path / "deaths", how, 9, times=1)
-    with opened(Data(), crew) as engine, within(SECONDS):
+    with opened(Data(), executor) as engine, within(SECONDS):
         assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
 
 
 @pytest.mark.alone
 @every_pool
-def test_a_worker_that_dies_in_a_sequence_is_replaced(crew, tmp_path):
+def test_a_worker_that_dies_in_a_sequence_is_replaced(executor, tmp_path):
     class Batches(Numbers):
         def __getitem__(self, number: int) -> Any:
             return dying(np.full(2, number))
 
     dying = Dying(tmp_path / "deaths", "kill", 5, times=1)
     source = SequenceSource(Batches(9), own_epochs=False)
-    with opened(source, crew, 1) as engine, within(SECONDS):
+    with opened(source, executor, 1) as engine, within(SECONDS):
         assert [batch.tolist() for batch in read(engine, 9)] == [[i, i] for i in range(9)]
 
 
@@ -68,10 +68,10 @@ def test_a_worker_that_dies_in_a_sequence_is_replaced(crew, tmp_path):
 @every_pool
 @every_death
 def test_a_batch_that_always_kills_its_worker_is_given_up_with_all_that_is_known(
-    crew, how, tmp_path
+    executor, how, tmp_path
 ):
     dying = Dying(tmp_path / "deaths", how, 9)
-    with opened(Numbers(), crew, transform=dying) as engine, within(SECONDS):
+    with opened(Numbers(), executor, transform=dying) as engine, within(SECONDS):
         stream = engine.stream(0, 0, False)
         assert [stream.next()[0], stream.next()[0]] == [0, 4]
         expected = rf"worker process \d+ {HOW[how]} while computing batch 2 of epoch 0; tried 3 t"
@@ -82,8 +82,8 @@ def test_a_batch_that_always_kills_its_worker_is_given_up_with_all_that_is_known
 
 
 @every_pool
-def test_a_deadly_batch_spares_the_others(crew, tmp_path):
-    with opened(Numbers(), crew, transform=Dying(tmp_path / "deaths", "exit", 9)) as engine:
+def test_a_deadly_batch_spares_the_others(executor, tmp_path):
+    with opened(Numbers(), executor, transform=Dying(tmp_path / "deaths", "exit", 9)) as engine:
         for _ in range(2):
             with pytest.raises(WorkerError):
                 read(engine, 3)
@@ -104,13 +104,13 @@ def test_a_deadly_batch_is_found_among_the_many_that_one_job_has(tmp_path):
 
 
 @every_pool
-def test_two_deadly_batches_are_told_apart(crew, tmp_path):
+def test_two_deadly_batches_are_told_apart(executor, tmp_path):
     first, second = Dying(tmp_path / "a", "exit", 9), Dying(tmp_path / "b", "kill", 13)
 
     def both(sample: int) -> int:
         return second(first(sample))
 
-    with opened(Numbers(), crew, transform=both) as engine:
+    with opened(Numbers(), executor, transform=both) as engine:
         with pytest.raises(WorkerError, match=rf"{HOW['exit']} while computing batch 2 "):
             read(engine, 3)
         with pytest.raises(WorkerError, match=rf"{HOW['kill']} while computing batch 3 "):
@@ -172,7 +172,7 @@ def test_a_worker_that_dies_after_writing_into_its_batch_leaves_no_trace(tmp_pat
 @pytest.mark.alone
 @every_pool
 @every_death
-def test_a_plan_that_kills_whoever_receives_it_is_given_up(crew, how):
+def test_a_plan_that_kills_whoever_receives_it_is_given_up(executor, how):
     class Deadly:
         def __init__(self) -> None:
             self.how = how
@@ -188,7 +188,7 @@ def test_a_plan_that_kills_whoever_receives_it_is_given_up(crew, how):
 
     with (
         within(SECONDS),
-        opened(Numbers(), crew, transform=Deadly()) as engine,
+        opened(Numbers(), executor, transform=Deadly()) as engine,
         pytest.raises(WorkerError, match=HOW[how]),
     ):
         read(engine, 1)
@@ -209,11 +209,11 @@ class DiesWhenSent:
 @pytest.mark.alone
 @every_pool
 @every_death
-def test_a_batch_that_kills_its_worker_on_the_way_back_is_given_up(crew, how):
+def test_a_batch_that_kills_its_worker_on_the_way_back_is_given_up(executor, how):
     def deadly(sample: int) -> Any:
         return DiesWhenSent(how) if sample == 9 else sample
 
-    with opened(Numbers(), crew, transform=deadly) as engine, within(SECONDS):
+    with opened(Numbers(), executor, transform=deadly) as engine, within(SECONDS):
         stream = engine.stream(0, 0, False)
         assert [stream.next()[0], stream.next()[0]] == [0, 4]
         with pytest.raises(WorkerError, match="process"):

@@ -17,7 +17,7 @@ from adapters.engine import Engine, Settings, pool
 from adapters.engine.jobs import InterpreterEndsError
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice
-from tests.engine.crews import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 

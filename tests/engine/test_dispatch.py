@@ -27,7 +27,7 @@ DEEDS = st.sampled_from(["made", "here", "unreported", "error", "lost"])
 
 
 class Dispatching(RuleBasedStateMachine):
-    """A dispatcher, whose crew does what the rules say."""
+    """A dispatcher, whose executor does what the rules say."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,18 +39,18 @@ class Dispatching(RuleBasedStateMachine):
     def ask(self, start: bool) -> None:
         self.wanted.append(self.stage.ask(start))
 
-    @precondition(lambda self: self.stage.crew.jobs)
+    @precondition(lambda self: self.stage.executor.jobs)
     @rule(deeds=st.lists(st.tuples(st.integers(0, 2), DEEDS), min_size=1, max_size=4))
     def do(self, deeds: list[tuple[int, str]]) -> None:
-        crew = self.stage.crew
-        for number, what in deeds[: len(crew.jobs)]:
-            number %= len(crew.jobs)
+        executor = self.stage.executor
+        for number, what in deeds[: len(executor.jobs)]:
+            number %= len(executor.jobs)
             if what in ("here", "unreported"):
-                crew.do(number, here=True, reports=what == "here")
+                executor.do(number, here=True, reports=what == "here")
             elif what == "error":
-                crew.do(number, error=SpoiltError())
+                executor.do(number, error=SpoiltError())
             else:
-                crew.do(number, lost=what == "lost")
+                executor.do(number, lost=what == "lost")
 
     @precondition(lambda self: self.wanted)
     @rule(number=st.integers(0, 3))
@@ -67,22 +67,22 @@ class Dispatching(RuleBasedStateMachine):
         except SpoiltError:
             assert pending.state is State.EXPECTED
         except ClosedError:
-            assert pending.crew is not self.stage.dispatcher._crew
+            assert pending.executor is not self.stage.dispatcher._executor
         else:
             assert (found, pending.state) == (pending.key.index, State.HERE)
         self.wanted.remove(pending)
 
-    @precondition(lambda self: self.stage.crew.jobs)
+    @precondition(lambda self: self.stage.executor.jobs)
     @rule(number=st.integers(0, 2))
     def kill_each_worker(self, number: int) -> None:
         """Of a batch that is waited for."""
-        crew = self.stage.crew
-        job, _ = crew.jobs[number % len(crew.jobs)]
+        executor = self.stage.executor
+        job, _ = executor.jobs[number % len(executor.jobs)]
         pending = job.batches[0]
         for _ in range(3):
-            own = [i for i, (job, _) in enumerate(crew.jobs) if pending in job.batches]
+            own = [i for i, (job, _) in enumerate(executor.jobs) if pending in job.batches]
             if own and pending in self.wanted:
-                crew.do(own[0], lost=True)
+                executor.do(own[0], lost=True)
                 self.read(self.wanted.index(pending))
 
     @precondition(lambda self: self.wanted)
@@ -108,20 +108,20 @@ class Dispatching(RuleBasedStateMachine):
                 assert pending.outcome is not None
             if pending.state in (State.FAILED, State.GIVEN_UP):
                 assert pending.error is not None
-            if pending.state is State.MADE and pending.crew is self.stage.dispatcher._crew:
-                assert pending in pending.crew.held
+            if pending.state is State.MADE and pending.executor is self.stage.dispatcher._executor:
+                assert pending in pending.executor.held
 
     def teardown(self) -> None:
         """What is wanted can be read in the end, and nothing else is left."""
         self.read_all()
         self.wanted.append(self.stage.ask())  # Its reader sees to jobs of others that are lost.
         self.read_all()
-        while self.stage.crew.jobs:
-            self.stage.crew.do()
+        while self.stage.executor.jobs:
+            self.stage.executor.do()
         dispatcher = self.stage.dispatcher
         assert not [*dispatcher._ready, *dispatcher._running, *dispatcher._lost]
-        # What the collector dropped too late waits for the end of the crew.
-        left = {(pending.dropped, pending.state) for pending in self.stage.crew.held}
+        # What the collector dropped too late waits for the end of the executor.
+        left = {(pending.dropped, pending.state) for pending in self.stage.executor.held}
         assert left <= {(True, State.MADE)}
 
     def read_all(self) -> None:
@@ -132,8 +132,8 @@ class Dispatching(RuleBasedStateMachine):
                 assert left, "a batch is waited for, and nobody makes it"
                 left -= 1
                 self.read(self.wanted.index(pending))
-                if pending in self.wanted and self.stage.crew.jobs:
-                    self.stage.crew.do()
+                if pending in self.wanted and self.stage.executor.jobs:
+                    self.stage.executor.do()
 
 
 def test_jobs_that_are_done_by_hand():

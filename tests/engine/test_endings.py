@@ -14,9 +14,9 @@ from tests.engine.scripts import script
 
 # Workers look for their parent every second.
 SECONDS = 5
-every_pool = pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
+every_pool = pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
 READ = """
-engine = Engine(plan_of(Numbers(400), transform=Slow({seconds})), settings_of("{crew}"))
+engine = Engine(plan_of(Numbers(400), transform=Slow({seconds})), settings_of("{executor}"))
 stream = engine.stream(0, 0, False)
 print("begins")
 stream.next()
@@ -28,9 +28,9 @@ while True:
 """
 
 
-def read(crew: str, seconds: float = 0.005) -> str:
+def read(executor: str, seconds: float = 0.005) -> str:
     """A script's lines that read the first batch."""
-    return READ.format(crew=crew, seconds=seconds)
+    return READ.format(executor=executor, seconds=seconds)
 
 
 # --- the trainer is killed ---
@@ -69,9 +69,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 # --- Ctrl-C ---
 
 
-@pytest.mark.parametrize("crew", ["inline", "threads-2", "processes-2", "auto"])
-def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
-    with script(read(crew) + AND_ON) as running:
+@pytest.mark.parametrize("executor", ["inline", "threads-2", "processes-2", "auto"])
+def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(executor):
+    with script(read(executor) + AND_ON) as running:
         running.wait_for("reads")
         running.interrupt()
         code, _, errors = running.finish(SECONDS)
@@ -80,9 +80,9 @@ def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
         assert running.survivors(SECONDS) == []
 
 
-@pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
-def test_ctrl_c_ends_a_trainer_that_waits_for_a_slow_batch(crew):
-    with script(read(crew, 0.3) + AND_ON) as running:
+@pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
+def test_ctrl_c_ends_a_trainer_that_waits_for_a_slow_batch(executor):
+    with script(read(executor, 0.3) + AND_ON) as running:
         running.wait_for("reads")
         running.interrupt()
         code, _, errors = running.finish(SECONDS + 2)
@@ -105,8 +105,8 @@ wait.start()
         assert running.survivors(SECONDS) == []
 
 
-@pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
-def test_after_a_caught_ctrl_c_one_can_go_on(crew):
+@pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
+def test_after_a_caught_ctrl_c_one_can_go_on(executor):
     text = """
 try:
     print("trying")
@@ -118,7 +118,7 @@ stream.close()
 print(read(engine, 2)[1].tolist())
 engine.close()
 """
-    with script(read(crew) + text) as running:
+    with script(read(executor) + text) as running:
         running.wait_for("trying")
         running.interrupt()
         code, output, errors = running.finish(SECONDS)
@@ -142,9 +142,9 @@ LAST_WORDS = {
 
 @every_pool
 @pytest.mark.parametrize("last", LAST_WORDS)
-def test_the_interpreter_ends_quietly_however_it_was_left(crew, last):
+def test_the_interpreter_ends_quietly_however_it_was_left(executor, last):
     words, expected = LAST_WORDS[last]
-    with script(read(crew) + words) as running:
+    with script(read(executor) + words) as running:
         code, output, errors = running.finish(SECONDS + 25)
         assert (code, output) == (expected, "begins\nreads\n")
         assert errors in ("", "spoilt\n")
@@ -154,11 +154,11 @@ def test_the_interpreter_ends_quietly_however_it_was_left(crew, last):
 # --- other ways to be a process ---
 
 
-@pytest.mark.parametrize("crew", ["threads-2", "processes-2", "auto"])
+@pytest.mark.parametrize("executor", ["threads-2", "processes-2", "auto"])
 @pytest.mark.parametrize("count", [1, 100], ids=["under way", "read"])
-def test_a_forked_process_reads_on_with_workers_of_its_own(crew, count):
+def test_a_forked_process_reads_on_with_workers_of_its_own(executor, count):
     text = f"""
-engine = Engine(plan_of(Numbers(400)), settings_of("{crew}"))
+engine = Engine(plan_of(Numbers(400)), settings_of("{executor}"))
 stream = engine.stream(0, 0, False)
 for _ in range({count}):
     stream.next()
@@ -175,19 +175,19 @@ print(right, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.parametrize(
-    ("crew", "daemon", "answer"),
+    ("executor", "daemon", "answer"),
     [
         ("processes-2", False, "[0, 4]"),
         ("processes-2", True, "RuntimeError a daemonic process may not start worker processes"),
         ("auto", True, "[0, 4]"),
     ],
 )
-def test_a_spawned_script_may_have_workers(crew, daemon, answer, tmp_path):
+def test_a_spawned_script_may_have_workers(executor, daemon, answer, tmp_path):
     """What it defines is called ``__mp_main__`` there, which no worker can import."""
     file = tmp_path / "train.py"
     file.write_text(f"""
 import multiprocessing, time
-from tests.engine.crews import opened, read
+from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 
 def own(sample):
@@ -198,7 +198,7 @@ def own(sample):
 
 def train():
     try:
-        with opened(Numbers(80), "{crew}", transform=own) as engine:
+        with opened(Numbers(80), "{executor}", transform=own) as engine:
             print([int(batch[0]) for batch in read(engine, 8)[:2]])
     except RuntimeError as error:
         print("RuntimeError", str(error).split(":")[0])

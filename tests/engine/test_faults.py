@@ -1,4 +1,4 @@
-"""Exceptions: from every place, through every crew, as what they were.
+"""Exceptions: from every place, through every executor, as what they were.
 
 While a batch is computed, and when it is closed; ``test_transit.py`` has the ways there and back.
 """
@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from adapters.sources import SequenceSource
-from tests.engine.crews import PROCESSES, end_idle_workers, opened, read, wait_until
+from tests.engine.executors import PROCESSES, end_idle_workers, opened, read, wait_until
 from tests.engine.faulty import FAULTS, OwnError, Spoilt, fault
 from tests.engine.workloads import Numbers, Tally
 from tests.leftovers import Leftovers
 from tests.plans import notes_of
 
 pytestmark = pytest.mark.timeout(30)
-every_crew = pytest.mark.parametrize(
-    "crew", ["inline", "threads-1", "threads-2", "processes-1", "processes-2", "auto"]
+every_executor = pytest.mark.parametrize(
+    "executor", ["inline", "threads-1", "threads-2", "processes-1", "processes-2", "auto"]
 )
-every_process_pool = pytest.mark.parametrize("crew", PROCESSES)
+every_process_pool = pytest.mark.parametrize("executor", PROCESSES)
 
 
 every_fault = pytest.mark.parametrize("name", FAULTS)
@@ -44,10 +44,10 @@ class SpoiltBatches(Spoilt):
 # --- run ---
 
 
-@every_crew
+@every_executor
 @every_fault
-def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(crew, name):
-    with opened(Numbers(), crew, transform=Spoilt(name, 9)) as engine:
+def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(executor, name):
+    with opened(Numbers(), executor, transform=Spoilt(name, 9)) as engine:
         stream = engine.stream(0, 0, False)
         assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
         with pytest.raises(arrived(name), match=r"spoilt|StopIteration") as info:
@@ -56,7 +56,7 @@ def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(cr
     assert type(info.value) is arrived(name)
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize(
     ("data", "batch_size", "arguments", "note"),
     [
@@ -77,43 +77,43 @@ def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(cr
     ],
     ids=["transform", "source", "batch_transform", "sequence"],
 )
-def test_notes_say_where_it_happened(crew, data, batch_size, arguments, note):
-    with opened(data, crew, batch_size, **arguments) as engine:
+def test_notes_say_where_it_happened(executor, data, batch_size, arguments, note):
+    with opened(data, executor, batch_size, **arguments) as engine:
         stream = engine.stream(0, 2, False)
         with pytest.raises(OwnError, match="9: spoilt") as info:
             stream.next()
         stream.close()
     notes = info.value.__notes__
     assert (info.value.why, notes[0]) == ("spoilt", note)
-    expected = ["Traceback in worker process"] if crew.startswith("processes") else []
+    expected = ["Traceback in worker process"] if executor.startswith("processes") else []
     assert [text.split(" process")[0].strip() + " process" for text in notes[1:]] == expected
 
 
-@every_crew
-def test_the_sample_that_raised_stop_iteration_is_named(crew):
-    with opened(Numbers(), crew, transform=Spoilt("StopIteration", 9)) as engine:
+@every_executor
+def test_the_sample_that_raised_stop_iteration_is_named(executor):
+    with opened(Numbers(), executor, transform=Spoilt("StopIteration", 9)) as engine:
         with pytest.raises(RuntimeError) as info:
             read(engine, 3)
         assert notes_of(info.value).startswith("in sample 9, batch 2 of epoch 0")
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("length", [5_000, 2_000_000])
-def test_a_long_exception_arrives_whole(crew, length):
+def test_a_long_exception_arrives_whole(executor, length):
     """A pipe takes no more than 4 kB at once; a traceback alone may be longer."""
 
     def spoil(sample: int) -> int:
         raise OwnError(sample, why="x" * length)
 
-    with opened(Numbers(), crew, transform=spoil) as engine:
+    with opened(Numbers(), executor, transform=spoil) as engine:
         with pytest.raises(OwnError) as info:
             read(engine, 1)
         assert (str(info.value), len(info.value.why)) == ("0: " + "x" * length, length)
 
 
-@every_crew
-def test_an_error_is_there_again_when_the_same_batch_is_asked_for_again(crew):
-    with opened(Numbers(), crew, transform=Spoilt("ValueError", 9)) as engine:
+@every_executor
+def test_an_error_is_there_again_when_the_same_batch_is_asked_for_again(executor):
+    with opened(Numbers(), executor, transform=Spoilt("ValueError", 9)) as engine:
         stream = engine.stream(0, 2, False)
         for _ in range(3):
             with pytest.raises(ValueError, match="spoilt"):
@@ -121,27 +121,27 @@ def test_an_error_is_there_again_when_the_same_batch_is_asked_for_again(crew):
         stream.close()
 
 
-@every_crew
-def test_batches_behind_an_error_can_be_had(crew):
-    with opened(Numbers(), crew, transform=Spoilt("OwnError", 9)) as engine:
+@every_executor
+def test_batches_behind_an_error_can_be_had(executor):
+    with opened(Numbers(), executor, transform=Spoilt("OwnError", 9)) as engine:
         with pytest.raises(OwnError):
             read(engine, 3)
         assert [batch[0] for batch in read(engine, 4, step=3)] == [12, 16, 20, 24]
 
 
-@every_crew
-def test_every_sample_may_be_spoilt(crew):
+@every_executor
+def test_every_sample_may_be_spoilt(executor):
     def spoil(sample: Any) -> Any:
         raise OwnError(sample, why="all")
 
-    with opened(Numbers(), crew, transform=spoil) as engine:
+    with opened(Numbers(), executor, transform=spoil) as engine:
         for step in range(7):
             with pytest.raises(OwnError, match=f"{4 * step}: all"):
                 read(engine, 1, step=step)
 
 
-@every_crew
-def test_an_error_in_the_next_epoch_waits_for_it(crew):
+@every_executor
+def test_an_error_in_the_next_epoch_waits_for_it(executor):
     def spoil(sample: Any, rng: Any) -> Any:
         if rng.integers(2**62) == FIRST_OF_EPOCH_1:
             raise OwnError(sample, why="second epoch")
@@ -150,7 +150,7 @@ def test_an_error_in_the_next_epoch_waits_for_it(crew):
     from adapters.generators import generator
 
     FIRST_OF_EPOCH_1 = generator(0, 1, 0, 0).integers(2**62)
-    with opened(Numbers(8), crew, transform=spoil) as engine:
+    with opened(Numbers(8), executor, transform=spoil) as engine:
         stream = engine.stream(0, 0, False)
         assert np.concatenate([stream.next(), stream.next()]).tolist() == list(range(8))
         with pytest.raises(OwnError, match="second epoch"):
@@ -161,16 +161,16 @@ def test_an_error_in_the_next_epoch_waits_for_it(crew):
 # --- close ---
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("name", ["OwnError", "KeyboardInterrupt"])
-def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(crew, name, tmp_path):
+def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(executor, name, tmp_path):
     tally = Tally(tmp_path / "calls")
     spoilt = Spoilt(name, 5)
 
     def counted(sample: int) -> int:
         return spoilt(tally(sample))
 
-    with opened(Numbers(), crew, transform=counted) as engine:
+    with opened(Numbers(), executor, transform=counted) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         wait_until(lambda: tally.calls >= 4)
@@ -178,9 +178,9 @@ def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(crew, name, tmp
 
 
 @every_process_pool
-def test_closing_frees_the_memory_though_somebody_keeps_the_exception_and_the_stream(crew):
+def test_closing_frees_the_memory_though_somebody_keeps_the_exception_and_the_stream(executor):
     before = Leftovers.now()
-    with opened(Numbers(), crew, transform=Spoilt("ValueError", 1)) as engine:
+    with opened(Numbers(), executor, transform=Spoilt("ValueError", 1)) as engine:
         stream = engine.stream(0, 0, False)
         with pytest.raises(ValueError, match="spoilt") as info:
             stream.next()

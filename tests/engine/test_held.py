@@ -11,14 +11,14 @@ import pytest
 
 from adapters import WorkerError
 from tests.batches import exact
-from tests.engine.crews import POOLS, PROCESSES, end_idle_workers, opened, read, wait_until
+from tests.engine.executors import POOLS, PROCESSES, end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.leftovers import Leftovers
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
-every_pool = pytest.mark.parametrize("crew", POOLS)
-every_process_pool = pytest.mark.parametrize("crew", PROCESSES)
+every_pool = pytest.mark.parametrize("executor", POOLS)
+every_process_pool = pytest.mark.parametrize("executor", PROCESSES)
 
 
 def image(sample: int) -> Any:
@@ -30,8 +30,8 @@ def descriptors() -> int:
 
 
 @every_pool
-def test_a_held_batch_is_unchanged_by_all_that_follow(crew):
-    with opened(Numbers(400), crew, transform=image) as engine:
+def test_a_held_batch_is_unchanged_by_all_that_follow(executor):
+    with opened(Numbers(400), executor, transform=image) as engine:
         stream = engine.stream(0, 0, False)
         held = [stream.next() for _ in range(3)]
         before = [exact(batch) for batch in held]
@@ -53,8 +53,8 @@ def test_a_held_batch_is_unchanged_by_all_that_follow(crew):
     ],
     ids=["a member", "a view", "a view of views", "a buffer", "other bytes"],
 )
-def test_a_piece_of_a_batch_holds_all_that_it_needs(crew, part):
-    with opened(Numbers(400), crew, transform=image) as engine:
+def test_a_piece_of_a_batch_holds_all_that_it_needs(executor, part):
+    with opened(Numbers(400), executor, transform=image) as engine:
         stream = engine.stream(0, 0, False)
         held = part(stream.next())
         before = exact(held)
@@ -65,8 +65,8 @@ def test_a_piece_of_a_batch_holds_all_that_it_needs(crew, part):
 
 
 @every_pool
-def test_held_batches_outlive_their_stream_and_their_engine(crew):
-    with opened(Numbers(400), crew, transform=image) as engine:
+def test_held_batches_outlive_their_stream_and_their_engine(executor):
+    with opened(Numbers(400), executor, transform=image) as engine:
         held = read(engine, 40)
         before = [exact(batch) for batch in held]
     gc.collect()
@@ -77,13 +77,13 @@ def test_held_batches_outlive_their_stream_and_their_engine(crew):
 
 
 @every_process_pool
-def test_a_held_batch_survives_the_death_of_its_worker(crew):
+def test_a_held_batch_survives_the_death_of_its_worker(executor):
     def deadly(sample: int) -> Any:
         if sample == 40:
             os._exit(3)
         return image(sample)
 
-    with opened(Numbers(400), crew, transform=deadly, on_error="skip") as engine:
+    with opened(Numbers(400), executor, transform=deadly, on_error="skip") as engine:
         held = read(engine, 3)
         before = [exact(batch) for batch in held]
         with pytest.raises(WorkerError, match="exited with code 3"):
@@ -92,9 +92,9 @@ def test_a_held_batch_survives_the_death_of_its_worker(crew):
 
 
 @every_process_pool
-def test_memory_that_nobody_refers_to_is_used_again(crew):
+def test_memory_that_nobody_refers_to_is_used_again(executor):
     """Not a new memory file for every batch."""
-    with opened(Numbers(2000), crew, queue=3, transform=image) as engine:
+    with opened(Numbers(2000), executor, queue=3, transform=image) as engine:
         stream = engine.stream(0, 0, False)
         for _ in range(50):
             stream.next()
@@ -106,10 +106,10 @@ def test_memory_that_nobody_refers_to_is_used_again(crew):
 
 
 @every_process_pool
-def test_keeping_every_batch_of_an_epoch_does_not_exhaust_descriptors(crew):
+def test_keeping_every_batch_of_an_epoch_does_not_exhaust_descriptors(executor):
     queue = 3
     before = descriptors()
-    with opened(Numbers(2400), crew, queue=queue, transform=image) as engine:
+    with opened(Numbers(2400), executor, queue=queue, transform=image) as engine:
         held = []
         stream = engine.stream(0, 0, False)
         most = 0
@@ -124,9 +124,9 @@ def test_keeping_every_batch_of_an_epoch_does_not_exhaust_descriptors(crew):
 
 
 @every_process_pool
-def test_the_last_reference_gives_the_memory_back_after_the_end_too(crew):
+def test_the_last_reference_gives_the_memory_back_after_the_end_too(executor):
     before = Leftovers.now()
-    with opened(Numbers(400), crew, transform=image) as engine:
+    with opened(Numbers(400), executor, transform=image) as engine:
         held = read(engine, 2)[1][0][1:2]
     end_idle_workers()
     assert Leftovers.now().beyond(before) != []

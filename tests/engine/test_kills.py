@@ -16,20 +16,20 @@ import pytest
 
 from adapters.engine.processes import Processes
 from tests.batches import exact
-from tests.engine.crews import PROCESSES, opened, read, wait_until, within, workers
+from tests.engine.executors import PROCESSES, opened, read, wait_until, within, workers
 from tests.engine.workloads import Gate, Numbers, Slow, jitter, rich
 from tests.plans import epoch_of, plan_of
 
 pytestmark = pytest.mark.timeout(60)
-every_pool = pytest.mark.parametrize("crew", PROCESSES)
+every_pool = pytest.mark.parametrize("executor", PROCESSES)
 # Recovery is promised within seconds.
 SECONDS = 10
 
 
 @pytest.mark.alone
 @every_pool
-def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
-    with opened(Numbers(), crew, queue=1) as engine, within(SECONDS):
+def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(executor):
+    with opened(Numbers(), executor, queue=1) as engine, within(SECONDS):
         stream = engine.stream(0, 0, False)
         assert stream.next().tolist() == [0, 1, 2, 3]
         for worker in workers():
@@ -42,13 +42,13 @@ def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
 
 
 @pytest.mark.timeout(20)
-def test_a_worker_that_is_gone_holds_nobody_up_until_its_crew_has_heard_of_it(monkeypatch):
+def test_a_worker_that_is_gone_holds_nobody_up_until_its_executor_has_heard_of_it(monkeypatch):
     gone, died = threading.Event(), Processes.died
 
-    def heard_later(crew: Processes, *arguments: Any) -> None:
+    def heard_later(executor: Processes, *arguments: Any) -> None:
         gone.set()
         time.sleep(0.1)  # The consumer may want to give it another job meanwhile.
-        died(crew, *arguments)
+        died(executor, *arguments)
 
     with opened(Numbers(), "processes-1", queue=1) as engine:
         stream = engine.stream(0, 0, False)
@@ -63,8 +63,8 @@ def test_a_worker_that_is_gone_holds_nobody_up_until_its_crew_has_heard_of_it(mo
 
 @pytest.mark.alone
 @every_pool
-def test_workers_killed_while_they_start_are_replaced(crew):
-    with opened(Numbers(), crew) as engine, within(SECONDS):
+def test_workers_killed_while_they_start_are_replaced(executor):
+    with opened(Numbers(), executor) as engine, within(SECONDS):
         engine.stream(0, 0, False)
         engine.start_workers()
         consumer: list[Any] = []
@@ -95,9 +95,9 @@ def test_a_long_batch_of_objects_arrives_without_going_through_a_pipe():
 @pytest.mark.alone
 @every_pool
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_an_engine_whose_workers_are_dead_closes_at_once(crew, number, tmp_path):
+def test_an_engine_whose_workers_are_dead_closes_at_once(executor, number, tmp_path):
     gate = Gate(tmp_path / "gate", start=4)
-    with opened(Numbers(), crew, transform=gate) as engine, within(SECONDS):
+    with opened(Numbers(), executor, transform=gate) as engine, within(SECONDS):
         stream = engine.stream(0, 0, False)
         stream.next()
         wait_until(lambda: gate.arrived.calls)
@@ -108,9 +108,9 @@ def test_an_engine_whose_workers_are_dead_closes_at_once(crew, number, tmp_path)
 
 
 @every_pool
-def test_workers_that_are_busy_or_stopped_are_ended_by_closing(crew, tmp_path):
+def test_workers_that_are_busy_or_stopped_are_ended_by_closing(executor, tmp_path):
     gate = Gate(tmp_path / "gate", start=4)
-    with opened(Numbers(), crew, transform=gate) as engine:
+    with opened(Numbers(), executor, transform=gate) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         wait_until(lambda: gate.arrived.calls == len(workers()))

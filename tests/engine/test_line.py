@@ -13,7 +13,7 @@ from adapters.engine import line as module
 from adapters.engine import pool, process
 from adapters.engine.line import Line
 from adapters.engine.service import FORGET
-from tests.engine.crews import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
 
@@ -130,8 +130,8 @@ def test_a_worker_is_told_to_forget_only_what_it_knows(monkeypatch):
         read(held, 1)
         with opened(Numbers(8), "processes-1") as engine:
             read(engine, 1)
-            (worker,) = engine._dispatcher._crew._workers
-            serial = engine._dispatcher._crew._parcel.serial
+            (worker,) = engine._dispatcher._executor._workers
+            serial = engine._dispatcher._executor._serialized.serial
         wait_until(lambda: serial in [forgotten for _, forgotten in told])
     assert [pid for pid, forgotten in told if forgotten == serial] == [worker.pid]
 
@@ -140,10 +140,12 @@ def test_what_is_needed_no_longer_is_said_from_within_a_sending_too():
     """The garbage collector may come there."""
     with opened(Numbers(8), "processes-1") as engine:
         read(engine, 1)
-        crew = engine._dispatcher._crew
-        (worker,) = crew._workers
+        executor = engine._dispatcher._executor
+        (worker,) = executor._workers
         with worker._lock:
-            forgetting = threading.Thread(target=pool.kept().forget, args=(crew._parcel.serial,))
+            forgetting = threading.Thread(
+                target=pool.kept().forget, args=(executor._serialized.serial,)
+            )
             forgetting.start()
             forgetting.join(20)
             assert not forgetting.is_alive()

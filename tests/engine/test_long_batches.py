@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tests.batches import exact
-from tests.engine.crews import opened, read
+from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 from tests.plans import epoch_of, plan_of
 
 SEVERAL = ["threads-2", "threads-4", "processes-2"]
-several_workers = pytest.mark.parametrize("crew", SEVERAL)
+several_workers = pytest.mark.parametrize("executor", SEVERAL)
 SECONDS, BATCH = 0.008, 8
 QUEUE = 1
 
@@ -39,10 +39,10 @@ def without_makers(batches: list[Any]) -> list[Any]:
 
 @several_workers
 @pytest.mark.parametrize("batch_transform", [None, double])
-def test_a_batch_is_the_same_to_the_last_bit(crew, batch_transform):
+def test_a_batch_is_the_same_to_the_last_bit(executor, batch_transform):
     arguments = {"transform": heavy, "batch_transform": batch_transform, "shuffle": True}
     expected = without_makers(epoch_of(plan_of(Numbers(52), BATCH, **arguments)))
-    with opened(Numbers(52), crew, BATCH, queue=QUEUE, **arguments) as engine:
+    with opened(Numbers(52), executor, BATCH, queue=QUEUE, **arguments) as engine:
         assert without_makers(read(engine, 7)) == expected
 
 
@@ -60,22 +60,22 @@ def changing(sample: int) -> Any:
 
 
 @several_workers
-def test_batches_of_several_layouts_come_as_they_are(crew):
+def test_batches_of_several_layouts_come_as_they_are(executor):
     arguments = {"transform": changing}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(64), BATCH, **arguments))]
-    with opened(Numbers(64), crew, BATCH, queue=QUEUE, **arguments) as engine:
+    with opened(Numbers(64), executor, BATCH, queue=QUEUE, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, 8)] == expected
 
 
 @several_workers
-def test_an_exception_names_its_sample_and_spares_the_next_batches(crew):
+def test_an_exception_names_its_sample_and_spares_the_next_batches(executor):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
         if sample == 29:
             raise LookupError("spoilt")
         return sample
 
-    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=spoilt) as engine:
+    with opened(Numbers(80), executor, BATCH, queue=QUEUE, transform=spoilt) as engine:
         stream = engine.stream(0, 0, False)
         for _ in range(3):
             stream.next()
@@ -87,14 +87,14 @@ def test_an_exception_names_its_sample_and_spares_the_next_batches(crew):
 
 
 @several_workers
-def test_an_exception_may_be_long(crew):
+def test_an_exception_may_be_long(executor):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
         if sample == 29:
             raise LookupError("spoilt" * 10_000)
         return sample
 
-    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=spoilt) as engine:
+    with opened(Numbers(80), executor, BATCH, queue=QUEUE, transform=spoilt) as engine:
         with pytest.raises(LookupError) as info:
             read(engine, 4)
         assert info.value.args == ("spoilt" * 10_000,)
@@ -102,18 +102,18 @@ def test_an_exception_may_be_long(crew):
 
 
 @several_workers
-def test_a_batch_may_become_objects_in_the_end(crew):
+def test_a_batch_may_become_objects_in_the_end(executor):
     def words(batch: Any) -> Any:
         return [f"word {n}" * 500 for n in batch[0].tolist()], batch[0].astype(object), batch[1]
 
     arguments = {"transform": heavy, "batch_transform": words}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(48), BATCH, **arguments))]
-    with opened(Numbers(48), crew, BATCH, queue=QUEUE, **arguments) as engine:
+    with opened(Numbers(48), executor, BATCH, queue=QUEUE, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, 6)] == expected
 
 
 @several_workers
-def test_skipped_samples_are_counted(crew, caplog):
+def test_skipped_samples_are_counted(executor, caplog):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
         if sample % BATCH in (0, 7):
@@ -122,14 +122,14 @@ def test_skipped_samples_are_counted(crew, caplog):
 
     arguments = {"transform": spoilt, "on_error": "skip"}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(40), BATCH, **arguments))]
-    with opened(Numbers(40), crew, BATCH, queue=QUEUE, **arguments) as engine:
+    with opened(Numbers(40), executor, BATCH, queue=QUEUE, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, 5)] == expected
     assert "epoch 0: on_error replaced 10 samples" in caplog.messages
 
 
 @several_workers
-def test_batches_that_nobody_wants_are_dropped(crew):
-    with opened(Numbers(400), crew, BATCH, queue=10, transform=heavy) as engine:
+def test_batches_that_nobody_wants_are_dropped(executor):
+    with opened(Numbers(400), executor, BATCH, queue=10, transform=heavy) as engine:
         read(engine, 3)
         assert np.concatenate([b[0] for b in read(engine, 3, epoch=1)]).tolist() == [*range(24)]
 

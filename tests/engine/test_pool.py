@@ -17,7 +17,7 @@ import pytest
 
 from adapters.engine import Engine, Settings, pool, processes
 from adapters.errors import ClosedError
-from tests.engine.crews import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import epoch_of, plan_of
 
@@ -169,9 +169,9 @@ class Mixed:
 
 
 # Other windows, and other numbers of workers, are those of test_deep_windows.
-@pytest.mark.parametrize(("crew", "window"), [("processes-1", 130), ("processes-2", 2000)])
-def test_no_batch_is_another_one_however_deep_the_window_is(crew, window):
-    with opened(Mixed(), crew, 1, queue=window) as engine:
+@pytest.mark.parametrize(("executor", "window"), [("processes-1", 130), ("processes-2", 2000)])
+def test_no_batch_is_another_one_however_deep_the_window_is(executor, window):
+    with opened(Mixed(), executor, 1, queue=window) as engine:
         stream = engine.stream(0, 0, False)
         for number in range(6000):
             np.testing.assert_array_equal(stream.next()[0], Mixed()[number])
@@ -183,7 +183,7 @@ import logging, resource, sys, time
 import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-from tests.engine.crews import opened
+from tests.engine.executors import opened
 from tests.engine.workloads import Numbers
 depth, batches = map(int, sys.argv[1:])
 with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
@@ -241,7 +241,7 @@ def test_workers_killed_at_once_over_parts_of_one_batch_count_as_one_try_each(tm
     try:
         stream = engine.stream(0, 0, False)
         assert stream.next().tolist() == list(range(16))
-        wait_until(lambda: engine._dispatcher._crew.ready == 4)
+        wait_until(lambda: engine._dispatcher._executor.ready == 4)
 
         def kill() -> None:
             wait_until(lambda: len(list(tmp_path.iterdir())) >= 4)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tests.engine.crews import end_idle_workers, opened, read, workers
+from tests.engine.executors import end_idle_workers, opened, read, workers
 from tests.engine.scripts import script
 from tests.engine.workloads import Numbers
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters.sources import SequenceSource
-from tests.engine.crews import end_idle_workers, opened, read, workers
+from tests.engine.executors import end_idle_workers, opened, read, workers
 from tests.engine.workloads import Numbers
 
 PROCESSES = "processes-2"

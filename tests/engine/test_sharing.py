@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import usable_cpus
-from tests.engine.crews import end_idle_workers, opened, read, wait_until, workers
+from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
 from tests.engine.workloads import Numbers
 
 PROCESSES = "processes-2"

@@ -11,7 +11,7 @@ import pytest
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
-from tests.engine.crews import end_idle_workers
+from tests.engine.executors import end_idle_workers
 from tests.plans import plan_of
 
 # More than are made until processes have started.

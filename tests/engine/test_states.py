@@ -32,7 +32,7 @@ from adapters.engine.stream import Stream
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
 from tests.batches import exact
-from tests.engine.crews import wait_until, workers
+from tests.engine.executors import wait_until, workers
 from tests.engine.machines import TIMES, run
 from tests.engine.workloads import Halting, Numbers, SpoiltError
 from tests.forking import forks
@@ -150,9 +150,9 @@ class Streaming(RuleBasedStateMachine):
             self.engine._settings = before
 
     def nothing_is_lent(self) -> bool:
-        """To batches that nobody wants; what is forgotten stays until the crew closes."""
-        crew: Any = self.engine._dispatcher._crew
-        return not (self.processes and crew is not None and crew._in_slots) or self.forgot
+        """To batches that nobody wants; what is forgotten stays until the executor closes."""
+        executor: Any = self.engine._dispatcher._executor
+        return not (self.processes and executor is not None and executor._in_slots) or self.forgot
 
     # How a stream ends.
 

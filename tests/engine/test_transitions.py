@@ -109,7 +109,7 @@ def spoilt_in_a_trial() -> Pending:
 def made() -> Pending:
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do()
+    stage.executor.do()
     return pending
 
 
@@ -117,7 +117,7 @@ def made() -> Pending:
 def made_by_a_thread() -> Pending:
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do(here=True)
+    stage.executor.do(here=True)
     return pending
 
 
@@ -125,7 +125,7 @@ def made_by_a_thread() -> Pending:
 def spoilt() -> Pending:
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do(error=SPOILT)
+    stage.executor.do(error=SPOILT)
     return pending
 
 
@@ -134,7 +134,7 @@ def deadly() -> Pending:
     stage = Stage()
     pending = stage.ask()
     for _ in range(3):
-        stage.crew.do(lost=True)
+        stage.executor.do(lost=True)
         with pytest.raises((multiprocessing.TimeoutError, WorkerError)):
             stage.read(pending)
     return pending
@@ -146,7 +146,7 @@ def dropped_while_a_worker_has_it() -> Pending:
     pending = stage.ask()
     stage.dispatcher.drop([pending])
     assert pending.state is Q
-    stage.crew.do()
+    stage.executor.do()
     return pending
 
 
@@ -154,9 +154,9 @@ def dropped_while_a_worker_has_it() -> Pending:
 def read() -> Pending:
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do()
+    stage.executor.do()
     assert stage.read(pending) == pending.key.index
-    assert not stage.crew.held
+    assert not stage.executor.held
     return pending
 
 
@@ -164,9 +164,9 @@ def read() -> Pending:
 def dropped() -> Pending:
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do()
+    stage.executor.do()
     stage.dispatcher.drop([pending])
-    assert not stage.crew.held
+    assert not stage.executor.held
     return pending
 
 
@@ -174,7 +174,7 @@ def dropped() -> Pending:
 def told() -> Pending:
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do(error=SPOILT)
+    stage.executor.do(error=SPOILT)
     with pytest.raises(LookupError, match="spoilt"):
         stage.read(pending)
     assert pending.error is None
@@ -220,9 +220,9 @@ def test_in_a_forked_process_what_failed_is_computed_and_what_is_here_stays():
 def test_a_reader_need_not_wait_for_the_rest_of_a_threads_job():
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do(here=True, reports=False)
+    stage.executor.do(here=True, reports=False)
     assert (stage.read(pending), pending.state) == (pending.key.index, H)
-    stage.crew.do(here=True)
+    stage.executor.do(here=True)
     assert pending.state is H
 
 
@@ -230,10 +230,10 @@ def test_each_reader_of_a_batch_that_was_given_up_is_told_so():
     stage = Stage()
     pending = stage.ask()
     for _ in range(3):
-        stage.crew.do(lost=True)
+        stage.executor.do(lost=True)
         with pytest.raises((multiprocessing.TimeoutError, WorkerError)):
             stage.read(pending)
-    assert (pending.state, stage.crew.jobs) == (G, [])
+    assert (pending.state, stage.executor.jobs) == (G, [])
     for _ in range(2):
         with pytest.raises(WorkerError, match="tried 3 times"):
             stage.read(pending)
@@ -243,12 +243,12 @@ def test_each_reader_of_a_batch_that_was_given_up_is_told_so():
 def test_what_nobody_wants_is_not_done_again():
     stage = Stage()
     pending, other = stage.ask(), stage.ask()
-    stage.crew.do(lost=True)
+    stage.executor.do(lost=True)
     stage.dispatcher.drop([pending])
     with pytest.raises(multiprocessing.TimeoutError):
         stage.read(other)
-    assert [job.batches for job, _ in stage.crew.jobs] == [[other]]
-    assert (pending.state, pending in stage.crew.held) == (D, False)
+    assert [job.batches for job, _ in stage.executor.jobs] == [[other]]
+    assert (pending.state, pending in stage.executor.held) == (D, False)
 
 
 def test_a_batch_that_the_collector_drops_is_not_computed():
@@ -256,8 +256,8 @@ def test_a_batch_that_the_collector_drops_is_not_computed():
     stage.active = 1
     first, second = stage.ask(), stage.ask()
     second.dropped = True  # As Stream.__del__ does, with no lock.
-    stage.crew.do()
-    assert (first.state, second.state, stage.crew.jobs) == (M, D, [])
+    stage.executor.do()
+    assert (first.state, second.state, stage.executor.jobs) == (M, D, [])
 
 
 def test_a_batch_whose_workers_have_gone_is_computed_by_its_reader():
@@ -273,10 +273,10 @@ def test_a_batch_whose_workers_have_gone_is_computed_by_its_reader():
     engine.close()
 
 
-def test_dropping_what_lay_in_the_memory_of_a_crew_that_is_gone_touches_nothing():
+def test_dropping_what_lay_in_the_memory_of_a_executor_that_is_gone_touches_nothing():
     stage = Stage()
     pending = stage.ask()
-    stage.crew.do()
+    stage.executor.do()
     stage.dispatcher.stop(for_good=False)
     stage.ask()
     stage.dispatcher.drop([pending])

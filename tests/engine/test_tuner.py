@@ -12,7 +12,7 @@ import pytest
 from adapters.cpus import usable_cpus
 from adapters.engine import tuning
 from adapters.engine.tuning import Choice, Tuner
-from tests.engine.crews import opened, read
+from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 
 

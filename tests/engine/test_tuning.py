@@ -23,7 +23,7 @@ from adapters.engine.jobs import Pending
 from adapters.engine.states import State
 from adapters.engine.tuning import Choice, Trial
 from adapters.sources import SequenceSource
-from tests.engine.crews import opened, read
+from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 

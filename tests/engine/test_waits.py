@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Wait, Waits
-from tests.engine.crews import opened
+from tests.engine.executors import opened
 from tests.engine.workloads import Numbers, Slow
 
 
@@ -100,9 +100,9 @@ def test_noting_costs_microseconds():
 # --- of an engine ---
 
 
-@pytest.mark.parametrize("crew", ["inline", "threads-2"])
-def test_every_batch_that_is_delivered_is_noted(crew):
-    with opened(Numbers(), crew) as engine:
+@pytest.mark.parametrize("executor", ["inline", "threads-2"])
+def test_every_batch_that_is_delivered_is_noted(executor):
+    with opened(Numbers(), executor) as engine:
         stream = engine.stream(0, 0, False)
         places = [position for position, _ in ((stream.position, stream.next()) for _ in range(9))]
         assert [(wait.epoch, wait.step) for wait in engine.waits.latest()] == places

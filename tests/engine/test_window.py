@@ -12,7 +12,7 @@ import pytest
 
 from adapters import ClosedError
 from adapters.sources import SequenceSource
-from tests.engine.crews import POOLS, WITH_CLUSTER, opened, read, wait_until
+from tests.engine.executors import POOLS, WITH_CLUSTER, opened, read, wait_until
 from tests.engine.workloads import Gate, Numbers, Tally
 
 BATCH = 4
@@ -28,24 +28,24 @@ def settled(tally: Tally, least: int) -> int:
     return calls
 
 
-def window(queue: int, crew: str) -> int:
+def window(queue: int, executor: str) -> int:
     """Batches that may be ready or in progress."""
-    workers = int(crew.split("-")[1])
+    workers = int(executor.split("-")[1])
     return queue if 2 * workers <= queue else queue + workers
 
 
-@pytest.mark.parametrize("crew", POOLS)
+@pytest.mark.parametrize("executor", POOLS)
 @pytest.mark.parametrize("queue", [1, 3])
 def test_as_many_batches_are_ready_as_the_queue_is_long_and_one_in_progress_for_each_worker(
-    crew, queue, tmp_path
+    executor, queue, tmp_path
 ):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), crew, BATCH, queue=queue, transform=tally) as engine:
+    with opened(Numbers(400), executor, BATCH, queue=queue, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
         for taken in (1, 2, 7):
             while stream.position[1] < taken:
                 stream.next()
-            most = taken + window(queue, crew)
+            most = taken + window(queue, executor)
             assert settled(tally, most * BATCH) == most * BATCH
         stream.close()
 
@@ -83,23 +83,23 @@ def test_measuring_computes_no_more_batches_ahead_than_that(queue, tmp_path):
     assert calls <= (1 + queue) * BATCH
 
 
-@pytest.mark.parametrize("crew", POOLS)
-def test_the_next_epoch_is_begun_before_this_one_ends(crew, tmp_path):
+@pytest.mark.parametrize("executor", POOLS)
+def test_the_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(4 * BATCH), crew, BATCH, queue=2, transform=tally) as engine:
+    with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
         for _ in range(3):
             stream.next()
-        most = 3 + window(2, crew)
+        most = 3 + window(2, executor)
         assert settled(tally, most * BATCH) == most * BATCH
         assert stream.position == (0, 3)
         stream.close()
 
 
-@pytest.mark.parametrize("crew", POOLS)
-def test_a_stream_that_was_parked_at_an_epochs_end_goes_on(crew, tmp_path):
+@pytest.mark.parametrize("executor", POOLS)
+def test_a_stream_that_was_parked_at_an_epochs_end_goes_on(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(4 * BATCH), crew, BATCH, queue=2, transform=tally) as engine:
+    with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
         for _ in range(4):
             stream.next()
@@ -107,15 +107,15 @@ def test_a_stream_that_was_parked_at_an_epochs_end_goes_on(crew, tmp_path):
         again = engine.stream(1, 0, False)
         assert again is stream
         assert again.next().tolist() == [0, 1, 2, 3]
-        most = 5 + window(2, crew)
+        most = 5 + window(2, executor)
         assert settled(tally, most * BATCH) == most * BATCH
         again.close()
 
 
-@pytest.mark.parametrize("crew", POOLS)
+@pytest.mark.parametrize("executor", POOLS)
 @pytest.mark.parametrize("where", [(0, 0), (1, 1), (2, 0)])
-def test_a_parked_stream_gives_way_to_one_at_another_place(crew, where):
-    with opened(Numbers(4 * BATCH), crew, BATCH, transform=lambda sample: sample) as engine:
+def test_a_parked_stream_gives_way_to_one_at_another_place(executor, where):
+    with opened(Numbers(4 * BATCH), executor, BATCH, transform=lambda sample: sample) as engine:
         stream = engine.stream(0, 0, False)
         for _ in range(4):
             stream.next()
@@ -145,11 +145,11 @@ class Epochs:
         self.epoch += 1
 
 
-@pytest.mark.parametrize("crew", WITH_CLUSTER)
-def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(crew, tmp_path):
+@pytest.mark.parametrize("executor", WITH_CLUSTER)
+def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), own_epochs=True)
-    with opened(source, crew, 1, queue=5) as engine:
+    with opened(source, executor, 1, queue=5) as engine:
         stream = engine.stream(0, 0, False)
         batches = []
         for _ in range(3):
@@ -159,17 +159,17 @@ def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(crew, tmp_path
     assert batches == [[epoch + 1, epoch, i] for epoch in range(3) for i in range(3)]
 
 
-@pytest.mark.parametrize("crew", WITH_CLUSTER)
-def test_a_replayed_epoch_does_not_call_the_hooks_again(crew, tmp_path):
+@pytest.mark.parametrize("executor", WITH_CLUSTER)
+def test_a_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
     source = SequenceSource(Epochs(Tally(tmp_path / "calls")), own_epochs=True)
-    with opened(source, crew, 1) as engine:
+    with opened(source, executor, 1) as engine:
         first = [batch.tolist() for batch in read(engine, 2)]
         assert [batch.tolist() for batch in read(engine, 2)] == first == [[1, 0, 0], [1, 0, 1]]
 
 
-@pytest.mark.parametrize("crew", WITH_CLUSTER)
-def test_batches_that_were_looked_at_are_still_the_next_ones(crew):
-    with opened(Numbers(), crew, BATCH) as engine:
+@pytest.mark.parametrize("executor", WITH_CLUSTER)
+def test_batches_that_were_looked_at_are_still_the_next_ones(executor):
+    with opened(Numbers(), executor, BATCH) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         peeked = [batch.tolist() for batch in stream.peek(2)]
@@ -181,10 +181,10 @@ def test_batches_that_were_looked_at_are_still_the_next_ones(crew):
 # --- closing ---
 
 
-@pytest.mark.parametrize("crew", WITH_CLUSTER)
+@pytest.mark.parametrize("executor", WITH_CLUSTER)
 @pytest.mark.parametrize("close", ["stream", "engine"])
-def test_a_closed_stream_says_so(crew, close):
-    with opened(Numbers(), crew) as engine:
+def test_a_closed_stream_says_so(executor, close):
+    with opened(Numbers(), executor) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         (stream if close == "stream" else engine).close()
@@ -192,22 +192,22 @@ def test_a_closed_stream_says_so(crew, close):
             stream.next()
 
 
-@pytest.mark.parametrize("crew", ["inline", "threads-2", "processes-2"])
-def test_after_closing_a_look_ahead_says_so_too(crew, tmp_path):
+@pytest.mark.parametrize("executor", ["inline", "threads-2", "processes-2"])
+def test_after_closing_a_look_ahead_says_so_too(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(), crew, transform=tally) as engine:
+    with opened(Numbers(), executor, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
-        if crew != "inline":
+        if executor != "inline":
             settled(tally, 5 * BATCH)
         engine.close()
         with pytest.raises(ClosedError):
             stream.peek(1)
 
 
-@pytest.mark.parametrize("crew", WITH_CLUSTER)
-def test_a_closed_engine_gives_no_stream(crew):
-    with opened(Numbers(), crew) as engine:
+@pytest.mark.parametrize("executor", WITH_CLUSTER)
+def test_a_closed_engine_gives_no_stream(executor):
+    with opened(Numbers(), executor) as engine:
         read(engine, 2)
         engine.close()
         engine.close()
@@ -215,12 +215,12 @@ def test_a_closed_engine_gives_no_stream(crew):
             engine.stream(0, 0, False)
 
 
-@pytest.mark.parametrize("crew", POOLS)
+@pytest.mark.parametrize("executor", POOLS)
 @pytest.mark.parametrize("close", ["stream", "engine"])
-def test_who_waits_for_a_batch_is_told_that_it_was_closed(crew, close, tmp_path: Path):
+def test_who_waits_for_a_batch_is_told_that_it_was_closed(executor, close, tmp_path: Path):
     gate = Gate(tmp_path / "gate", start=4)
     told: list[BaseException] = []
-    with opened(Numbers(), crew, transform=gate) as engine:
+    with opened(Numbers(), executor, transform=gate) as engine:
         stream = engine.stream(0, 0, False)
 
         def consume() -> None:
@@ -242,11 +242,11 @@ def test_who_waits_for_a_batch_is_told_that_it_was_closed(crew, close, tmp_path:
         assert not closer.is_alive()
 
 
-@pytest.mark.parametrize("crew", POOLS)
-def test_what_was_read_ahead_is_dropped_with_its_stream(crew, tmp_path: Path):
+@pytest.mark.parametrize("executor", POOLS)
+def test_what_was_read_ahead_is_dropped_with_its_stream(executor, tmp_path: Path):
     """A new stream doesn't wait for the queue of the old one."""
     gate = Gate(tmp_path / "gate", start=20)
-    with opened(Numbers(400), crew, queue=20, transform=gate) as engine:
+    with opened(Numbers(400), executor, queue=20, transform=gate) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         wait_until(lambda: gate.arrived.calls)
@@ -257,9 +257,9 @@ def test_what_was_read_ahead_is_dropped_with_its_stream(crew, tmp_path: Path):
     assert asked < 20 * BATCH
 
 
-@pytest.mark.parametrize("crew", POOLS)
-def test_released_workers_start_again_when_they_are_needed(crew):
-    with opened(Numbers(), crew) as engine:
+@pytest.mark.parametrize("executor", POOLS)
+def test_released_workers_start_again_when_they_are_needed(executor):
+    with opened(Numbers(), executor) as engine:
         for _ in range(2):
             engine.retain()
             assert np.concatenate(read(engine, 7)).tolist() == list(range(26))

@@ -12,8 +12,8 @@ import pytest
 
 from adapters import gluon_loader
 from adapters.ranks import sharding
-from tests.gluon.crews import opened
 from tests.gluon.data_sets import values
+from tests.gluon.executors import opened
 
 NUMBERS = np.arange(24)
 

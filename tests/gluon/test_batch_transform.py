@@ -15,8 +15,8 @@ from mxnet.gluon.data.vision.transforms import Cast, ToTensor
 from adapters import gluon_loader
 from adapters.batch.key import BatchKey
 from adapters.gluon.diagnosed import FACE
-from tests.gluon.crews import CREWS, THREADS, every_crew, opened
 from tests.gluon.data_sets import IN_MEMORY, nd, numpy_semantics, outline, pixels, values
+from tests.gluon.executors import EXECUTORS, THREADS, every_executor, opened
 from tests.plans import notes_of
 
 SIZE = 24
@@ -45,9 +45,9 @@ def drawn(batch: Any) -> Any:
     return [image + random.random(), label, np.random.rand(2)]
 
 
-def passes(transform: Any, crew: str, data: Any = None, **arguments: Any) -> list[Any]:
+def passes(transform: Any, executor: str, data: Any = None, **arguments: Any) -> list[Any]:
     arguments = {"shuffle": True, "seed": 3, "batch_transform": transform, **arguments}
-    with opened(images() if data is None else data, crew, **arguments) as loader:
+    with opened(images() if data is None else data, executor, **arguments) as loader:
         return [[outline(batch) for batch in loader] for _ in range(2)]
 
 
@@ -67,13 +67,13 @@ def test_it_is_given_what_the_loop_would_get(semantics):
                 assert [outline(batch) for batch in loader] == expected == seen, name
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("semantics", [False, True])
-def test_every_crew_gives_the_same_bits(crew, semantics):
+def test_every_executor_gives_the_same_bits(executor, semantics):
     with numpy_semantics(semantics):
         for transform in (same, mixed, drawn):
             expected = passes(transform, "inline")
-            assert passes(transform, crew) == expected
+            assert passes(transform, executor) == expected
             assert expected[0] != expected[1]
 
 
@@ -110,8 +110,8 @@ def test_a_batchify_that_draws_after_a_stage_draws_something_else_for_each_batch
     def batchify(samples: list[Any]) -> Any:
         return [np.random.rand(), random.random()]
 
-    def numbers(crew: str) -> list[Any]:
-        with opened(images(), crew, seed=3, batchify_fn=batchify) as loader:
+    def numbers(executor: str) -> list[Any]:
+        with opened(images(), executor, seed=3, batchify_fn=batchify) as loader:
             return [batch for _ in range(2) for batch in loader]
 
     expected = numbers("inline")
@@ -119,15 +119,15 @@ def test_a_batchify_that_draws_after_a_stage_draws_something_else_for_each_batch
     assert numbers("inline") == numbers("processes-1") == expected
 
 
-@every_crew
-def test_it_comes_after_a_batchify_of_the_users_own(crew):
+@every_executor
+def test_it_comes_after_a_batchify_of_the_users_own(executor):
     def batchify(samples: list[Any]) -> Any:
         return {"sum": np.float32(sum(samples)), "all": np.array(samples)}
 
     def changed(batch: Any) -> Any:
         return {**batch, "nd": mx.nd.array(batch["all"]) * 2}
 
-    with opened(NUMBERS, crew, batchify_fn=batchify, batch_transform=changed) as loader:
+    with opened(NUMBERS, executor, batchify_fn=batchify, batch_transform=changed) as loader:
         batch = next(iter(loader))
     assert batch["sum"] == 6
     assert batch["nd"].asnumpy().tolist() == [0, 2, 4, 6]
@@ -151,19 +151,19 @@ class Refilled:
         return [self.nd[:3], self.nd]
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("way", ["array", "NDArray"])
-def test_batches_in_memory_that_is_used_again_stay_as_they_were(crew, way):
-    with opened(NUMBERS, crew, batch_transform=Refilled(way), thread_safe=False) as loader:
+def test_batches_in_memory_that_is_used_again_stay_as_they_were(executor, way):
+    with opened(NUMBERS, executor, batch_transform=Refilled(way), thread_safe=False) as loader:
         batches = list(loader)
     last = [batch[-1] if isinstance(batch, list) else batch for batch in batches]
     arrays = [each if isinstance(each, np.ndarray) else each.asnumpy() for each in last]
     assert [set(np.unique(row)) for array in arrays for row in array] == [{n} for n in NUMBERS]
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
-def test_a_block_may_be_one(crew):
-    with opened(NUMBERS, crew, batch_transform=Cast("float64")) as loader:
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
+def test_a_block_may_be_one(executor):
+    with opened(NUMBERS, executor, batch_transform=Cast("float64")) as loader:
         batches = list(loader)
     assert {np.dtype(batch.dtype) for batch in batches} == {np.dtype(np.float64)}
     assert [number for batch in values(batches) for number in batch] == NUMBERS.tolist()
@@ -173,13 +173,13 @@ def fails(batch: Any) -> Any:
     raise KeyError("no")
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(
     ("transform", "kind", "message"),
     [(fails, KeyError, "no"), (lambda batch: None, ValueError, "must return a batch, got None")],
 )
-def test_an_error_names_the_batch(crew, transform, kind, message):
-    loader = opened(NUMBERS, crew, batch_transform=transform, on_error="skip")
+def test_an_error_names_the_batch(executor, transform, kind, message):
+    loader = opened(NUMBERS, executor, batch_transform=transform, on_error="skip")
     with loader, pytest.raises(kind, match=message) as info:
         list(loader)
     notes = notes_of(info.value)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mxnet.gluon.data import Dataset
 
-from tests.gluon.crews import CREWS, opened
+from tests.gluon.executors import EXECUTORS, opened
 
 SIZE = 48
 # Long enough for another thread to come between.
@@ -72,22 +72,22 @@ def held(batch: Any) -> list[set[float]]:
 EXPECTED = [{float(number)} for number in range(SIZE)]
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
 @pytest.mark.parametrize(
     "way", ["new", "buffer", "ring", "one NDArray", "an NDArray's row", "a ring of NDArrays"]
 )
-def test_samples_in_memory_that_is_used_again_are_right(way, crew):
-    with opened(Giving(way), crew, thread_safe=False) as loader:
+def test_samples_in_memory_that_is_used_again_are_right(way, executor):
+    with opened(Giving(way), executor, thread_safe=False) as loader:
         batches = list(loader)
     assert [each for batch in batches for each in held(batch)] == EXPECTED
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
 @pytest.mark.parametrize(
     "way", ["array", "NDArray", "part of an NDArray", "a NumPy array's NDArray"]
 )
-def test_batches_in_memory_that_is_used_again_stay_as_they_were(way, crew):
-    with opened(Giving("new"), crew, batchify_fn=Batchify(way), thread_safe=False) as loader:
+def test_batches_in_memory_that_is_used_again_stay_as_they_were(way, executor):
+    with opened(Giving("new"), executor, batchify_fn=Batchify(way), thread_safe=False) as loader:
         batches = list(loader)
     assert [each for batch in batches for each in held(batch)] == EXPECTED
 

@@ -15,8 +15,8 @@ import pytest
 import adapters
 from adapters import gluon_loader
 from adapters.gluon import DataLoader
-from tests.gluon.crews import arguments_of, every_kind
 from tests.gluon.data_sets import values
+from tests.gluon.executors import arguments_of, every_kind
 
 NUMBERS = np.arange(10)
 _FIRST = ["dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler"]
@@ -149,8 +149,8 @@ class Doubled(DataLoader):
 
 
 @every_kind
-def test_a_subclass_may_change_what_a_loop_is_given(crew):
-    with Doubled(NUMBERS, 2, 4, **arguments_of(crew)) as loader:
+def test_a_subclass_may_change_what_a_loop_is_given(executor):
+    with Doubled(NUMBERS, 2, 4, **arguments_of(executor)) as loader:
         assert values(loader) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
         assert values(loader) == values(loader)
         assert (len(loader), loader.before) == (6, "set before")

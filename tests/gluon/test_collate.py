@@ -11,8 +11,8 @@ from mxnet.gluon.data import ArrayDataset, SimpleDataset
 
 from adapters import Buckets, SafeSequence, gluon_loader, pad
 from adapters.transforms import Chain, ColorJitter, MixUp, OneHot
-from tests.gluon.crews import every_crew, opened
 from tests.gluon.data_sets import nd, numpy_semantics, outline
+from tests.gluon.executors import every_executor, opened
 
 X = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), np.uint8)
 Y = np.arange(24) % 4
@@ -20,10 +20,10 @@ TOKENS = [np.arange(1, 2 + number % 7, dtype=np.int32) for number in range(24)]
 ALL = Chain([OneHot(4), ColorJitter(0.4, 0.4, 0.4, 0.1), MixUp()])
 
 
-@every_crew
-def test_transforms_give_ndarrays_and_the_same_ones_in_every_crew(crew):
+@every_executor
+def test_transforms_give_ndarrays_and_the_same_ones_in_every_executor(executor):
     arguments: dict[str, Any] = {"shuffle": True, "seed": 3, "batch_transform": ALL}
-    with opened(ArrayDataset(X, Y), crew, **arguments) as loader:
+    with opened(ArrayDataset(X, Y), executor, **arguments) as loader:
         batches = list(loader)
     assert [type(each) for each in batches[0]] == [mx.nd.NDArray, mx.nd.NDArray]
     with gluon_loader((X, Y), len(batches[0][0]), num_workers=0, **arguments) as inline:
@@ -49,10 +49,10 @@ def test_ndarrays_of_a_data_set_are_left_alone():
     assert (data.asnumpy() == before).all()
 
 
-@every_crew
-def test_pad_gives_ndarrays(crew):
+@every_executor
+def test_pad_gives_ndarrays(executor):
     data = SimpleDataset(list(zip(TOKENS, Y)))
-    with opened(data, crew, batchify_fn=pad(9, 4)) as loader:
+    with opened(data, executor, batchify_fn=pad(9, 4)) as loader:
         tokens, label = next(iter(loader))
     assert isinstance(tokens, mx.nd.NDArray)
     assert tokens.shape[1] % 4 == 0

@@ -15,11 +15,17 @@ from mxnet.gluon.data.vision import transforms
 from adapters import gluon_loader
 from adapters.engine import usable_cpus
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy
-from tests.engine.crews import wait_until
+from tests.engine.executors import wait_until
 from tests.engine.test_sharing import own_megabytes
 from tests.engine.workloads import Numbers
-from tests.gluon.crews import PROCESSES, every_crew, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import numpy_semantics, values
+from tests.gluon.executors import (
+    PROCESSES,
+    every_executor,
+    every_kind,
+    every_quick_executor,
+    opened,
+)
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -83,14 +89,14 @@ def test_shapes_that_only_numpy_semantics_has_are_kept(shape):
         assert (as_numpy(array).shape, as_numpy(array).tolist()) == (shape, rows.tolist())
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("dtype", [">f4", ">i8", "<f4"])
 @pytest.mark.parametrize("as_tuple", [False, True])
-def test_data_sets_of_another_byte_order_give_what_they_give_in_mxnet(crew, dtype, as_tuple):
+def test_data_sets_of_another_byte_order_give_what_they_give_in_mxnet(executor, dtype, as_tuple):
     rows = np.arange(8).astype(dtype)
     data = ArrayDataset(rows, rows) if as_tuple else SimpleDataset(rows)
     expected = list(DataLoader(data, 4))
-    with opened(data, crew) as loader:
+    with opened(data, executor) as loader:
         for ours, theirs in zip(loader, expected, strict=True):
             for mine, its in zip(ours, theirs) if as_tuple else [(ours, theirs)]:
                 assert mine.asnumpy().tolist() == its.asnumpy().tolist()
@@ -105,10 +111,10 @@ def test_an_ndarray_and_its_view_keep_the_memory_for_each_other():
     assert len(others) == 50
 
 
-@every_crew
-def test_a_held_batch_is_unchanged_by_all_that_follow_and_by_the_end(crew):
+@every_executor
+def test_a_held_batch_is_unchanged_by_all_that_follow_and_by_the_end(executor):
     rows = np.arange(800, dtype=np.float32)[:, None] + np.zeros((1, 64), np.float32)
-    with opened(SimpleDataset(list(rows)), crew) as loader:
+    with opened(SimpleDataset(list(rows)), executor) as loader:
         iterator = iter(loader)
         held = [next(iterator) for _ in range(3)]
         sliced = next(iterator)[1:3]
@@ -121,9 +127,9 @@ def test_a_held_batch_is_unchanged_by_all_that_follow_and_by_the_end(crew):
 
 
 @every_kind
-def test_writing_into_a_batch_changes_nothing_else(crew):
+def test_writing_into_a_batch_changes_nothing_else(executor):
     rows = np.arange(16, dtype=np.float32)
-    with opened(ArrayDataset(rows), crew) as loader:
+    with opened(ArrayDataset(rows), executor) as loader:
         for _ in range(2):
             for number, batch in enumerate(loader):
                 assert batch.asnumpy().tolist() == list(range(4 * number, 4 * number + 4))
@@ -157,8 +163,8 @@ def batchify(samples: list[Any]) -> Any:
 
 
 @every_kind
-def test_all_arrays_of_a_batch_arrive_on_the_device(crew):
-    with opened(Told(), crew, batchify_fn=batchify, ctx=mx.cpu(1)) as loader:
+def test_all_arrays_of_a_batch_arrive_on_the_device(executor):
+    with opened(Told(), executor, batchify_fn=batchify, ctx=mx.cpu(1)) as loader:
         batches = list(loader)
     assert len(batches) == 3
     for number, batch in enumerate(batches):
@@ -182,10 +188,10 @@ def test_one_batch_is_on_its_way_while_another_is_used(ctx, ahead):
         assert sorted(data.asked) == list(range(12))
 
 
-@every_quick_crew
-def test_an_error_in_the_batch_ahead_arrives_with_that_batch(crew):
+@every_quick_executor
+def test_an_error_in_the_batch_ahead_arrives_with_that_batch(executor):
     data = Told(fail_at=5)
-    with opened(data, crew, batchify_fn=batchify, ctx=mx.cpu(1)) as loader:
+    with opened(data, executor, batchify_fn=batchify, ctx=mx.cpu(1)) as loader:
         iterator = iter(loader)
         assert next(iterator)[0].asnumpy().tolist() == [0, 1, 2, 3]
         with pytest.raises(KeyError):
@@ -207,8 +213,8 @@ def test_ctrl_c_while_the_batch_ahead_is_made_is_not_kept_for_later():
         next(iter(loader))
 
 
-@every_quick_crew
-def test_pinned_batches_are_as_mxnets_own(crew):
+@every_quick_executor
+def test_pinned_batches_are_as_mxnets_own(executor):
     def shape(batch: Any) -> Any:
         if isinstance(batch, (list, tuple)):
             return type(batch), [shape(member) for member in batch]
@@ -223,7 +229,7 @@ def test_pinned_batches_are_as_mxnets_own(crew):
         return array, ((array + 1,), "text")
 
     expected = list(map(shape, DataLoader(Told(), 4, batchify_fn=lists, pin_memory=True)))
-    with opened(Told(), crew, batchify_fn=lists, pin_memory=True) as loader:
+    with opened(Told(), executor, batchify_fn=lists, pin_memory=True) as loader:
         assert list(map(shape, loader)) == expected
     assert "cpu_pinned(0)" in str(expected)
 

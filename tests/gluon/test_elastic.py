@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gluon.crews import CREWS, opened
 from tests.gluon.data_sets import values
+from tests.gluon.executors import EXECUTORS, opened
 
 SIZE = 101
 NUMBERS = np.arange(SIZE)
@@ -21,8 +21,8 @@ def read(batches: Any) -> list[int]:
     return [int(number) for batch in values(batches) for number in batch]
 
 
-def loader_of(shard: Any, crew: str = "inline", batch_size: int = 4, **arguments: Any) -> Any:
-    return opened(NUMBERS, crew, batch_size, shard=shard, **{**ORDER, **arguments})
+def loader_of(shard: Any, executor: str = "inline", batch_size: int = 4, **arguments: Any) -> Any:
+    return opened(NUMBERS, executor, batch_size, shard=shard, **{**ORDER, **arguments})
 
 
 def saved_on(count: int, batches: int) -> tuple[list[int], Any]:
@@ -73,13 +73,13 @@ def test_a_run_that_changes_twice_goes_on():
         assert loader.state_dict() == {"epoch": 2, "batch": 0}
 
 
-@pytest.mark.parametrize("crew", CREWS)
-def test_every_kind_of_workers_goes_on_alike(crew):
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_every_kind_of_workers_goes_on_alike(executor):
     state = {"epoch": 1, "samples": 10}
     with loader_of((1, 2)) as loader:
         loader.load_state_dict(state)
         expected = [read(loader), read(loader)]
-    with loader_of((1, 2), crew) as loader:
+    with loader_of((1, 2), executor) as loader:
         list(loader)
         loader.load_state_dict(state)
         assert [read(loader), read(loader)] == expected

@@ -14,19 +14,26 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, gluon_loader
-from tests.engine.crews import workers
+from tests.engine.executors import workers
 from tests.engine.scripts import script
 from tests.engine.workloads import Numbers
-from tests.gluon.crews import PROCESSES, THREADS, every_crew, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import values
+from tests.gluon.executors import (
+    PROCESSES,
+    THREADS,
+    every_executor,
+    every_kind,
+    every_quick_executor,
+    opened,
+)
 from tests.gluon.test_importing import output_of
 
 # Workers look for their parent every second.
 SECONDS = 10
 EXPECTED = [list(range(i, min(i + 4, 26))) for i in range(0, 26, 4)]
 READ = """
-from tests.gluon.crews import every_kind, every_quick_crew, opened as loader_of
-loader = loader_of(Numbers({size}), "{crew}")
+from tests.gluon.executors import every_kind, every_quick_executor, opened as loader_of
+loader = loader_of(Numbers({size}), "{executor}")
 iterator = iter(loader)
 print(next(iterator).asnumpy().tolist(), flush=True)
 print("reads", flush=True)
@@ -35,7 +42,7 @@ print("reads", flush=True)
 
 # Each starts an interpreter with MXNet.
 every_script = pytest.mark.parametrize(
-    "crew",
+    "executor",
     [
         pytest.param("inline", marks=pytest.mark.full),
         pytest.param(THREADS, marks=pytest.mark.full),
@@ -44,9 +51,9 @@ every_script = pytest.mark.parametrize(
 )
 
 
-def read(crew: str, size: int = 400) -> str:
+def read(executor: str, size: int = 400) -> str:
     """A script's lines that read the first batch."""
-    return READ.format(crew=crew, size=size)
+    return READ.format(executor=executor, size=size)
 
 
 def worker_threads() -> list[threading.Thread]:
@@ -56,9 +63,9 @@ def worker_threads() -> list[threading.Thread]:
 # --- within a program ---
 
 
-@every_crew
-def test_a_break_a_new_pass_and_an_abandoned_iterator_leave_the_loader_as_it_was(crew):
-    with opened(Numbers(), crew) as loader:
+@every_executor
+def test_a_break_a_new_pass_and_an_abandoned_iterator_leave_the_loader_as_it_was(executor):
+    with opened(Numbers(), executor) as loader:
         for batch in loader:
             assert batch.asnumpy().tolist() == EXPECTED[0]
             break
@@ -70,17 +77,17 @@ def test_a_break_a_new_pass_and_an_abandoned_iterator_leave_the_loader_as_it_was
         assert values(loader) == EXPECTED
 
 
-@every_quick_crew
-def test_an_iterator_that_nobody_reads_costs_nothing(crew):
+@every_quick_executor
+def test_an_iterator_that_nobody_reads_costs_nothing(executor):
     """As with MXNet's, work begins with the first batch that is asked for."""
-    with opened(Numbers(), crew) as loader:
+    with opened(Numbers(), executor) as loader:
         iter(loader)
         assert (worker_threads(), workers()) == ([], [])
 
 
 @every_kind
-def test_a_loader_that_nobody_refers_to_ends_its_workers(crew):
-    loader = opened(Numbers(), crew)
+def test_a_loader_that_nobody_refers_to_ends_its_workers(executor):
+    loader = opened(Numbers(), executor)
     assert values(loader) == EXPECTED
     del loader
     gc.collect()
@@ -88,8 +95,8 @@ def test_a_loader_that_nobody_refers_to_ends_its_workers(crew):
 
 
 @every_kind
-def test_a_loader_is_kept_by_its_iterator(crew):
-    loader = opened(Numbers(), crew)
+def test_a_loader_is_kept_by_its_iterator(executor):
+    loader = opened(Numbers(), executor)
     iterator = iter(loader)
     batches = [next(iterator).asnumpy().tolist()]
     del loader
@@ -125,8 +132,8 @@ def test_a_loader_whose_owner_is_in_its_batchify_is_collected_with_it():
 
 
 @every_kind
-def test_a_closed_loader_says_so_however_often_it_was_closed(crew):
-    with opened(Numbers(), crew) as loader:
+def test_a_closed_loader_says_so_however_often_it_was_closed(executor):
+    with opened(Numbers(), executor) as loader:
         iterator = iter(loader)
         next(iterator)
     loader.close()
@@ -145,9 +152,9 @@ def test_a_loader_that_was_closed_before_it_was_read_says_so_too():
         list(loader)
 
 
-@every_crew
-def test_two_loaders_are_read_side_by_side(crew):
-    with opened(Numbers(), crew) as one, opened(Numbers(8), crew, 2) as other:
+@every_executor
+def test_two_loaders_are_read_side_by_side(executor):
+    with opened(Numbers(), executor) as one, opened(Numbers(8), executor, 2) as other:
         for mine, its in zip(one, other):
             assert mine.asnumpy()[0] == 2 * its.asnumpy()[0]
         other.close()
@@ -155,12 +162,12 @@ def test_two_loaders_are_read_side_by_side(crew):
 
 
 @every_kind
-def test_a_loader_may_live_in_another_thread(crew):
+def test_a_loader_may_live_in_another_thread(executor):
     """MXNet's own can't even be made there."""
     found: list[Any] = []
 
     def train() -> None:
-        with opened(Numbers(), crew) as loader:
+        with opened(Numbers(), executor) as loader:
             found.extend(values(loader))
 
     thread = threading.Thread(target=train)
@@ -170,8 +177,8 @@ def test_a_loader_may_live_in_another_thread(crew):
 
 
 @every_kind
-def test_threads_may_each_read_a_pass_of_their_own(crew):
-    with opened(Numbers(), crew) as loader:
+def test_threads_may_each_read_a_pass_of_their_own(executor):
+    with opened(Numbers(), executor) as loader:
         found: list[Any] = []
         threads = [threading.Thread(target=lambda: found.append(values(loader))) for _ in range(3)]
         for thread in threads:
@@ -241,13 +248,13 @@ threading.Thread(target=read_on, daemon=True).start()
 
 
 @pytest.mark.parametrize(
-    ("crew", "kept"),
+    ("executor", "kept"),
     [
         (THREADS, "a thread that reads"),
         (PROCESSES, "batches"),
         *(
-            pytest.param(crew, kept, marks=pytest.mark.full)
-            for crew, kept in (
+            pytest.param(executor, kept, marks=pytest.mark.full)
+            for executor, kept in (
                 *itertools.product(["inline"], KEPT),
                 (THREADS, "batches"),
                 (THREADS, "an exception"),
@@ -257,8 +264,8 @@ threading.Thread(target=read_on, daemon=True).start()
         ),
     ],
 )
-def test_the_interpreter_ends_quietly_whatever_is_still_referred_to(crew, kept):
-    with script(read(crew) + KEPT[kept]) as running:
+def test_the_interpreter_ends_quietly_whatever_is_still_referred_to(executor, kept):
+    with script(read(executor) + KEPT[kept]) as running:
         code, output, errors = running.finish(60)
         assert (code, errors) == (3 if kept == "an exception" else 0, "")
         assert output == "[0, 1, 2, 3]\nreads\n"
@@ -281,8 +288,8 @@ def test_the_interpreter_does_not_crash_while_operations_let_go_of_batches():
 
 
 @every_script
-def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
-    with script(read(crew) + "while True:\n    list(loader)") as running:
+def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(executor):
+    with script(read(executor) + "while True:\n    list(loader)") as running:
         running.wait_for("reads")
         running.interrupt()
         code, _, errors = running.finish(SECONDS)
@@ -312,8 +319,8 @@ def test_ctrl_c_during_a_collection_is_not_lost():
 
 
 @every_script
-def test_workers_go_when_the_trainer_was_killed(crew):
-    with script(read(crew) + "while True:\n    list(loader)") as running:
+def test_workers_go_when_the_trainer_was_killed(executor):
+    with script(read(executor) + "while True:\n    list(loader)") as running:
         running.wait_for("reads")
         running.kill()
         assert running.survivors(SECONDS) == []
@@ -322,8 +329,8 @@ def test_workers_go_when_the_trainer_was_killed(crew):
 # --- fork ---
 
 
-@pytest.mark.parametrize("crew", [pytest.param("inline", marks=pytest.mark.full), THREADS])
-def test_a_forked_process_reads_on_with_workers_of_its_own(crew):
+@pytest.mark.parametrize("executor", [pytest.param("inline", marks=pytest.mark.full), THREADS])
+def test_a_forked_process_reads_on_with_workers_of_its_own(executor):
     text = """
 child = os.fork()
 rest = [int(batch.asnumpy()[0]) for batch in iterator]
@@ -333,7 +340,7 @@ if not child:
     os._exit(0 if right else 1)
 print(right, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    with script(read(crew) + text) as running:
+    with script(read(executor) + text) as running:
         assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\nTrue 0\n", "")
 
 
@@ -357,9 +364,9 @@ print("forked")
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, where a test before used it.
-@every_quick_crew
-def test_mxnets_own_loader_may_fork_its_workers_beside_ours(crew):
-    with opened(np.ones((64, 16, 16), np.float32), crew) as loader:
+@every_quick_executor
+def test_mxnets_own_loader_may_fork_its_workers_beside_ours(executor):
+    with opened(np.ones((64, 16, 16), np.float32), executor) as loader:
         theirs = mx.gluon.data.DataLoader(
             mx.gluon.data.ArrayDataset(np.arange(8)), 4, num_workers=1
         )
@@ -373,7 +380,7 @@ def test_mxnets_own_loader_may_fork_its_workers_beside_ours(crew):
 LAST = """
 import threading, time
 import numpy as np
-from tests.gluon.crews import opened
+from tests.gluon.executors import opened
 
 class Waiting:
     def __len__(self):
@@ -387,11 +394,11 @@ def read():
     for _ in range(2):
         print(sum(len(batch) for batch in loader), flush=True)
 
-loader = opened(Waiting(), "{crew}")
+loader = opened(Waiting(), "{executor}")
 threading.Thread(target=read).start()
 """
 
 
 @every_script
-def test_a_thread_may_read_on_after_the_main_thread_has_ended(crew):
-    assert output_of(LAST.format(crew=crew)) == ["40", "40"]
+def test_a_thread_may_read_on_after_the_main_thread_has_ended(executor):
+    assert output_of(LAST.format(executor=executor)) == ["40", "40"]

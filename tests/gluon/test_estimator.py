@@ -12,7 +12,7 @@ from mxnet.gluon.contrib.estimator import Estimator
 from mxnet.gluon.data import ArrayDataset, DataLoader
 from mxnet.gluon.data.vision.transforms import ToTensor
 
-from tests.gluon.crews import PROCESSES, THREADS, opened
+from tests.gluon.executors import PROCESSES, THREADS, opened
 
 SIZE = 24
 
@@ -30,9 +30,9 @@ def small(dark: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("crew", "transform"), [("inline", small), (THREADS, ToTensor()), (PROCESSES, small)]
+    ("executor", "transform"), [("inline", small), (THREADS, ToTensor()), (PROCESSES, small)]
 )
-def test_fit_and_evaluate_take_a_loader_for_training_and_validation(crew, transform):
+def test_fit_and_evaluate_take_a_loader_for_training_and_validation(executor, transform):
     net = mx.gluon.nn.Dense(2)
     net.initialize(mx.init.One())
     metric = mx.metric.Accuracy()
@@ -45,7 +45,10 @@ def test_fit_and_evaluate_take_a_loader_for_training_and_validation(crew, transf
     )
     estimator.logger.setLevel(logging.ERROR)
     data = images().transform_first(transform)
-    with opened(data, crew, shuffle=True, seed=1) as train, opened(data, crew, 8) as validation:
+    with (
+        opened(data, executor, shuffle=True, seed=1) as train,
+        opened(data, executor, 8) as validation,
+    ):
         assert isinstance(train, DataLoader)
         estimator.fit(train, val_data=validation, epochs=3)
         assert estimator.max_epoch == 3

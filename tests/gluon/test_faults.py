@@ -16,10 +16,17 @@ from mxnet.gluon.data import ArrayDataset, SimpleDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import WorkerError, gluon_loader
-from tests.engine.crews import wait_until, within, workers, workers_and_idle
+from tests.engine.executors import wait_until, within, workers, workers_and_idle
 from tests.engine.workloads import Dying, Numbers
-from tests.gluon.crews import PROCESSES, THREADS, every_crew, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import values
+from tests.gluon.executors import (
+    PROCESSES,
+    THREADS,
+    every_executor,
+    every_kind,
+    every_quick_executor,
+    opened,
+)
 
 pytestmark = pytest.mark.timeout(60)
 # What workers have no part in, or what doesn't depend on their number: to start one takes seconds.
@@ -103,11 +110,11 @@ def fail(loader: Any, kind: type[BaseException]) -> Any:
 # --- raise ---
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("place", PLACES)
-def test_an_error_arrives_as_it_is_and_the_next_pass_works(crew, place, tmp_path):
+def test_an_error_arrives_as_it_is_and_the_next_pass_works(executor, place, tmp_path):
     data, arguments = PLACES[place](Faulty(tmp_path / "raised"))
-    with opened(data, crew, **arguments) as loader:
+    with opened(data, executor, **arguments) as loader:
         error = fail(loader, OwnError)
         assert (error.why, str(error)) == ("spoilt", "9: spoilt")
         assert "in batch 2 of epoch 0" in notes(error)
@@ -115,21 +122,21 @@ def test_an_error_arrives_as_it_is_and_the_next_pass_works(crew, place, tmp_path
         assert values(loader) == EXPECTED
 
 
-@every_quick_crew
-def test_the_sample_is_named_as_the_sampler_did(crew, tmp_path):
+@every_quick_executor
+def test_the_sample_is_named_as_the_sampler_did(executor, tmp_path):
     order = [[3, 4], [9, 5]]
-    with opened(Faulty(tmp_path / "raised"), crew, None, batch_sampler=order) as loader:
+    with opened(Faulty(tmp_path / "raised"), executor, None, batch_sampler=order) as loader:
         with pytest.raises(OwnError) as caught:
             list(loader)
         assert "in sample 9\n" in notes(caught.value)
         assert values(loader) == order
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("place", PLACES)
-def test_stop_iteration_is_an_error_and_no_silent_end(crew, place, tmp_path):
+def test_stop_iteration_is_an_error_and_no_silent_end(executor, place, tmp_path):
     data, arguments = PLACES[place](Faulty(tmp_path / "raised", "stop"))
-    with opened(data, crew, **arguments) as loader:
+    with opened(data, executor, **arguments) as loader:
         assert "raised StopIteration" in str(fail(loader, RuntimeError))
         assert len(values(loader)) == 7
 
@@ -144,15 +151,15 @@ def test_stop_iteration_in_a_worker_process_is_an_error_too(tmp_path):
 @pytest.mark.parametrize(
     ("error", "kind"), [("interrupt", KeyboardInterrupt), ("exit", SystemExit)]
 )
-def test_what_would_end_a_process_arrives_too(crew, error, kind, tmp_path):
-    with opened(Faulty(tmp_path / "raised", error), crew) as loader:
+def test_what_would_end_a_process_arrives_too(executor, error, kind, tmp_path):
+    with opened(Faulty(tmp_path / "raised", error), executor) as loader:
         fail(loader, kind)
         assert values(loader) == EXPECTED
 
 
 @every_kind
-def test_an_error_that_cannot_be_pickled_is_told_all_the_same(crew, tmp_path):
-    with opened(Faulty(tmp_path / "raised", "locked"), crew) as loader:
+def test_an_error_that_cannot_be_pickled_is_told_all_the_same(executor, tmp_path):
+    with opened(Faulty(tmp_path / "raised", "locked"), executor) as loader:
         error = fail(loader, Exception)
         assert "LockedError" in type(error).__name__ + str(error)
         assert "in sample 9" in notes(error)
@@ -160,10 +167,10 @@ def test_an_error_that_cannot_be_pickled_is_told_all_the_same(crew, tmp_path):
 
 
 @every_kind
-def test_a_stage_that_fails_names_its_sample(crew):
+def test_a_stage_that_fails_names_its_sample(executor):
     images = [np.zeros((4, 4, 3), np.uint8)] * 9 + [np.zeros(5, np.uint8)]
     data = SimpleDataset([mx.nd.array(image, dtype="uint8") for image in images])
-    with opened(data.transform(ToTensor()), crew, 1) as loader:
+    with opened(data.transform(ToTensor()), executor, 1) as loader:
         iterator = iter(loader)
         for _ in range(9):
             assert next(iterator).shape == (1, 3, 4, 4)
@@ -172,8 +179,8 @@ def test_a_stage_that_fails_names_its_sample(crew):
         assert "sample 9" in notes(caught.value)
 
 
-@every_quick_crew
-def test_an_error_in_a_sampler_comes_after_the_batches_before_it(crew):
+@every_quick_executor
+def test_an_error_in_a_sampler_comes_after_the_batches_before_it(executor):
     class Sampler:
         def __iter__(self) -> Any:
             yield [0, 1]
@@ -183,7 +190,7 @@ def test_an_error_in_a_sampler_comes_after_the_batches_before_it(crew):
         def __len__(self) -> int:
             return 3
 
-    with opened(Numbers(), crew, None, batch_sampler=Sampler()) as loader:
+    with opened(Numbers(), executor, None, batch_sampler=Sampler()) as loader:
         for _ in range(2):
             batches = []
             with pytest.raises(OwnError, match="no more"):
@@ -194,10 +201,10 @@ def test_an_error_in_a_sampler_comes_after_the_batches_before_it(crew):
 
 @every_kind
 @pytest.mark.parametrize("make", [np.zeros, mx.nd.zeros], ids=["NumPy", "MXNet"])
-def test_ragged_samples_are_named_with_both_shapes(crew, make):
+def test_ragged_samples_are_named_with_both_shapes(executor, make):
     data = SimpleDataset([(make((2, 3)), 1), (make((2, 3)), 1), (make((2, 4)), 1)])
     with (
-        opened(data, crew, 3) as loader,
+        opened(data, executor, 3) as loader,
         pytest.raises(ValueError, match="must have equal shapes") as caught,
     ):
         next(iter(loader))
@@ -205,27 +212,27 @@ def test_ragged_samples_are_named_with_both_shapes(crew, make):
         assert part in str(caught.value)
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("other", [(3, 2), (6,), (2, 1, 3)])
-def test_samples_of_one_size_and_two_shapes_are_not_mixed(crew, other):
+def test_samples_of_one_size_and_two_shapes_are_not_mixed(executor, other):
     """MXNet's own stack takes one for the other: a portrait among landscapes becomes noise."""
     with (
-        opened(SimpleDataset([mx.nd.zeros((2, 3)), mx.nd.zeros(other)]), crew, 2) as loader,
+        opened(SimpleDataset([mx.nd.zeros((2, 3)), mx.nd.zeros(other)]), executor, 2) as loader,
         pytest.raises(ValueError, match="sample 1"),
     ):
         next(iter(loader))
 
 
-@every_quick_crew
-def test_ragged_tuples_are_named(crew):
+@every_quick_executor
+def test_ragged_tuples_are_named(executor):
     with (
-        opened(SimpleDataset([(1, 2), (1, 2, 3)]), crew, 2) as loader,
+        opened(SimpleDataset([(1, 2), (1, 2, 3)]), executor, 2) as loader,
         pytest.raises(ValueError, match="sample 1 has 3, sample 0 has 2"),
     ):
         next(iter(loader))
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize(
     ("sample", "words"),
     [
@@ -235,8 +242,8 @@ def test_ragged_tuples_are_named(crew):
     ],
     ids=["str", "dict", "uint16"],
 )
-def test_samples_that_mxnet_has_no_type_for_are_refused(crew, sample, words):
-    with opened([sample] * 4, crew) as loader, pytest.raises(TypeError, match=words):
+def test_samples_that_mxnet_has_no_type_for_are_refused(executor, sample, words):
+    with opened([sample] * 4, executor) as loader, pytest.raises(TypeError, match=words):
         next(iter(loader))
 
 
@@ -362,10 +369,10 @@ def test_the_time_that_workers_need_to_start_is_no_timeout():
 # --- the caller's own mistakes ---
 
 
-@every_quick_crew
-def test_a_sample_out_of_range_is_an_index_error(crew):
+@every_quick_executor
+def test_a_sample_out_of_range_is_an_index_error(executor):
     data = ArrayDataset(np.arange(6))
-    with opened(data, crew, None, batch_sampler=[[0, 1], [5, 6]]) as loader:
+    with opened(data, executor, None, batch_sampler=[[0, 1], [5, 6]]) as loader:
         iterator = iter(loader)
         assert next(iterator).asnumpy().tolist() == [0, 1]
         with pytest.raises(IndexError):

@@ -10,7 +10,7 @@ import pytest
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import Feature, ImageDecoder, RecordError, gluon_loader, open_records
-from tests.gluon.crews import every_quick_crew, opened
+from tests.gluon.executors import every_quick_executor, opened
 from tests.images.pictures import encoded as picture_file
 from tests.images.pictures import picture
 from tests.sources.example_files import encoded, file_of, sample
@@ -42,11 +42,11 @@ def by_itself(source: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-@every_quick_crew
-def test_batches_are_gathered(tmp_path, crew, monkeypatch):
+@every_quick_executor
+def test_batches_are_gathered(tmp_path, executor, monkeypatch):
     source = source_of(tmp_path)
     asked = by_itself(source, monkeypatch)
-    with opened(source, crew, 8) as loader:
+    with opened(source, executor, 8) as loader:
         batches = [[member.asnumpy() for member in batch] for batch in loader]
     assert asked == []
     for number, (image, label) in enumerate(zip(*map(np.concatenate, zip(*batches)))):

@@ -23,8 +23,8 @@ from adapters import (
     pack,
 )
 from adapters.records import irheader
-from tests.gluon.crews import every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, theirs
+from tests.gluon.executors import every_kind, every_quick_executor, opened
 from tests.images.pictures import encoded
 from tests.packing.materials import image, jpeg
 from tests.plans import notes_of
@@ -49,19 +49,19 @@ def photos(tmp_path_factory) -> tuple[Path, Path]:
 
 @every_kind
 @pytest.mark.parametrize("decode", DECODES)
-def test_batches_are_those_of_the_same_images_packed(photos, crew, decode):
+def test_batches_are_those_of_the_same_images_packed(photos, executor, decode):
     files, packed = photos
     arguments = {"shuffle": True, "seed": 3}
     with (
-        opened(open_images(files, decode=DECODES[decode]), crew, **arguments) as ours,
+        opened(open_images(files, decode=DECODES[decode]), executor, **arguments) as ours,
         opened(open_records(packed, decode=DECODES[decode]), "inline", **arguments) as other,
     ):
         for _ in range(2):
             assert_same(list(ours), list(other))
 
 
-@every_quick_crew
-def test_decoded_samples_are_materialized(photos, crew, tmp_path):
+@every_quick_executor
+def test_decoded_samples_are_materialized(photos, executor, tmp_path):
     """Of files and of records."""
     files, packed = photos
     decode = ImageDecoder(16, crop="random", resize_short=18, flip=True)
@@ -72,7 +72,7 @@ def test_decoded_samples_are_materialized(photos, crew, tmp_path):
     ):
         with (
             opened(source, "inline", **arguments) as other,
-            opened(materialize(source, tmp_path / name), crew, **arguments) as ours,
+            opened(materialize(source, tmp_path / name), executor, **arguments) as ours,
         ):
             for _ in range(2):
                 assert_same(list(ours), list(other))
@@ -80,18 +80,18 @@ def test_decoded_samples_are_materialized(photos, crew, tmp_path):
 
 @every_kind
 @pytest.mark.parametrize("given", [str, Path])
-def test_a_path_of_a_folder_gives_its_images(crew, given, tmp_path):
-    with opened(given(folder(tmp_path)), crew, 6) as loader:
+def test_a_path_of_a_folder_gives_its_images(executor, given, tmp_path):
+    with opened(given(folder(tmp_path)), executor, 6) as loader:
         ((images, labels),) = loader
     expected = np.stack([image for image, _ in open_images(tmp_path)])
     np.testing.assert_array_equal(images.asnumpy(), expected)
     assert labels.asnumpy().tolist() == [0, 0, 0, 1, 1, 1]
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("data", [str, lambda path: SimpleDataset(open_images(path))])
-def test_images_of_several_sizes_are_told_what_makes_them_equal(photos, crew, data):
-    loader = opened(data(photos[0]), crew)
+def test_images_of_several_sizes_are_told_what_makes_them_equal(photos, executor, data):
+    loader = opened(data(photos[0]), executor)
     with (
         loader,
         pytest.raises(
@@ -112,24 +112,26 @@ def test_labels_of_several_lengths_are_told_what_makes_them_equal(data, tmp_path
         list(loader)
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
-def test_a_file_that_is_no_image_is_named_with_its_sample(crew, decode, tmp_path):
+def test_a_file_that_is_no_image_is_named_with_its_sample(executor, decode, tmp_path):
     (folder(tmp_path) / "bee/005.jpg").write_bytes(b"This is none.")
-    loader = opened(open_images(tmp_path, decode=decode), crew)
+    loader = opened(open_images(tmp_path, decode=decode), executor)
     with loader, pytest.raises(RecordError, match=r"bee/005\.jpg.*expected an image") as caught:
         list(loader)
     assert "in sample 5" in notes_of(caught.value)
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
 @pytest.mark.parametrize("kind", ["empty", "gone"])
-def test_skip_takes_the_next_file_in_the_place_of_one_that_is_none(crew, decode, kind, tmp_path):
+def test_skip_takes_the_next_file_in_the_place_of_one_that_is_none(
+    executor, decode, kind, tmp_path
+):
     source = open_images(folder(tmp_path), decode=decode)
     path = Path(source.files[2])
     path.write_bytes(b"") if kind == "empty" else path.unlink()
-    with opened(source, crew, 6, on_error="skip") as loader:
+    with opened(source, executor, 6, on_error="skip") as loader:
         ((images, labels),) = loader
     expected = [source[number] for number in (0, 1, 3, 3, 4, 5)]
     np.testing.assert_array_equal(images.asnumpy(), np.stack([image for image, _ in expected]))
@@ -165,12 +167,12 @@ def pngs(tmp_path) -> Path:
     return tmp_path / "in"
 
 
-@every_quick_crew
-def test_images_labels_and_names_are_those_of_mxnets_folders(crew, pngs):
+@every_quick_executor
+def test_images_labels_and_names_are_those_of_mxnets_folders(executor, pngs):
     data, source = ImageFolderDataset(str(pngs)), open_images(pngs)
     assert source.classes == data.synsets
     assert list(zip(source.files, source.labels.tolist())) == data.items
-    with opened(SimpleDataset(source).transform_first(ToTensor()), crew) as loader:
+    with opened(SimpleDataset(source).transform_first(ToTensor()), executor) as loader:
         assert_same(list(loader), theirs(data.transform_first(ToTensor()), batch_size=4))
 
 

@@ -37,10 +37,13 @@ def batches(source, settings, **arguments):
         engine.close()
 
 
-@pytest.mark.parametrize("crew", SETTINGS)
-def test_samples_of_a_gluon_data_set_become_numpy_batches(crew):
+@pytest.mark.parametrize("executor", SETTINGS)
+def test_samples_of_a_gluon_data_set_become_numpy_batches(executor):
     data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
-    for images, labels in (batches(data, SETTINGS[crew])[0], batches(data, SETTINGS[crew])[3]):
+    for images, labels in (
+        batches(data, SETTINGS[executor])[0],
+        batches(data, SETTINGS[executor])[3],
+    ):
         assert (type(images), images.dtype, images.tolist()) == (
             np.ndarray,
             np.uint8,
@@ -49,10 +52,10 @@ def test_samples_of_a_gluon_data_set_become_numpy_batches(crew):
         assert labels.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("crew", SETTINGS)
-def test_a_transform_that_writes_into_its_ndarray_harms_nobody(crew):
+@pytest.mark.parametrize("executor", SETTINGS)
+def test_a_transform_that_writes_into_its_ndarray_harms_nobody(executor):
     data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
-    first, again = batches(data, SETTINGS[crew], transform=doubled)[::3]
+    first, again = batches(data, SETTINGS[executor], transform=doubled)[::3]
     assert first[0].dtype == again[0].dtype == np.float32
     assert first[0].tolist() == again[0].tolist() == (2 * IMAGES[:4]).tolist()
 

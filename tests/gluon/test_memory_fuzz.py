@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mxnet.gluon.data import Dataset
 
 from tests.fuzzing import examples
-from tests.gluon.crews import opened
+from tests.gluon.executors import opened
 from tests.memory import FRAMEWORKS, WAYS, Giver, Kind
 
 ROWS = 4
@@ -63,9 +63,9 @@ class Batchify:
         return WAYS[giver.kind.way](giver, array)
 
 
-def check(kinds: tuple[Kind, ...], crew: str, **options: Any) -> None:
+def check(kinds: tuple[Kind, ...], executor: str, **options: Any) -> None:
     """Two passes, all of whose batches are kept."""
-    with opened(Samples(kinds), crew, **options) as loader:
+    with opened(Samples(kinds), executor, **options) as loader:
         passes = [list(loader), list(loader)]
     for batches in passes:
         assert len(batches) == BATCHES
@@ -79,8 +79,8 @@ def check(kinds: tuple[Kind, ...], crew: str, **options: Any) -> None:
 
 @settings(max_examples=examples(80))
 @given(samples, st.sampled_from(["inline", "processes-2"]))
-def test_samples(kinds, crew):
-    check(kinds, crew)
+def test_samples(kinds, executor):
+    check(kinds, executor)
 
 
 @settings(max_examples=examples(80))
@@ -89,5 +89,5 @@ def test_samples(kinds, crew):
     st.sampled_from(["inline", "processes-2"]),
     st.lists(st.sampled_from(OF_NUMPY), min_size=1),
 )
-def test_what_a_batchify_gives(kinds, crew, ways):
-    check(kinds, crew, batchify_fn=Batchify(ways))
+def test_what_a_batchify_gives(kinds, executor, ways):
+    check(kinds, executor, batchify_fn=Batchify(ways))

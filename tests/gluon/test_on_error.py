@@ -14,7 +14,6 @@ from mxnet.gluon.data.vision.transforms import CenterCrop, RandomFlipLeftRight, 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from adapters.batch.key import BatchKey
 from adapters.gluon.diagnosed import FACE
-from tests.gluon.crews import CREWS, THREADS, every_crew, opened
 from tests.gluon.data_sets import (
     IN_MEMORY,
     assert_same,
@@ -26,6 +25,7 @@ from tests.gluon.data_sets import (
     record_data_set,
     values,
 )
+from tests.gluon.executors import EXECUTORS, THREADS, every_executor, opened
 from tests.plans import notes_of
 from tests.sources.record_files import FORMATS, damage, jpeg_file, raw_file
 
@@ -97,10 +97,10 @@ def test_ctrl_c_is_no_sample_that_fails():
         next(iter(loader))
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("name", DATA)
-def test_skip_takes_the_next_sample_that_works(name, crew, caplog):
-    with opened(DATA[name](), crew, 5, on_error="skip") as loader:
+def test_skip_takes_the_next_sample_that_works(name, executor, caplog):
+    with opened(DATA[name](), executor, 5, on_error="skip") as loader:
         assert numbers_of(loader) == SKIPPED
         assert [record.message for record in caplog.records] == [
             "epoch 0: on_error replaced 4 samples"
@@ -115,15 +115,15 @@ def test_batches_that_a_sampler_has_drawn_are_counted_too(caplog):
     assert [record.message for record in caplog.records] == ["epoch 0: on_error replaced 2 samples"]
 
 
-@every_crew
-def test_a_function_gives_a_finished_sample(crew):
+@every_executor
+def test_a_function_gives_a_finished_sample(executor):
     def instead(error: Exception, number: int) -> int:
         assert type(error) is OSError
         assert f"in sample {number}, batch {number // 5} of epoch 0" in notes_of(error)
         return 100 + number
 
     data = ArrayDataset(NUMBERS).transform(refuse)
-    with opened(data, crew, 5, on_error=instead) as loader:
+    with opened(data, executor, 5, on_error=instead) as loader:
         expected = [100 + number if number in BROKEN else number for number in range(SIZE)]
         assert numbers_of(loader) == expected
 
@@ -168,17 +168,19 @@ def test_errors_that_mxnet_puts_off_are_met(tmp_path):
     assert isinstance(data, ImageFolderDataset)
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("decode", ["image", ImageDecoder(8, crop="random", flip=True)])
-def test_a_damaged_record_is_skipped(crew, format, decode, tmp_path):
+def test_a_damaged_record_is_skipped(executor, format, decode, tmp_path):
     path = (raw_file if decode == "image" else jpeg_file)(tmp_path, format)
     arguments = {"batch_size": 4, "seed": 2}
     with opened(open_records(path, decode=decode), "inline", **arguments) as loader:
         whole = [outline(batch) for batch in loader]
         rows = [[member.asnumpy() for member in batch] for batch in loader]
     damage(path, path.stat().st_size - 100)
-    with opened(open_records(path, decode=decode), crew, on_error="skip", **arguments) as loader:
+    with opened(
+        open_records(path, decode=decode), executor, on_error="skip", **arguments
+    ) as loader:
         found = list(loader)
         assert [outline(batch) for batch in found[:2]] == whole[:2]
         assert found[2][1].asnumpy().tolist() == [8, 9, 0]
@@ -190,25 +192,25 @@ def test_a_damaged_record_is_skipped(crew, format, decode, tmp_path):
         list(loader)
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
-def test_a_damaged_record_is_skipped_where_records_come_one_by_one(crew, tmp_path):
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
+def test_a_damaged_record_is_skipped_where_records_come_one_by_one(executor, tmp_path):
     """Images of several sizes."""
     path = jpeg_file(tmp_path, "tfrecord")
     damage(path, path.stat().st_size - 100)
     data = SimpleDataset(open_records(path, decode="image")).transform(lambda image, label: label)
-    with opened(data, crew, on_error="skip") as loader:
+    with opened(data, executor, on_error="skip") as loader:
         assert numbers_of(loader) == [*range(10), 0]
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
-def test_a_damaged_image_in_mxnets_own_data_set_is_skipped(crew, tmp_path):
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
+def test_a_damaged_image_in_mxnets_own_data_set_is_skipped(executor, tmp_path):
     data = record_data_set(tmp_path)
     with opened(data, "inline") as loader:
         whole = [outline(batch) for batch in loader]
     content = (tmp_path / "a.rec").read_bytes()
     second = content.index(b"PNG", content.index(b"PNG") + 1)
     damage(tmp_path / "a.rec", second)
-    with opened(ImageRecordDataset(str(tmp_path / "a.rec")), crew, on_error="skip") as loader:
+    with opened(ImageRecordDataset(str(tmp_path / "a.rec")), executor, on_error="skip") as loader:
         first, *rest = list(loader)
         assert first[1].asnumpy()[:, 0].tolist() == [0, 2, 2, 3]
         assert [outline(batch) for batch in rest] == whole[1:]
@@ -223,8 +225,8 @@ def test_a_replacement_is_what_it_is_in_its_own_place():
     data = ArrayDataset(nd(pixels(SIZE)), NUMBERS).transform_first(RandomFlipLeftRight())
     arguments = {"batch_size": 5, "seed": 3, "on_error": "skip"}
     passes = []
-    for crew in CREWS:
-        with opened(data.transform(drawn), crew, **arguments) as loader:
+    for executor in EXECUTORS:
+        with opened(data.transform(drawn), executor, **arguments) as loader:
             passes.append([*loader, *loader])
         assert_same(passes[-1], passes[0])
     rows = [row for b in passes[0][:3] for row in zip(*(each.asnumpy().tolist() for each in b))]

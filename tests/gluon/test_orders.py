@@ -7,8 +7,8 @@ import pytest
 from mxnet.gluon.data import ArrayDataset
 
 from adapters import Blocks, Weighted, gluon_loader, mix
-from tests.gluon.crews import CREWS, opened
 from tests.gluon.data_sets import values
+from tests.gluon.executors import EXECUTORS, opened
 
 SIZE = 1003
 X = np.arange(SIZE)
@@ -22,14 +22,14 @@ EACH = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 
 
 @EACH
-@pytest.mark.parametrize("crew", CREWS)
-def test_all_workers_give_the_same_batches(order, crew):
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_all_workers_give_the_same_batches(order, executor):
     arguments = {"dataset": X, "seed": 5, "batch_size": 64, **order}
     with gluon_loader(num_workers=0, **arguments) as loader:
         expected = [values(loader) for _ in range(2)]
     assert expected[0] != expected[1]
     data, batch_size = arguments.pop("dataset"), arguments.pop("batch_size")
-    with opened(data, crew, batch_size, **arguments) as loader:
+    with opened(data, executor, batch_size, **arguments) as loader:
         assert [values(loader) for _ in range(2)] == expected
 
 

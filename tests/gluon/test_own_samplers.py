@@ -9,8 +9,8 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, Dataset, Sampler
 
 from adapters import gluon_loader
-from tests.gluon.crews import THREADS, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, theirs, values
+from tests.gluon.executors import THREADS, every_quick_executor, opened
 from tests.gluon.test_resume import NUMBERS, SIZE, Seeded, state
 
 
@@ -45,12 +45,12 @@ def test_a_sampler_that_wants_to_be_told_more_is_left_alone():
 def test_what_can_be_read_only_once_cannot_be_continued():
     with gluon_loader(NUMBERS, batch_sampler=iter([[1], [2], [3]]), num_workers=0) as loader:
         next(iter(loader))
-        with pytest.raises(ValueError, match="an iterator, which nobody can read again"):
+        with pytest.raises(ValueError, match="an iterator, which can be read only once"):
             loader.state_dict()
 
 
-@pytest.mark.parametrize("crew", ["inline", THREADS])
-def test_a_batch_sampler_may_fill_one_list_again_and_again(crew):
+@pytest.mark.parametrize("executor", ["inline", THREADS])
+def test_a_batch_sampler_may_fill_one_list_again_and_again(executor):
     class Refilled:
         def __iter__(self):
             samples = [0, 0]
@@ -58,7 +58,7 @@ def test_a_batch_sampler_may_fill_one_list_again_and_again(crew):
                 samples[:] = first, first + 1
                 yield samples
 
-    with opened(NUMBERS, crew, batch_size=None, batch_sampler=Refilled()) as loader:
+    with opened(NUMBERS, executor, batch_size=None, batch_sampler=Refilled()) as loader:
         assert [batch.asnumpy().tolist() for batch in loader] == [[n, n + 1] for n in range(10)]
 
 
@@ -94,10 +94,10 @@ class Negative(Late):
         return -1
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("sampler", [Late, Unknown, Negative])
-def test_a_batch_sampler_needs_no_length(sampler, crew):
-    with opened(NUMBERS, crew, None, batch_sampler=sampler()) as loader:
+def test_a_batch_sampler_needs_no_length(sampler, executor):
+    with opened(NUMBERS, executor, None, batch_sampler=sampler()) as loader:
         for epoch in (1, 2):
             assert values(loader) == [[0, 1], [2, 3]]
             assert loader.state_dict() == state(epoch, 0)
@@ -134,9 +134,9 @@ class Sums(Dataset):
         return np.float32(sum(key))
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("seed", [None, 1])
-def test_a_batch_sampler_may_give_pairs_and_lists_of_any_length(crew, seed):
+def test_a_batch_sampler_may_give_pairs_and_lists_of_any_length(executor, seed):
     def drawn(sample):
         return sample + np.random.rand() * 0
 
@@ -145,11 +145,11 @@ def test_a_batch_sampler_may_give_pairs_and_lists_of_any_length(crew, seed):
         (Sums(), [[[0, 1], [2]], [[3], [4, 5, 6]]]),
     ]:
         expected = theirs(data, batch_sampler=batches)
-        with opened(data, crew, None, batch_sampler=batches, seed=seed) as loader:
+        with opened(data, executor, None, batch_sampler=batches, seed=seed) as loader:
             assert_same(list(loader), expected)
         data = data.transform(drawn)
         expected = theirs(data, batch_sampler=batches)
-        with opened(data, crew, None, batch_sampler=batches, seed=seed) as loader:
+        with opened(data, executor, None, batch_sampler=batches, seed=seed) as loader:
             assert_same(list(loader), expected)
 
 
@@ -182,10 +182,10 @@ def test_a_choice_may_be_of_any_keys():
         assert_same(list(loader), theirs(data, batch_size=2))
 
 
-@every_quick_crew
-def test_arrays_are_named_by_integers(crew):
+@every_quick_executor
+def test_arrays_are_named_by_integers(executor):
     with (
-        opened(ROWS, crew, 2, sampler=SLICES) as loader,
+        opened(ROWS, executor, 2, sampler=SLICES) as loader,
         pytest.raises(IndexError, match=r"integers, got \[slice.*: give a data set of your own"),
     ):
         next(iter(loader))

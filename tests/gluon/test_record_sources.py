@@ -16,8 +16,8 @@ from adapters import ImageDecoder, RecordError, gluon_loader, open_records, pack
 from adapters.engine.tuning import Trial
 from adapters.generators import DECODE, generator
 from adapters.images.geometry import cut, short_side
-from tests.gluon.crews import CREWS, THREADS, every_crew, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs
+from tests.gluon.executors import EXECUTORS, THREADS, every_executor, every_quick_executor, opened
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, raw_file, write_images
@@ -44,15 +44,15 @@ def numpies(batches: Any) -> list[Any]:
     return [[member.asnumpy().astype(np.float64).tolist() for member in b] for b in batches]
 
 
-@every_quick_crew
+@every_quick_executor
 @every_format
 @pytest.mark.parametrize("encoding", ["raw", "yuv420"])
-def test_stored_pixels_are_cropped_as_their_samples_are(tmp_path, format, encoding, crew):
+def test_stored_pixels_are_cropped_as_their_samples_are(tmp_path, format, encoding, executor):
     path = tmp_path / "x"
     pack([(picture(30 + n, 41), n) for n in range(SIZE)], path, format=format, encoding=encoding)
     (file,) = tmp_path.glob("x-0*[!x]")
     source = open_records(file, decode=RANDOM)
-    with opened(source, crew, batch_size=4, seed=3) as loader:
+    with opened(source, executor, batch_size=4, seed=3) as loader:
         images = [image for batch in numpies(loader) for image in batch[0]]
     expected = [source.sample(n, generator(3, 0, n, DECODE))[0].tolist() for n in range(SIZE)]
     assert images == expected
@@ -108,13 +108,13 @@ def test_image_gives_what_mxnets_own_data_set_gives(tmp_path):
         assert_same(list(loader), expected)
 
 
-@every_crew
-def test_our_files_give_what_mxnets_own_data_set_gives(crew, files, tmp_path):
+@every_executor
+def test_our_files_give_what_mxnets_own_data_set_gives(executor, files, tmp_path):
     path = tmp_path / "a.rec"
     path.write_bytes(files["recordio"].read_bytes())
     path.with_suffix(".idx").write_bytes(Path(f"{files['recordio']}.idx").read_bytes())
     expected = theirs(ImageRecordDataset(str(path)), batch_size=4)
-    with opened(open_records(path, decode="image"), crew) as loader:
+    with opened(open_records(path, decode="image"), executor) as loader:
         assert_same(list(loader), expected)
 
 
@@ -128,12 +128,12 @@ def test_our_files_give_what_mxnets_own_data_set_gives(crew, files, tmp_path):
         ("recordio", "float", False),
     ],
 )
-def test_every_crew_gives_the_same_bits(files, format, decode, semantics):
+def test_every_executor_gives_the_same_bits(files, format, decode, semantics):
     with numpy_semantics(semantics):
         passes = []
-        for crew in CREWS:
+        for executor in EXECUTORS:
             source = open_records(files[format], decode=DECODES[decode])
-            with opened(source, crew, shuffle=True, seed=3) as loader:
+            with opened(source, executor, shuffle=True, seed=3) as loader:
                 passes.append([*loader, *loader])
         assert_same(passes[1], passes[0])
         assert_same(passes[2], passes[0])
@@ -178,11 +178,11 @@ def test_a_path_and_a_glob_are_data_sets_of_images(files, format):
     assert len(expected) == -(-SIZE // 4)
 
 
-@every_crew
+@every_executor
 @every_format
-def test_raw_arrays_are_what_they_were(crew, format, tmp_path):
+def test_raw_arrays_are_what_they_were(executor, format, tmp_path):
     source = open_records(raw_file(tmp_path, format), decode="image")
-    with opened(source, crew, shuffle=True, seed=1) as loader:
+    with opened(source, executor, shuffle=True, seed=1) as loader:
         batches = list(loader)
     labels = np.concatenate([batch[1].asnumpy() for batch in batches]).astype(int)
     assert sorted(labels) == list(range(SIZE))
@@ -190,42 +190,42 @@ def test_raw_arrays_are_what_they_were(crew, format, tmp_path):
     np.testing.assert_array_equal(images, [source[n][0] for n in labels.tolist()])
 
 
-@every_quick_crew
+@every_quick_executor
 @every_format
 @pytest.mark.parametrize("decode", ["image", ImageDecoder(8)])
-def test_to_tensor_of_the_images_is_what_it_is_in_mxnet(crew, format, decode, files):
+def test_to_tensor_of_the_images_is_what_it_is_in_mxnet(executor, format, decode, files):
     data = SimpleDataset(open_records(files[format], decode=decode)).transform_first(ToTensor())
     pairs = [
         (ToTensor()(mx.nd.array(image, dtype="uint8")), label)
         for image, label in open_records(files[format], decode=decode)
     ]
-    with opened(data, crew) as loader:
+    with opened(data, executor) as loader:
         assert_same(list(loader), theirs(SimpleDataset(pairs), batch_size=4))
 
 
-@every_quick_crew
-def test_a_part_of_a_source_is_that_part(crew, files):
+@every_quick_executor
+def test_a_part_of_a_source_is_that_part(executor, files):
     data = SimpleDataset(open_records(files["tfrecord"], decode=RANDOM)).shard(2, 1)
-    with opened(data, crew, len(data)) as loader:
+    with opened(data, executor, len(data)) as loader:
         (_, labels), *_ = loader
     assert labels.asnumpy().tolist() == list(range(6, SIZE))
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("decode", ["image", ImageDecoder(8)])
-def test_a_damaged_record_is_named_with_its_sample(crew, decode, tmp_path):
+def test_a_damaged_record_is_named_with_its_sample(executor, decode, tmp_path):
     path = jpeg_file(tmp_path, "tfrecord")
     damage(path, path.stat().st_size - 100)
-    loader = opened(open_records(path, decode=decode), crew, SIZE)
+    loader = opened(open_records(path, decode=decode), executor, SIZE)
     with loader, pytest.raises(RecordError, match=rf"{path}, record 10, byte \d+: ") as caught:
         list(loader)
     assert "in sample 10" in notes_of(caught.value)
 
 
-@every_crew
-def test_a_function_decodes_records(crew, tmp_path):
+@every_executor
+def test_a_function_decodes_records(executor, tmp_path):
     path = raw_file(tmp_path, "recordio")
-    with opened(open_records(path, decode=len), crew, SIZE) as loader:
+    with opened(open_records(path, decode=len), executor, SIZE) as loader:
         assert [batch.asnumpy().tolist() for batch in loader] == [[24 + 128 + 60] * SIZE]
 
 
@@ -270,10 +270,10 @@ def test_auto_looks_at_the_images_that_a_batch_sampler_gives(files):
         assert trial._samples == 12
 
 
-@every_crew
-def test_a_selection_of_records_is_a_data_set_of_them(crew, files):
+@every_executor
+def test_a_selection_of_records_is_a_data_set_of_them(executor, files):
     source, chosen = open_records(files["recordio"], decode=ImageDecoder(8)), [7, 2, 5, 2]
-    with opened(source.select(chosen), crew) as loader:
+    with opened(source.select(chosen), executor) as loader:
         ((images, labels),) = loader
         assert labels.asnumpy().tolist() == chosen
         for row, number in enumerate(chosen):

@@ -14,10 +14,10 @@ from mxnet.gluon.data import Dataset, RecordFileDataset
 from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.recordio import IRHeader, MXIndexedRecordIO, pack, unpack
 
-from tests.gluon.crews import opened
 from tests.gluon.data_sets import assert_same, encoded, theirs
+from tests.gluon.executors import opened
 
-every_crew = pytest.mark.parametrize("crew", ["inline", "threads-4", "processes-2"])
+every_executor = pytest.mark.parametrize("executor", ["inline", "threads-4", "processes-2"])
 SIZE = 1000
 PASSES = {"inline": 1, "threads-4": 12, "processes-2": 2}
 
@@ -111,18 +111,18 @@ def assert_right(batches: Any, expected: Any = range(SIZE)) -> None:
     assert np.concatenate(rights).all()
 
 
-@every_crew
-def test_a_record_file_data_set_gives_each_record_in_its_place(crew, records):
-    with opened(RecordFileDataset(str(records)).transform(check), crew, 10) as loader:
-        for _ in range(PASSES[crew]):
+@every_executor
+def test_a_record_file_data_set_gives_each_record_in_its_place(executor, records):
+    with opened(RecordFileDataset(str(records)).transform(check), executor, 10) as loader:
+        for _ in range(PASSES[executor]):
             assert_right(list(loader))
 
 
-@every_crew
+@every_executor
 @pytest.mark.parametrize("kind", [OwnRecords, SeekingRecords])
-def test_a_data_set_of_the_users_own_gives_each_record_in_its_place(crew, kind, records):
-    with opened(kind(records), crew, 10) as loader:
-        for _ in range(PASSES[crew]):
+def test_a_data_set_of_the_users_own_gives_each_record_in_its_place(executor, kind, records):
+    with opened(kind(records), executor, 10) as loader:
+        for _ in range(PASSES[executor]):
             assert_right(list(loader))
 
 
@@ -135,40 +135,40 @@ def test_two_loaders_may_read_one_data_set_at_once(records):
             assert_right([its for _, its in pairs])
 
 
-@pytest.mark.parametrize("crew", ["threads-4", "processes-1"])
-def test_a_part_of_a_record_file_is_the_part_that_mxnet_takes(crew, records):
+@pytest.mark.parametrize("executor", ["threads-4", "processes-1"])
+def test_a_part_of_a_record_file_is_the_part_that_mxnet_takes(executor, records):
     data = RecordFileDataset(str(records)).shard(3, 1).take(50)
-    with opened(data.transform(check), crew, 5) as loader:
+    with opened(data.transform(check), executor, 5) as loader:
         batches = list(loader)
     first = int(batches[0][0].asnumpy()[0])
     assert first == SIZE // 3 + 1
     assert_right(batches, range(first, first + 50))
 
 
-@every_crew
-def test_an_image_record_data_set_gives_what_it_gives_in_mxnet(crew, images):
+@every_executor
+def test_an_image_record_data_set_gives_what_it_gives_in_mxnet(executor, images):
     data = ImageRecordDataset(str(images / "a.rec"))
-    with opened(data, crew, 5) as loader:
+    with opened(data, executor, 5) as loader:
         for _ in range(2):
             assert_same(list(loader), theirs(data, batch_size=5))
 
 
-@pytest.mark.parametrize("crew", ["threads-4", "processes-1"])
-def test_grey_images_with_a_transform_give_what_they_give_in_mxnet(crew, images):
+@pytest.mark.parametrize("executor", ["threads-4", "processes-1"])
+def test_grey_images_with_a_transform_give_what_they_give_in_mxnet(executor, images):
     def halved(image: Any, label: float) -> Any:
         return image[::2].astype("float32") / 2, label + 1
 
     data = ImageRecordDataset(str(images / "a.rec"), 0, halved)
-    with opened(data, crew, 5) as loader:
+    with opened(data, executor, 5) as loader:
         assert_same(list(loader), theirs(data, batch_size=5))
 
 
-@every_crew
-def test_an_image_folder_data_set_gives_what_it_gives_in_mxnet(crew, images):
+@every_executor
+def test_an_image_folder_data_set_gives_what_it_gives_in_mxnet(executor, images):
     data = ImageFolderDataset(str(images / "tree"))
     expected = theirs(data, batch_size=5)
     assert [int(label) for _, batch in expected for label in batch.asnumpy()] == [0] * 30 + [1] * 30
-    with opened(data, crew, 5) as loader:
+    with opened(data, executor, 5) as loader:
         assert_same(list(loader), expected)
 
 

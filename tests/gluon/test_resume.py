@@ -20,8 +20,8 @@ from mxnet.gluon.data import (
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
-from tests.gluon.crews import CREWS, THREADS, arguments_of, opened
 from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels, values
+from tests.gluon.executors import EXECUTORS, THREADS, arguments_of, opened
 from tests.gluon.test_importing import output_of
 
 SIZE = 23
@@ -86,9 +86,9 @@ LOADERS: dict[str, Any] = {
 }
 
 
-def made(name: str, crew: str, **arguments: Any) -> Any:
+def made(name: str, executor: str, **arguments: Any) -> Any:
     data, own = LOADERS[name]()
-    return gluon_loader(data, **own, **arguments_of(crew), **arguments)
+    return gluon_loader(data, **own, **arguments_of(executor), **arguments)
 
 
 def passes_of(name: str, count: int = 3) -> list[Any]:
@@ -117,11 +117,13 @@ def test_a_pass_goes_on_in_another_loader(name, semantics):
                 assert [outline(batch) for batch in loader] == expected[2]
 
 
-@pytest.mark.parametrize("crew", ["processes-1", pytest.param(CREWS[2], marks=pytest.mark.full)])
-def test_processes_go_on(crew):
+@pytest.mark.parametrize(
+    "executor", ["processes-1", pytest.param(EXECUTORS[2], marks=pytest.mark.full)]
+)
+def test_processes_go_on(executor):
     for name in ("flips", "a transform that draws", "a sampler with epochs"):
         expected = passes_of(name)
-        with made(name, crew) as loader:
+        with made(name, executor) as loader:
             loader.load_state_dict({"epoch": 1, "batch": 1})
             assert [outline(batch) for batch in loader] == expected[1][1:]
 
@@ -153,10 +155,10 @@ def state(epoch: int, batch: int) -> dict[str, int]:
     return {"epoch": epoch, "batch": batch}
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
 @pytest.mark.parametrize("name", ["shuffled", "a sampler"])
-def test_the_state_is_the_batch_after_the_last_one_that_the_loop_was_given(name, crew):
-    with made(name, crew) as loader:
+def test_the_state_is_the_batch_after_the_last_one_that_the_loop_was_given(name, executor):
+    with made(name, executor) as loader:
         count = len(loader)
         seen = [loader.state_dict()]
         for _ in loader:
@@ -226,10 +228,10 @@ def test_the_length_of_what_rolls_over_is_that_of_the_pass():
 # --- by hand ---
 
 
-@pytest.mark.parametrize("crew", CREWS[:2])
-def test_set_epoch_says_which_pass_is_next(crew):
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
+def test_set_epoch_says_which_pass_is_next(executor):
     expected = passes_of("flips", 4)
-    with made("flips", crew) as loader:
+    with made("flips", executor) as loader:
         for epoch in (3, 1, 1):
             loader.set_epoch(epoch)
             assert (loader.epoch, loader.state_dict()) == (epoch, state(epoch, 0))

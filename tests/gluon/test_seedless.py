@@ -12,8 +12,8 @@ from mxnet.gluon.data import ArrayDataset, DataLoader, RandomSampler
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import ImageDecoder, gluon_loader, open_records
-from tests.gluon.crews import THREADS, arguments_of, every_quick_crew
 from tests.gluon.data_sets import outline, pixels, values
+from tests.gluon.executors import THREADS, arguments_of, every_quick_executor
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import SIZE as RECORDS
 from tests.sources.record_files import write_images
@@ -26,12 +26,12 @@ def state() -> Any:
     return np.random.get_state(legacy=False)
 
 
-@every_quick_crew
-def test_numpys_seed_before_the_loader_repeats_its_passes_and_two_passes_differ(crew):
+@every_quick_executor
+def test_numpys_seed_before_the_loader_repeats_its_passes_and_two_passes_differ(executor):
     found = []
     for _ in range(2):
         np.random.seed(0)
-        with gluon_loader(NUMBERS, 4, shuffle=True, **arguments_of(crew)) as loader:
+        with gluon_loader(NUMBERS, 4, shuffle=True, **arguments_of(executor)) as loader:
             found.append([values(loader), values(loader)])
     assert found[0] == found[1]
     assert found[0][0] != found[0][1]
@@ -89,8 +89,8 @@ DRAWING: dict[str, Any] = {
 def test_numpys_seed_repeats_what_is_drawn_and_passes_and_loaders_differ(name, order, tmp_path):
     data = DRAWING[name](tmp_path)
 
-    def passes(crew: str = "inline") -> list[Any]:
-        with gluon_loader(data, 4, **order, **arguments_of(crew)) as loader:
+    def passes(executor: str = "inline") -> list[Any]:
+        with gluon_loader(data, 4, **order, **arguments_of(executor)) as loader:
             found = [outline(list(loader)) for _ in range(2)]
             assert found[0] != found[1]
             return found
@@ -106,9 +106,9 @@ def test_numpys_seed_repeats_what_is_drawn_and_passes_and_loaders_differ(name, o
 @pytest.mark.parametrize("name", ["a transform", "a decoder"])
 def test_what_is_drawn_is_the_same_for_every_kind_of_worker(name, tmp_path):
     data, found = DRAWING[name](tmp_path), []
-    for crew in ("inline", THREADS, "processes-1"):
+    for executor in ("inline", THREADS, "processes-1"):
         np.random.seed(3)
-        with gluon_loader(data, 4, **arguments_of(crew)) as loader:
+        with gluon_loader(data, 4, **arguments_of(executor)) as loader:
             found.append([outline(list(loader)) for _ in range(2)])
     assert found[1] == found[0]
     assert found[2] == found[0]

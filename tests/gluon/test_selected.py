@@ -9,11 +9,11 @@ from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 
 from adapters import Feature, RecordWriter, concatenate, gluon_loader, open_records, split
-from adapters.engine.parcel import Parcel
+from adapters.engine.serialization import SerializedPlan
 from adapters.gluon.pipeline import pipeline_of
 from adapters.records import example
-from tests.gluon.crews import CREWS, arguments_of, opened
 from tests.gluon.data_sets import Triples, labels, nd, outline, pixels
+from tests.gluon.executors import EXECUTORS, arguments_of, opened
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
 CHOSEN = [7, 2, 2, 9, 0, 5, 10]
@@ -67,14 +67,14 @@ def test_a_part_has_the_batches_that_mxnet_makes_of_its_samples(source):
         assert batches(loader) == batches(expected)
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
 @every_source
-def test_batches_are_the_same_for_all_workers_and_after_a_break(source, crew):
+def test_batches_are_the_same_for_all_workers_and_after_a_break(source, executor):
     selected = source.select([*CHOSEN, 1, 3])
     arguments = {"shuffle": True, "seed": 4}
     with opened(selected, "inline", 2, **arguments) as loader:
         expected = [batches(loader) for _ in range(2)]
-    with opened(selected, crew, 2, **arguments) as loader:
+    with opened(selected, executor, 2, **arguments) as loader:
         assert [batches(loader) for _ in range(2)] == expected
         loader.load_state_dict({"epoch": 1, "batch": 2})
         assert batches(loader) == expected[1][2:]
@@ -123,11 +123,11 @@ def test_a_transform_of_a_part_works_on_its_samples():
     assert [b.asnumpy().tolist() for b in gluon_loader(doubled, 3)] == [[0, 2, 4], [6, 8, 10]]
 
 
-@pytest.mark.parametrize("crew", CREWS)
-def test_samples_that_are_dicts_come_to_batchify(crew):
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_samples_that_are_dicts_come_to_batchify(executor):
     part = split({"x": X, "y": Y}, [0.5])[0]
     with opened(
-        part, crew, 4, batchify_fn=lambda samples: nd(np.stack([s["y"] for s in samples]))
+        part, executor, 4, batchify_fn=lambda samples: nd(np.stack([s["y"] for s in samples]))
     ) as loader:
         assert [y for batch in loader for y in batch.asnumpy().tolist()] == Y[part.numbers].tolist()
 
@@ -162,7 +162,7 @@ def file(tmp_path):
         yield opened_file
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(
     "make",
     [
@@ -172,11 +172,11 @@ def file(tmp_path):
         lambda x, y: SimpleDataset(x),
     ],
 )
-def test_data_sets_of_h5py_have_the_batches_of_arrays(file, crew, make, capsys):
+def test_data_sets_of_h5py_have_the_batches_of_arrays(file, executor, make, capsys):
     arguments = {"shuffle": True, "seed": 2}
     with opened(make(pixels(), labels()), "inline", **arguments) as loader:
         expected = batches(loader)
-    with opened(make(file["x"], file["y"]), crew, **arguments) as loader:
+    with opened(make(file["x"], file["y"]), executor, **arguments) as loader:
         assert batches(loader) == expected
         loader.explain()
     assert "arrays, gathered a batch at a time" in capsys.readouterr().out
@@ -186,11 +186,11 @@ def test_worker_processes_share_the_numbers_of_a_part():
     def pickled_bytes(count):
         part = concatenate([digits()]).select(np.arange(count) % 11)
         with gluon_loader(part, 4, num_workers=0) as loader:
-            parcel = Parcel(loader._plan)
+            serialized = SerializedPlan(loader._plan)
         try:
-            return parcel.address.places - 8 * count
+            return serialized.address.places - 8 * count
         finally:
-            parcel.close()
+            serialized.close()
 
     assert pickled_bytes(100_000) < pickled_bytes(8) + 200
 
@@ -201,8 +201,8 @@ def test_a_mapped_array_is_mapped_by_processes_and_not_sent(tmp_path, whole):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(1000)
     data = mapped if whole else split(mapped, [0.5])[0]
     with gluon_loader(data, 4, **arguments_of("inline")) as loader:
-        parcel = Parcel(loader._plan)
+        serialized = SerializedPlan(loader._plan)
     try:
-        assert parcel.address.places < 100_000
+        assert serialized.address.places < 100_000
     finally:
-        parcel.close()
+        serialized.close()

@@ -11,8 +11,8 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
-from tests.gluon.crews import CREWS, THREADS, opened
 from tests.gluon.data_sets import nd, outline, pixels, values
+from tests.gluon.executors import EXECUTORS, THREADS, opened
 
 SIZE, COUNT = 23, 3
 NUMBERS = np.arange(SIZE)
@@ -21,11 +21,11 @@ ORDERS = pytest.mark.parametrize(
 )
 
 
-def shards(data: Any, crew: str = "inline", passes: int = 1, **arguments: Any) -> list[Any]:
+def shards(data: Any, executor: str = "inline", passes: int = 1, **arguments: Any) -> list[Any]:
     """The passes over each shard."""
     found = []
     for index in range(COUNT):
-        with opened(data, crew, shard=(index, COUNT), **arguments) as loader:
+        with opened(data, executor, shard=(index, COUNT), **arguments) as loader:
             found.append([list(loader) for _ in range(passes)])
     return found
 
@@ -72,12 +72,12 @@ def test_what_rolls_over_on_a_shard_is_its_own(order):
         assert [values(loader), values(loader)] == [found[1][2][1:], found[1][3]]
 
 
-@pytest.mark.parametrize("crew", CREWS)
-def test_a_shard_is_the_same_for_all_workers(crew):
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_shard_is_the_same_for_all_workers(executor):
     arguments = {"shuffle": True, "seed": 4, "shard": (1, COUNT)}
     with opened(NUMBERS, "inline", **arguments) as loader:
         expected = [outline(list(loader)) for _ in range(2)]
-    with opened(NUMBERS, crew, **arguments) as loader:
+    with opened(NUMBERS, executor, **arguments) as loader:
         assert [outline(list(loader)) for _ in range(2)] == expected
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mxnet.gluon.data import DataLoader
 
-from tests.gluon.crews import CREWS, opened
 from tests.gluon.data_sets import numpy_semantics, outline
+from tests.gluon.executors import EXECUTORS, opened
 
 ROWS = np.eye(7, 5, dtype=np.float64) * np.arange(1, 8)[:, None]
 
@@ -38,12 +38,12 @@ def told(batch: Any) -> Any:
     return batch
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("batchify", [csr, row_sparse, beside_others])
-def test_a_sparse_batch_arrives_as_mxnets_loader_gives_it(batchify, crew):
+def test_a_sparse_batch_arrives_as_mxnets_loader_gives_it(batchify, executor):
     # The last batches hold nothing but zeros.
     expected = [told(batch) for batch in DataLoader(ROWS, 2, batchify_fn=batchify)]
-    with opened(ROWS, crew, 2, batchify_fn=batchify) as loader:
+    with opened(ROWS, executor, 2, batchify_fn=batchify) as loader:
         assert [told(batch) for batch in loader] == expected
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gluon.crews import THREADS, opened
 from tests.gluon.data_sets import assert_same, theirs
+from tests.gluon.executors import THREADS, opened
 
 
 class Fives(np.ndarray):
@@ -17,7 +17,7 @@ class Fives(np.ndarray):
 
 
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
-@pytest.mark.parametrize("crew", ["inline", THREADS])
+@pytest.mark.parametrize("executor", ["inline", THREADS])
 @pytest.mark.parametrize(
     "make",
     [
@@ -26,6 +26,6 @@ class Fives(np.ndarray):
     ],
     ids=["masked", "overridden"],
 )
-def test_a_subclass_of_an_array_is_asked_for_its_rows(make, crew):
-    with opened(make(), crew, 2) as loader:
+def test_a_subclass_of_an_array_is_asked_for_its_rows(make, executor):
+    with opened(make(), executor, 2) as loader:
         assert_same(list(loader), theirs(make(), batch_size=2))

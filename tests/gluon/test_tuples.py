@@ -12,8 +12,8 @@ from mxnet.gluon.data import ArrayDataset, SimpleDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import gluon_loader
-from tests.gluon.crews import CREWS, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, labels, nd, pixels, theirs
+from tests.gluon.executors import EXECUTORS, every_quick_executor, opened
 
 
 def images() -> list[Any]:
@@ -37,25 +37,25 @@ class Both(Block):
         return first * 2, second * 3
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("first", [False, True], ids=["transform", "transform_first"])
-def test_blocks_of_a_compose_pass_tuples_on_as_they_are(crew, first):
+def test_blocks_of_a_compose_pass_tuples_on_as_they_are(executor, first):
     data = SimpleDataset(images())
     block = Compose([ToTensor(), TwoViews(), Both(), Both()])
     data = data.transform_first(block) if first else data.transform(block)
-    with opened(data, crew) as loader:
+    with opened(data, executor) as loader:
         assert_same(list(loader), theirs(data, batch_size=4))
 
 
-@every_quick_crew
-def test_so_they_do_with_the_first_member_of_a_pair(crew):
+@every_quick_executor
+def test_so_they_do_with_the_first_member_of_a_pair(executor):
     data = SimpleDataset(list(zip(images(), labels().tolist())))
     data = data.transform_first(Compose([ToTensor(), Compose([TwoViews(), Both()])]))
 
     def batchify(samples: list[Any]) -> Any:
         return [view for views, _ in samples for view in views]
 
-    with opened(data, crew, batchify_fn=batchify) as loader:
+    with opened(data, executor, batchify_fn=batchify) as loader:
         assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=batchify))
 
 
@@ -67,28 +67,28 @@ def test_explain_has_a_line_for_each_of_them(capsys):
     assert [line.split(":")[0] for line in lines[1:4]] == ["ToTensor", "TwoViews", "Both"]
 
 
-@pytest.mark.parametrize("crew", CREWS)
-def test_tuples_in_the_one_list_of_an_array_dataset_have_members(crew):
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_tuples_in_the_one_list_of_an_array_dataset_have_members(executor):
     data = ArrayDataset(list(zip(images(), labels().tolist()))).transform_first(ToTensor())
-    with opened(data, crew) as loader:
+    with opened(data, executor) as loader:
         assert_same(list(loader), theirs(data, batch_size=4))
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("singles", [False, True])
-def test_tuples_of_several_lengths_are_for_a_batchify_of_ones_own(crew, singles):
+def test_tuples_of_several_lengths_are_for_a_batchify_of_ones_own(executor, singles):
     tuples = [(image, *range(number % 3)) for number, image in enumerate(images())]
     samples = [each[0] if singles and len(each) == 1 else each for each in tuples]
     data = SimpleDataset(samples).transform_first(Compose([ToTensor(), Cast("float64")]))
-    with opened(data, crew, batchify_fn=first_and_count) as loader:
+    with opened(data, executor, batchify_fn=first_and_count) as loader:
         assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=first_and_count))
 
 
-@every_quick_crew
-def test_by_mxnets_rules_they_are_named(crew):
+@every_quick_executor
+def test_by_mxnets_rules_they_are_named(executor):
     data = SimpleDataset([(image, *range(n + 1)) for n, image in enumerate(images())])
     with (
-        opened(data.transform_first(ToTensor()), crew) as loader,
+        opened(data.transform_first(ToTensor()), executor) as loader,
         pytest.raises(ValueError, match="sample 1 has 3, sample 0 has 2"),
     ):
         next(iter(loader))

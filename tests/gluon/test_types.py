@@ -16,7 +16,6 @@ from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, To
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from adapters.sources import Source
-from tests.gluon.crews import THREADS, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import (
     IN_MEMORY,
     assert_same,
@@ -24,6 +23,7 @@ from tests.gluon.data_sets import (
     outline,
     theirs,
 )
+from tests.gluon.executors import THREADS, every_kind, every_quick_executor, opened
 from tests.images.pictures import encoded, npy, picture
 from tests.sources.record_files import FORMATS, SIZE, damage, write_images
 
@@ -88,23 +88,23 @@ def images(folder: Path, format: str, labels: str, raw: bool = False) -> Path:
     return write_images(folder / f"{format}.x", format, contents, map(LABELS[labels], range(SIZE)))
 
 
-def compare(data: Any, way: str, crew: str) -> None:
+def compare(data: Any, way: str, executor: str) -> None:
     data, batchify = WAYS[way](data)
     arguments = {} if batchify is None else {"batchify_fn": batchify}
-    with opened(data, crew, seed=0, **arguments) as loader:
+    with opened(data, executor, seed=0, **arguments) as loader:
         assert_same(list(loader), theirs(data, batch_size=4, **arguments))
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("decode", DECODES)
 @pytest.mark.parametrize("format", FORMATS)
 def test_records_reach_a_transform_as_the_source_gives_them(
-    format, decode, labels, way, crew, tmp_path
+    format, decode, labels, way, executor, tmp_path
 ):
     source = open_records(images(tmp_path, format, labels), decode=DECODES[decode])
-    compare(SimpleDataset(source), way, crew)
+    compare(SimpleDataset(source), way, executor)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -142,11 +142,11 @@ def test_samples_in_memory_reach_a_transform_as_the_data_set_gives_them(name, wa
         compare(data if hasattr(data, "transform") else SimpleDataset(data), way, THREADS)
 
 
-@every_quick_crew
-def test_a_function_for_numpy_arrays_works_on_decoded_records(crew, tmp_path):
+@every_quick_executor
+def test_a_function_for_numpy_arrays_works_on_decoded_records(executor, tmp_path):
     source = open_records(images(tmp_path, "tfrecord", "numbers"), decode=ImageDecoder(8))
     data = SimpleDataset(source).transform(transposed)
-    with opened(data, crew) as loader:
+    with opened(data, executor) as loader:
         assert_same(list(loader), theirs(data, batch_size=4))
 
 
@@ -199,9 +199,9 @@ def detection(folder: Path, format: str, widths: list[int] = WIDTHS) -> Path:
 
 @every_kind
 @pytest.mark.parametrize("decode", ["uint8", "random"])
-def test_records_of_unequal_labels_are_padded_by_a_batchify(decode, crew, tmp_path):
+def test_records_of_unequal_labels_are_padded_by_a_batchify(decode, executor, tmp_path):
     source = open_records(detection(tmp_path, "recordio"), decode=DECODES[decode])
-    with opened(source, crew, 3, seed=0, batchify_fn=padded) as loader:
+    with opened(source, executor, 3, seed=0, batchify_fn=padded) as loader:
         assert_same(list(loader), theirs(source, batch_size=3, batchify_fn=padded))
         assert len(list(loader)) == 3
 
@@ -209,24 +209,24 @@ def test_records_of_unequal_labels_are_padded_by_a_batchify(decode, crew, tmp_pa
 @every_kind
 @pytest.mark.parametrize("decode", ["uint8", "random"])
 @pytest.mark.parametrize("widths", NARROW)
-def test_labels_of_one_number_or_none_are_padded_beside_others(widths, decode, crew, tmp_path):
+def test_labels_of_one_number_or_none_are_padded_beside_others(widths, decode, executor, tmp_path):
     """One that has no number is read as the number 0, as by MXNet."""
     path = detection(tmp_path, "recordio", NARROW[widths])
     source = open_records(path, decode=DECODES[decode])
     mxnets = list(ImageRecordDataset(str(path)).transform_first(lambda image: 0))
-    with opened(source, crew, 3, seed=0, batchify_fn=padded) as loader:
+    with opened(source, executor, 3, seed=0, batchify_fn=padded) as loader:
         batches = list(loader)
     assert_same(batches, theirs(source, batch_size=3, batchify_fn=padded))
     expected = [padded(mxnets[first : first + 3])[1:] for first in range(0, 8, 3)]
     assert_same([batch[1:] for batch in batches], expected)
 
 
-@every_quick_crew
+@every_quick_executor
 @pytest.mark.parametrize("format", FORMATS)
-def test_records_of_unequal_labels_are_made_equal_by_a_transform(format, crew, tmp_path):
+def test_records_of_unequal_labels_are_made_equal_by_a_transform(format, executor, tmp_path):
     source = open_records(detection(tmp_path, format), decode=ImageDecoder(8))
     data = SimpleDataset(source).transform(lambda image, label: (image, label[:4]))
-    with opened(data, crew, 3) as loader:
+    with opened(data, executor, 3) as loader:
         assert_same(list(loader), theirs(data, batch_size=3))
 
 

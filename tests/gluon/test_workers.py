@@ -13,10 +13,10 @@ import pytest
 
 from adapters import gluon_loader
 from adapters.engine import pool, usable_cpus
-from tests.engine.crews import end_idle_workers
+from tests.engine.executors import end_idle_workers
 from tests.engine.test_window import settled
 from tests.engine.workloads import Tally
-from tests.gluon.crews import PROCESSES, THREADS, arguments_of
+from tests.gluon.executors import PROCESSES, THREADS, arguments_of
 
 BATCH = 4
 SIZE = 400
@@ -35,13 +35,13 @@ class Counted:
         return self.tally(number)
 
 
-@pytest.mark.parametrize("crew", [THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)])
+@pytest.mark.parametrize("executor", [THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)])
 @pytest.mark.parametrize(("prefetch", "ahead"), [(1, 3), (3, 5), (None, 4)])
 def test_as_many_batches_are_ready_as_prefetch_says_and_one_in_progress_for_each_worker(
-    crew, prefetch, ahead, tmp_path
+    executor, prefetch, ahead, tmp_path
 ):
     data = Counted(tmp_path / "calls")
-    with gluon_loader(data, BATCH, prefetch=prefetch, **arguments_of(crew)) as loader:
+    with gluon_loader(data, BATCH, prefetch=prefetch, **arguments_of(executor)) as loader:
         for taken, _ in enumerate(loader, 1):
             most = (taken + ahead) * BATCH
             assert settled(data.tally, most) == most

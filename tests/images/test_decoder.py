@@ -122,7 +122,7 @@ def test_it_travels_to_another_process(kind):
 
 
 @every_kind
-def test_a_result_has_the_shape_and_dtype_that_were_foretold(kind):
+def test_a_result_has_the_shape_and_dtype_that_were_given_before(kind):
     decoder = ImageDecoder(**KINDS[kind])
     array = decoder.decode(JPEG, rng_of())
     assert (array.shape, array.dtype) == (decoder.shape, decoder.dtype)
@@ -153,7 +153,7 @@ def test_without_a_size_an_image_keeps_its_own():
     np.testing.assert_array_equal(ImageDecoder().decode(PNG), PHOTO)
 
 
-def test_without_a_size_the_shape_is_not_foretold():
+def test_without_a_size_the_shape_is_not_known():
     assert ImageDecoder(resize_short=5).shape is None
 
 

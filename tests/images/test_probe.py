@@ -124,7 +124,7 @@ def test_a_kernel_that_cannot_be_loaded_is_told_once_with_the_reason(error, monk
 def test_a_kernel_of_another_version_is_told_and_not_used(monkeypatch):
     in_place_of_the_kernel(monkeypatch, SimpleNamespace(HUFFMAN_IS_OWN=1))
     assert kernel.load() is None
-    assert "another version of the package; build it anew" in str(kernel.trouble())
+    assert "another version of the package; rebuild it" in str(kernel.trouble())
 
 
 def test_a_kernel_that_was_not_built_is_nothing_to_tell(monkeypatch, caplog):

@@ -12,7 +12,7 @@ import pytest
 from adapters import SafeSequence, diagnose
 from adapters.engine import pool
 from adapters.keras.diagnosed import FACE, ModelTrainer
-from tests.engine.crews import end_idle_workers
+from tests.engine.executors import end_idle_workers
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, AfterBatch, sequence_of
 from tests.keras.samples import BATCH_SIZE, FailsAt, Unreadable, numbered

@@ -16,7 +16,7 @@ from adapters import SafeSequence
 from adapters.engine import processes
 from adapters.engine.pool import kept
 from tests.batches import exact
-from tests.engine.crews import end_idle_workers
+from tests.engine.executors import end_idle_workers
 from tests.keras.recording import ALL_WORKERS, INLINE, PROCESSES, TWO_THREADS
 
 pytestmark = pytest.mark.one_backend
@@ -250,9 +250,9 @@ def processes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("processes_at_once")
 def test_while_processes_start_the_plan_is_not_sent_at_each_epoch(monkeypatch):
     sent = []
-    opened = processes.Parcel
+    opened = processes.SerializedPlan
     monkeypatch.setattr(
-        processes, "Parcel", lambda *about: sent.append(len(sent)) or opened(*about)
+        processes, "SerializedPlan", lambda *about: sent.append(len(sent)) or opened(*about)
     )
     with SafeSequence(ChangedBetweenEpochs(), workers="auto", seed=3) as sequence:
         batches, starting = [], 0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from tests.engine.crews import end_idle_workers, wait_until
+from tests.engine.executors import end_idle_workers, wait_until
 from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS
 from tests.keras.samples import Owner
 

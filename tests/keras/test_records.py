@@ -13,7 +13,7 @@ import pytest
 from adapters import ImageDecoder, RecordError, SafeSequence, open_records, pack
 from adapters.records import example
 from tests.batches import exact
-from tests.engine.crews import workers as worker_processes
+from tests.engine.executors import workers as worker_processes
 from tests.images.pictures import encoded, npy, picture
 from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS, Recorder
 from tests.sources.record_files import (

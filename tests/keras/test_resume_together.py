@@ -14,7 +14,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
-from tests.engine.crews import wait_until
+from tests.engine.executors import wait_until
 
 pytestmark = [
     pytest.mark.one_keras,

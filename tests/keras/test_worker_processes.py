@@ -14,7 +14,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.engine.pool import kept
-from tests.engine.crews import end_idle_workers, wait_until
+from tests.engine.executors import end_idle_workers, wait_until
 from tests.keras.recording import PROCESSES, built_recorder, echo
 from tests.keras.samples import BATCH_SIZE, numbered
 

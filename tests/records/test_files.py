@@ -83,7 +83,7 @@ def test_an_error_reads_like_this():
 def test_after_close_reading_is_an_error(folder):
     files = RecordFiles(str(folder / "*"))
     files.close()
-    with pytest.raises(ClosedError, match="open them anew"):
+    with pytest.raises(ClosedError, match="open them again"):
         files.read(0)
 
 

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from adapters.foretold import Window
+from adapters.readahead import Window
 from adapters.records import held, kept
 from adapters.records.held import Held
 

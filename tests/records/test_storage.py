@@ -159,7 +159,7 @@ def test_a_file_changed_after_it_was_opened_is_an_error(change, tmp_path):
     file = MappedFile(path)
     path.write_bytes(change)
     os.utime(path, ns=(1, 1))
-    with pytest.raises(RecordError, match=r"changed since, .* open it anew"):
+    with pytest.raises(RecordError, match=r"changed since, .* open it again"):
         file.read(0, 1)
 
 
@@ -167,7 +167,7 @@ def test_a_file_changed_after_it_was_pickled_is_an_error(tmp_path):
     path = written(tmp_path, "recordio", [b"old"])
     sent = pickle.dumps(RecordFiles(path))
     path.write_bytes(encoded("recordio", [b"newer"]))
-    with pytest.raises(RecordError, match="open it anew"):
+    with pytest.raises(RecordError, match="open it again"):
         pickle.loads(sent).read(0)
 
 

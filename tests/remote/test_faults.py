@@ -111,7 +111,7 @@ def test_an_object_that_changed_is_an_error(server, url, without_etag):
     server.settings.without_etag = without_etag
     source = open_records(url)
     server.objects["train.tfrecord"] += b"more"
-    with pytest.raises(RecordError, match=r"one that was changed since.*open it anew"):
+    with pytest.raises(RecordError, match=r"one that was changed since.*open it again"):
         source[SIZE // 2]
 
 

@@ -43,7 +43,7 @@ def test_an_empty_object_is_no_image(server, photos):
 
 
 def test_what_is_gone_is_told(server, photos, loop):
-    with pytest.raises(FileNotFoundError, match="No such object: open the images anew") as raised:
+    with pytest.raises(FileNotFoundError, match="No such object: open the images again") as raised:
         open_images([server.url("photos/bee/1.jpg?sig=secret")])[0]
     assert raised.value.filename == server.url("photos/bee/1.jpg")
 

@@ -12,17 +12,17 @@ import pytest
 
 from adapters import concatenate, split
 from tests.batches import exact
-from tests.engine.crews import opened, read
+from tests.engine.executors import opened, read
 from tests.plans import epoch_of, plan_of
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
-CREWS = [
+EXECUTORS = [
     "inline",
     "threads-2",
     pytest.param("processes-1", marks=pytest.mark.full),
     "processes-2",
 ]
-every_crew = pytest.mark.parametrize("crew", CREWS)
+every_executor = pytest.mark.parametrize("executor", EXECUTORS)
 
 
 def _boxes(folder):
@@ -55,21 +55,21 @@ def noisy(sample, rng):
     return rng.integers(1 << 30), np.asarray(sample[0] if isinstance(sample, tuple) else 0).sum()
 
 
-@every_crew
+@every_executor
 @every_source
-def test_batches_are_the_same_to_the_last_bit(source, crew):
+def test_batches_are_the_same_to_the_last_bit(source, executor):
     plan = plan_of(source, shuffle=True, seed=5)
     expected = [exact(batch) for epoch in range(2) for batch in epoch_of(plan, epoch)]
-    with opened(source, crew, shuffle=True, seed=5) as engine:
+    with opened(source, executor, shuffle=True, seed=5) as engine:
         assert [exact(batch) for batch in read(engine, len(expected))] == expected
 
 
-@every_crew
+@every_executor
 @every_source
-def test_a_pass_goes_on_anywhere_with_a_transform_too(source, crew):
+def test_a_pass_goes_on_anywhere_with_a_transform_too(source, executor):
     arguments = {"shuffle": True, "seed": 5, "transform": noisy}
     expected = [exact(batch) for batch in epoch_of(plan_of(source, **arguments), 3)][1:]
-    with opened(source, crew, **arguments) as engine:
+    with opened(source, executor, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, len(expected), 3, 1)] == expected
 
 

@@ -189,13 +189,13 @@ def test_numbers_of_several_types_are_gathered_as_one():
     assert [batch.dtype.str for batch in epoch_of(plan_of(whole, 2))] == ["<f4", "<f4"]
 
 
-def test_numbers_of_a_source_that_does_not_foretell_them_become_those_of_the_others():
+def test_numbers_of_a_source_that_does_not_know_them_before_become_those_of_the_others():
     whole = concatenate([np.array([0.5]), np.array([1]), [2, 3], [True], ["a", "b"]])
     batches = epoch_of(plan_of(whole.select(range(5)), 1))
     assert [batch.dtype.str for batch in batches] == ["<f8"] * 5
     assert np.concatenate(batches).tolist() == [0.5, 1, 2, 3, 1]
     assert whole[-1] == "b"
-    whole = concatenate([np.array([1]), [0.5]])  # Which isn't foretold.
+    whole = concatenate([np.array([1]), [0.5]])  # Which isn't known before.
     assert [value for batch in epoch_of(plan_of(whole, 1)) for value in batch.tolist()] == [1, 0.5]
 
 

@@ -317,7 +317,9 @@ def test_a_damaged_record_that_was_looked_at_ahead_is_an_error_when_it_is_asked_
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("outputs", [None, ("image", "label")])
-def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs, safe_sequence):
+def test_every_executor_gives_the_same_batches(
+    tmp_path, workers, processes, outputs, safe_sequence
+):
     source = source_of(tmp_path, map(one_in_thirty, range(SIZE)), outputs=outputs)
     options = {"workers": workers, "use_multiprocessing": processes}
     with safe_sequence(source, BATCH, shuffle=True, **options) as sequence:

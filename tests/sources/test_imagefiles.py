@@ -224,7 +224,7 @@ WRONG = {
     "text": (RecordError, "expected an image, found 13 bytes that begin with 54 68 69 73"),
     "pipe": (RecordError, "expected a file, found something else"),
     "folder": (RecordError, "expected a file, found a folder"),
-    "gone": (FileNotFoundError, r'a link to nothing: open the images anew, or on_error="skip"'),
+    "gone": (FileNotFoundError, r'a link to nothing: open the images again, or on_error="skip"'),
     "broken link": (FileNotFoundError, "No such file, or a link to nothing"),
 }
 
@@ -264,7 +264,7 @@ def test_a_file_that_has_gone_is_named_whoever_decodes(tmp_path, decode):
     source = open_images(folder(tmp_path), decode=decode)
     Path(source.files[0]).unlink()
     for ask in (source.__getitem__, source.read):
-        with pytest.raises(FileNotFoundError, match="open the images anew"):
+        with pytest.raises(FileNotFoundError, match="open the images again"):
             ask(0)
 
 
@@ -337,7 +337,7 @@ def test_a_source_that_was_closed_says_so(tmp_path):
     with open_images(folder(tmp_path), decode=ImageDecoder(8)) as source:
         filled(source, [0])
     for ask in (source.__getitem__, source.read, lambda number: filled(source, [number])):
-        with pytest.raises(ClosedError, match="the images have been closed; open them anew"):
+        with pytest.raises(ClosedError, match="the images have been closed; open them again"):
             ask(0)
     assert source.labels.tolist() == [0, 0, 0, 1, 1, 1]
 

@@ -196,8 +196,8 @@ def test_a_file_changed_after_it_was_let_go_is_an_error(format, tmp_path):
     path.write_bytes(path.read_bytes()[:-4])
     _, failures = filled(source)
     assert len(failures) == SIZE
-    assert all("open it anew" in error for _, error in failures)
-    with pytest.raises(RecordError, match="open it anew"):
+    assert all("open it again" in error for _, error in failures)
+    with pytest.raises(RecordError, match="open it again"):
         source[0]
 
 

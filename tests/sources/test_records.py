@@ -99,7 +99,7 @@ def test_read_refuses_what_is_out_of_range(numbers):
 def test_what_is_asked_after_close_is_a_closed_error(numbers, ask):
     with numbers as source:
         assert source is numbers
-    with pytest.raises(ClosedError, match="the record files have been closed; open them anew"):
+    with pytest.raises(ClosedError, match="the record files have been closed; open them again"):
         ask(numbers)
 
 

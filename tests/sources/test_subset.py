@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adapters.batch.key import BatchKey
-from adapters.engine.parcel import Parcel
+from adapters.engine.serialization import SerializedPlan
 from adapters.sources import MapSource, SequenceSource, Source, Subset, as_source
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
@@ -60,7 +60,7 @@ class _Fixed:
     def batch(self, epoch, index, origin=0):
         return self.numbers
 
-    def foretell(self, place, will_read, asked=False):
+    def prefetch(self, place, will_read, asked=False):
         """Nothing."""
 
 
@@ -101,20 +101,20 @@ def test_it_travels_to_another_process(source):
 @pytest.mark.parametrize("kind", ["arrays", "random boxes"])
 def test_worker_processes_share_the_numbers(source):
     def pickled_bytes(selected):
-        parcel = Parcel(selected)
+        serialized = SerializedPlan(selected)
         try:
-            *_, (_, length) = _places(parcel)
+            *_, (_, length) = _places(serialized)
             return length
         finally:
-            parcel.close()
+            serialized.close()
 
     few, many = source.select([0, 1]), source.select(np.arange(200_000) % len(source))
     assert pickled_bytes(many) < pickled_bytes(few) + 200
 
 
-def _places(parcel):
-    with parcel._file.map() as memory:
-        return np.frombuffer(bytes(memory[parcel.address.places :]), np.int64).reshape(-1, 2)
+def _places(serialized):
+    with serialized._file.map() as memory:
+        return np.frombuffer(bytes(memory[serialized.address.places :]), np.int64).reshape(-1, 2)
 
 
 @every_kind

@@ -16,7 +16,7 @@ from adapters.records import ahead, example
 from adapters.records.ahead import AHEAD
 from adapters.records.storage import MappedFile
 from benchmarks.harness.page_cache import cached_share, drop
-from tests.engine.crews import wait_until
+from tests.engine.executors import wait_until
 from tests.forking import forks
 from tests.packing.materials import folder
 from tests.plans import epoch_of

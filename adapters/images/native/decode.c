@@ -94,7 +94,7 @@ PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
                           &batch->rows, &batch->height, &batch->width, &batch->channels_first,
                           &table))
         return NULL;
-    PyObject *tuple = PyList_AsTuple(list); /* Which nobody can change. */
+    PyObject *tuple = PyList_AsTuple(list); /* Can't be changed meanwhile. */
     if (tuple == NULL) return NULL;
     Crop *wanted = array_of(crops, (size_t)PyTuple_Size(tuple) * sizeof(Crop), "crops");
     if (wanted != NULL && target_open(&target, out, table)) {
@@ -106,7 +106,7 @@ PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     return result;
 }
 
-/* What lies where, and what becomes of it; the arrays are copies that nobody else has. */
+/* What lies where, and what becomes of it; the arrays are private copies. */
 typedef struct {
     Views buffers;
     size_t count;
@@ -186,7 +186,7 @@ PyObject *kernel_decode_drawn(PyObject *self, PyObject *arguments) {
                           &rows, &key, &counters, INTO(work.asked), &out, &batch->rows,
                           &batch->height, &batch->width, &batch->channels_first, &table))
         return NULL;
-    PyObject *tuple = PySequence_Tuple(buffers); /* Which nobody can change. */
+    PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
     Py_ssize_t count = tuple == NULL ? -1 : PyObject_Size(rows);
     if (count < 0) goto end;
     work.count = (size_t)count;
@@ -264,7 +264,7 @@ static PyObject *size_of(PyObject *object) {
 
 PyObject *kernel_sizes(PyObject *self, PyObject *pictures) {
     (void)self;
-    PyObject *tuple = PySequence_Tuple(pictures); /* Which nobody can change. */
+    PyObject *tuple = PySequence_Tuple(pictures); /* Can't be changed meanwhile. */
     if (tuple == NULL) return NULL;
     Py_ssize_t count = PyTuple_Size(tuple);
     PyObject *sizes = PyList_New(count);

@@ -27,7 +27,7 @@ PyObject *kernel_find_images(PyObject *self, PyObject *arguments) {
     }
     Name image = {(const uint8_t *)image_bytes, (size_t)image_size};
     Name label = {(const uint8_t *)label_bytes, (size_t)label_size};
-    PyObject *tuple = PySequence_Tuple(buffers); /* Which nobody can change. */
+    PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
     if (tuple == NULL) return NULL;
     Place *places = array_of(records, (size_t)count * sizeof *places, "records");
     Contents *found = calloc((size_t)count + 1, sizeof *found);

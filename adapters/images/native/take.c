@@ -42,7 +42,7 @@ static inline int64_t number_at(const Numbers *numbers, Py_ssize_t at) {
 
 static inline const uint8_t *row_at(const Rows *rows, int64_t number) {
     Py_ssize_t part = 0, last = rows->count - 1;
-    if (last <= FEW_PARTS) /* No branch can be foretold here. */
+    if (last <= FEW_PARTS) /* No branch can be predicted here. */
         for (Py_ssize_t i = 0; i < last; i++) part += number >= rows->parts[i].stop;
     else
         while (part < last) {

@@ -1,4 +1,4 @@
-"""Parcels: pickled once, arrays beside the pickle."""
+"""Serialized plans: pickled once, arrays beside the pickle."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.engine.parcel import Parcel, obstacle_to_sending, open_parcel
+from adapters.engine.serialization import SerializedPlan, load_plan, obstacle_to_sending
 from tests.batches import exact
 
 
 def sent(content: Any) -> Any:
-    """The content as a worker has it, while the parcel is open and after."""
-    parcel = Parcel(content)
+    """The content as a worker has it, while the serialized is open and after."""
+    serialized = SerializedPlan(content)
     try:
-        return open_parcel(parcel.address)
+        return load_plan(serialized.address)
     finally:
-        parcel.close()
+        serialized.close()
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_arrays_lie_beside_the_pickle_and_can_be_written_to(order):
 
 
 def test_every_receiver_has_a_copy_of_its_own_as_soon_as_it_writes():
-    parcel = Parcel(np.zeros(10))
-    one, other = open_parcel(parcel.address), open_parcel(parcel.address)
-    parcel.close()
+    serialized = SerializedPlan(np.zeros(10))
+    one, other = load_plan(serialized.address), load_plan(serialized.address)
+    serialized.close()
     one += 1
     assert (one.sum(), other.sum()) == (10, 0)
 
@@ -83,9 +83,9 @@ def test_an_array_that_occurs_twice_arrives_as_one():
 
 
 def test_the_address_of_many_arrays_is_short():
-    parcel = Parcel([np.zeros(3) for _ in range(5000)])
-    assert len(pickle.dumps(parcel.address)) < 1000
-    parcel.close()
+    serialized = SerializedPlan([np.zeros(3) for _ in range(5000)])
+    assert len(pickle.dumps(serialized.address)) < 1000
+    serialized.close()
 
 
 def test_the_content_may_hold_no_array_at_all():

@@ -1,4 +1,4 @@
-"""Arrays on the disk in nested structures, by every crew: whole, in part, and put together."""
+"""Arrays on the disk in nested structures, by every executor: whole, in part, and put together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 from adapters import concatenate, split
 from adapters.sources import as_source
 from tests.batches import exact
-from tests.engine.crews import opened, read
+from tests.engine.executors import opened, read
 from tests.plans import epoch_of, plan_of
 
 library, folder = sys.argv[1:]
@@ -55,8 +55,8 @@ def main():
     ):
         plan = plan_of(make(in_memory), 16, shuffle=True)
         expected = [exact(batch) for batch in epoch_of(plan, 1)]
-        for crew in ("inline", "threads-2", "processes-1"):
-            with opened(make(stored), crew, 16, shuffle=True) as engine:
+        for executor in ("inline", "threads-2", "processes-1"):
+            with opened(make(stored), executor, 16, shuffle=True) as engine:
                 assert [exact(batch) for batch in read(engine, len(expected), 1)] == expected
     print("done")
 

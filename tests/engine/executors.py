@@ -1,4 +1,4 @@
-"""Engines with every kind of crew, and the children that they have."""
+"""Engines with every kind of executor, and the children that they have."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.plans import plan_of
 THREADS = ["threads-1", "threads-2", "threads-4"]
 PROCESSES = ["processes-1", "processes-2"]
 POOLS = [*THREADS, *PROCESSES]
-CREWS = ["inline", *POOLS, "auto"]
-WITH_CLUSTER = [*CREWS, "cluster"]
+EXECUTORS = ["inline", *POOLS, "auto"]
+WITH_CLUSTER = [*EXECUTORS, "cluster"]
 """For tests in this folder, whose conftest gives them one."""
 _WAIT_SECONDS = 20.0
 clients: list[Any] = []
 """Of Dask clusters, see conftest."""
 
 
-def settings_of(crew: str, queue: int = 4) -> Settings:
+def settings_of(executor: str, queue: int = 4) -> Settings:
     """``"threads-2"``, ``"processes-1"``, ``"inline"``, ``"auto"`` as what a user asks for."""
-    kind, _, count = crew.partition("-")
+    kind, _, count = executor.partition("-")
     if kind == "cluster":
         return Settings(2, max_queue_size=queue, kind=CLUSTER, cluster=clients[-1])
     if kind == "auto":
@@ -38,10 +38,10 @@ def settings_of(crew: str, queue: int = 4) -> Settings:
 
 @contextmanager
 def opened(
-    data: Any, crew: str, batch_size: int = 4, *, queue: int = 4, **arguments: Any
+    data: Any, executor: str, batch_size: int = 4, *, queue: int = 4, **arguments: Any
 ) -> Iterator[Engine]:
     """An engine, closed in the end."""
-    engine = Engine(plan_of(data, batch_size, **arguments), settings_of(crew, queue))
+    engine = Engine(plan_of(data, batch_size, **arguments), settings_of(executor, queue))
     try:
         yield engine
     finally:

@@ -1,6 +1,6 @@
-"""Kinds of workers: each is an executor (``Crew``) in its own module, with an entry here.
+"""Kinds of workers: each is an executor (``Executor``) in its own module, with an entry here.
 
-CREWS[kind](plan, count, settings, lock, changed) -> executor
+EXECUTORS[kind](plan, count, settings, lock, changed) -> executor
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Plan
-from adapters.engine.jobs import Crew
+from adapters.engine.jobs import Executor
 from adapters.engine.limits import room_for
 from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.threads import Threads
 
-Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Crew]
+Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Executor]
 
 
 def _threads(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
-) -> Crew:
+) -> Executor:
     return Threads(plan, count)
 
 
 def _processes(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
-) -> Crew:
+) -> Executor:
     from adapters.engine.processes import Processes  # Here, because not all programs need it.
 
     room = room_for(settings.window(count), count)
@@ -35,13 +35,13 @@ def _processes(
 
 def _cluster(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
-) -> Crew:
+) -> Executor:
     from adapters.engine.dask import Cluster
 
     return Cluster(plan, settings, lock)
 
 
-CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}
+EXECUTORS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}
 """Makes the executor of each kind. It gets the dispatcher's lock, which is held whenever the
 executor's state changes, and a callback for any thread, to call when workers have become ready or
 have died."""

@@ -94,7 +94,7 @@ class Obstacle(NamedTuple):
         return self.reason
 
 
-class Parcel:
+class SerializedPlan:
     """A serialized object in shared memory, as long as this is open.
 
     Args:
@@ -160,7 +160,7 @@ def import_before(modules: Iterable[str]) -> None:
             importlib.import_module(module)
 
 
-def open_parcel(address: Address) -> Any:
+def load_plan(address: Address) -> Any:
     """Open a serialized object in another process; its arrays stay in the shared memory."""
     os.environ.update(address.environment)
     import_before(address.imports)
