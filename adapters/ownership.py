@@ -39,7 +39,7 @@ _ndarray = np.ndarray
 _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
 
 
-def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
+def taken(call: Callable[[], Any], allocate: Allocate) -> Any:
     """Call a user's function, and take what it returns.
 
     Args:
@@ -48,7 +48,6 @@ def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
 
     Returns:
         The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
-        True if other code keeps some of the original memory, and may write to it again.
     """
     batch = call()
     if type(batch) is tuple:
@@ -58,12 +57,10 @@ def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
             return simply
     leaves, skeleton = flatten(batch)
     del batch  # Its containers must be freed before references are counted.
-    # NumPy's array of a tensor has a base, and is therefore copied.
-    kept = any(_is_tensor(leaves[place]) and is_kept(leaves, place) for place in range(len(leaves)))
     for place in range(len(leaves)):
-        leaves[place] = as_array(leaves[place])
-    kept = detach(leaves, allocate) or kept
-    return unflatten(skeleton, leaves), kept
+        leaves[place] = as_array(leaves[place])  # That of a tensor has a base, and is copied.
+    detach(leaves, allocate)
+    return unflatten(skeleton, leaves)
 
 
 def apart(samples: Iterable[Any]) -> list[Any]:
@@ -93,48 +90,34 @@ def _has_its_own(sample: Any) -> bool:
     return True
 
 
-def detach(leaves: list[Any], allocate: Allocate) -> bool:
+def detach(leaves: list[Any], allocate: Allocate) -> None:
     """Replace leaves that other code can reach by copies.
 
     Args:
         leaves: The only references to what a function returned; changed in place.
         allocate: Allocates the memory of copies.
-
-    Returns:
-        True if other code keeps some of the memory, and may write to it again.
     """
     objects, chains, within = _chains(leaves)
     shared = [_is_shared(objects, place, within[place]) for place in range(len(objects))]
     copies: dict[int, Any] = {}
-    kept = False
     for place, chain in enumerate(chains):
         leaf = leaves[place]
         if not isinstance(leaf, np.ndarray):
             leaves[place] = detached(leaf)
-        elif leaf.dtype.hasobject or any(shared[each] is not None for each in chain):
+        elif leaf.dtype.hasobject or any(shared[each] for each in chain):
             if id(leaf) not in copies:
                 copies[id(leaf)] = _copy(leaf, allocate)
             leaves[place] = copies[id(leaf)]
-            # A holder of a read-only array doesn't reuse it, unless its base is writeable.
-            kept = kept or (
-                any(shared[each] is True for each in chain)
-                and any(_is_writeable(objects[each]) for each in chain)
-            )
-    return kept
 
 
-def _is_shared(objects: list[Any], place: int, within: int) -> bool | None:
-    """True if other code can reach the object, False if that is unknown, None if it can't."""
+def _is_shared(objects: list[Any], place: int, within: int) -> bool:
+    """True if other code can change the object, or if that is unknown."""
     count, thing = _references(objects, place), objects[place]
     if _is_constant(thing):
-        return None
-    if count > within + _ALONE:
+        return False
+    if count > within + _ALONE or type(thing) is not np.ndarray or getweakrefcount(thing):
         return True
-    if not isinstance(thing, np.ndarray):
-        return False
-    if type(thing) is not np.ndarray or getweakrefcount(thing):
-        return False
-    return False if thing.base is None and not thing.flags.owndata else None
+    return thing.base is None and not thing.flags.owndata
 
 
 def detached(item: Any) -> Any:
@@ -155,9 +138,7 @@ def detached(item: Any) -> Any:
     return copied
 
 
-def _simply_taken(
-    batch: tuple[Any, ...], kept: bool, allocate: Allocate
-) -> tuple[Any, bool] | None:
+def _simply_taken(batch: tuple[Any, ...], kept: bool, allocate: Allocate) -> tuple[Any, ...] | None:
     """Take a tuple of arrays that own their memory, as ``taken`` does; None for anything else.
 
     Saves the usual batch 12 us of 45 (digits by 64, two arrays, two cores).
@@ -175,17 +156,15 @@ def _simply_taken(
         if getrefcount(leaf) != own or not leaf.flags.owndata or getweakrefcount(leaf):
             all_own = False
     if all_own:
-        return batch, False
+        return batch
     if len(set(map(id, batch))) < len(batch):
         return None
-    leaves, somebody_writes = [], False
+    leaves = []
     for leaf in batch:
-        shared = getrefcount(leaf) != own
-        if shared or not leaf.flags.owndata or getweakrefcount(leaf):
-            somebody_writes = somebody_writes or (shared and leaf.flags.writeable)
+        if getrefcount(leaf) != own or not leaf.flags.owndata or getweakrefcount(leaf):
             leaf = _copied(leaf, allocate)
         leaves.append(leaf)
-    return tuple(leaves), somebody_writes
+    return tuple(leaves)
 
 
 def _chains(leaves: Sequence[Any]) -> tuple[list[Any], list[list[int]], list[int]]:
@@ -265,29 +244,11 @@ if not _COUNTS:
     _ALONE = -(1 << 30)
 
 
-def is_kept(leaves: list[Any], place: int) -> bool:
-    """True if other code refers to another library's array, not counting this list.
-
-    If not, its memory may still be shared; PyTorch's views are found by their ``_base``.
-    """
-    count, leaf = _references(leaves, place), leaves[place]
-    alike = sum(other is leaf for other in leaves)
-    return count - alike >= _ALONE or getattr(leaf, "_base", None) is not None
-
-
-def _is_tensor(leaf: Any) -> bool:
-    return not isinstance(leaf, (np.ndarray, *_NEVER_CHANGE)) and hasattr(leaf, "__array__")
-
-
 def _is_constant(thing: Any) -> bool:
     """True if the memory can't change."""
     return isinstance(thing, bytes) or (
         isinstance(thing, memoryview) and isinstance(thing.obj, bytes)
     )
-
-
-def _is_writeable(thing: Any) -> bool:
-    return thing.flags.writeable if isinstance(thing, np.ndarray) else not _is_constant(thing)
 
 
 def _copy(array: NDArray[Any], allocate: Allocate) -> NDArray[Any]:

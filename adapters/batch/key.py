@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 class BatchKey(NamedTuple):
     """Name of one batch: a plan makes the same batch for an equal key.
 
-    ``samples`` and ``entropy`` are for passes whose order isn't known ahead, ``origin`` for epochs
-    resumed in their middle.
+    ``samples`` is for passes whose order isn't known ahead, ``origin`` for epochs resumed in their
+    middle.
     """
 
     epoch: int
@@ -23,16 +23,9 @@ class BatchKey(NamedTuple):
     samples: Sequence[Any] | None = None
     """Sample numbers that a sampler has drawn for the batch, or the sampler's other names for them.
     None if the plan's order determines them."""
-    entropy: int | None = None
-    """Seeds random numbers in place of the epoch; below 2**64."""
     origin: int = 0
     """Position in the epoch's global order at which batch 0 would begin. May be negative, if the
     epoch was started with another batch size or number of shards."""
-
-    @property
-    def randomness(self) -> int:
-        """Number used in place of the epoch to seed random draws."""
-        return self.epoch if self.entropy is None else self.entropy
 
     @property
     def place(self) -> tuple[int, int, int]:

@@ -239,7 +239,7 @@ class SourcePlan(Plan):
     def _taken_first(self, collated: Callable[[], Any]) -> Callable[[], Any]:
         """Call the user's collate before a transform writes to its batch in place."""
         with self._batch_gate:
-            batch, _ = taken(collated, np.empty)
+            batch = taken(collated, np.empty)
         held = [batch]
         return held.pop
 
@@ -274,7 +274,7 @@ class SourcePlan(Plan):
         if self._own_collate and (self.batch_transform is None or self._own_transform):
             return self._batch_transformed(batch_of, key)  # No user code keeps any of it.
         with self._batch_gate:
-            return taken(lambda: self._batch_transformed(batch_of, key), allocate)[0]
+            return taken(lambda: self._batch_transformed(batch_of, key), allocate)
 
     def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
         function = self._batch_function

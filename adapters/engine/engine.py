@@ -71,12 +71,11 @@ class Engine(Supply):
         batches: Iterator[Sequence[Any]],
         count: int | None = None,
         step: int = 0,
-        entropy: int | None = None,
     ) -> DrawnStream:
         """Make a stream of batches whose samples are drawn by a sampler."""
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
-        stream = DrawnStream(self, epoch, batches, count, step, entropy)
+        stream = DrawnStream(self, epoch, batches, count, step)
         self._streams.add(stream)
         return stream
 

@@ -241,7 +241,6 @@ class DrawnStream(Stream):
         batches: Sample numbers of each batch; drawn as far ahead as batches are requested.
         count: Number of batches in the epoch; None if unknown.
         step: Step of the first batch in the epoch.
-        entropy: Seeds random numbers in place of the epoch's number.
     """
 
     def __init__(
@@ -251,13 +250,11 @@ class DrawnStream(Stream):
         batches: Iterator[Sequence[Any]],
         count: int | None,
         step: int = 0,
-        entropy: int | None = None,
     ) -> None:
         super().__init__(supply, epoch, step, False, None)
         if count is not None:
             self._expected = count
         self._drawn = batches
-        self._entropy = entropy
         # The reason for the end of ``batches``: its ``StopIteration``, or an error.
         self._problem: BaseException | None = None
 
@@ -279,7 +276,7 @@ class DrawnStream(Stream):
     def _key(self, epoch: int, step: int) -> BatchKey:
         if self._problem is None:
             try:
-                return BatchKey(epoch, step, next(self._drawn), self._entropy)
+                return BatchKey(epoch, step, next(self._drawn))
             except BaseException as problem:  # Raised after the earlier batches have been read.
                 self._problem = problem
         raise Exhausted

@@ -106,7 +106,7 @@ class SequenceSource(Source):
         if self._added < 0:
             raise ValueError(f"source must not become shorter: {self._lengths()}")
         ask = functools.partial(operator.getitem, self._sequence, number)
-        return taken(ask, allocate)[0]
+        return taken(ask, allocate)
 
     def enter_epoch(self, epoch: int) -> bool:
         """Call the sequence's hooks, once per epoch, until it is in this one.

@@ -135,11 +135,11 @@ import numpy as np
 from adapters.ownership import taken
 
 buffer = np.zeros(5000)
-batch, _ = taken(lambda: (buffer,), np.empty)
+batch = taken(lambda: (buffer,), np.empty)
 assert not np.shares_memory(batch[0], buffer)
-new, _ = taken(lambda: (np.ones(5000),), np.empty)
+new = taken(lambda: (np.ones(5000),), np.empty)
 assert new[0].sum() == 5000
-view, _ = taken(lambda: {{"x": buffer[1:], "y": [np.ones(3)]}}, np.empty)
+view = taken(lambda: {{"x": buffer[1:], "y": [np.ones(3)]}}, np.empty)
 assert not np.shares_memory(view["x"], buffer)
 print("right")
 """
