@@ -26,7 +26,7 @@ from adapters.instructions import (
     only_names_types,
     steps_of,
 )
-from adapters.random_state import is_generator
+from adapters.random_state import generators_of
 
 log = logging.getLogger("adapters")
 
@@ -98,7 +98,7 @@ def generators_named(code: Any) -> list[Any]:
         search.visit_idle()
     except Exception as error:
         log.debug("it can't be told what %r draws from: %r", code, error)
-    return [each for each in search.kept if is_generator(each)]
+    return [each for kept in search.kept for each in generators_of(kept)]
 
 
 def draws_unseeded(value: Any, depth: int = 0) -> bool:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+# Generators of libraries that may not be imported: package and name of their class.
+_OF_LIBRARIES = {("torch", "Generator"), ("keras", "SeedGenerator")}
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 USE_RNG = "draw from rng in transform(sample, rng), or reseed it from that"
 _MOST_STEPS = 4
@@ -24,8 +26,24 @@ def is_generator(value: Any) -> bool:
     """True for a random generator with a state of its own."""
     if isinstance(value, _KINDS):
         return not isinstance(value, random.SystemRandom)
-    kind = type(value)
-    return kind.__name__ == "Generator" and kind.__module__.startswith("torch")
+    kinds = type(value).__mro__
+    # A metaclass has a descriptor for its __module__.
+    return any(
+        (str(each.__module__).split(".")[0], each.__name__) in _OF_LIBRARIES for each in kinds
+    )
+
+
+def generators_of(value: Any) -> list[Any]:
+    """List an object's generators that pickle doesn't show: itself, or those of a Keras layer.
+
+    Keras pickles a layer by its configuration, so all copies start with the same seeds.
+    """
+    if is_generator(value):
+        return [value]
+    if not hasattr(type(value), "_flatten_layers"):
+        return []
+    layers = value._flatten_layers()
+    return [each for layer in layers for each in getattr(layer, "_seed_generators", ())]
 
 
 def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
@@ -64,7 +82,8 @@ def _name_in(holder: Any, held: list[Any]) -> str | None:
         members = dict(zip(holder.__code__.co_freevars, holder.__closure__ or ()))
     for name, value in list(members.items()):
         found = isinstance(name, str) and not name.startswith("__")
-        if found and any(value is each for each in held):
+        within = [value, *generators_of(value)] if found else []
+        if any(each is one for each in held for one in within):
             is_plain = isinstance(holder, (dict, types.FunctionType))
             return name if is_plain else f"{type(holder).__name__}.{name}"
     return None

@@ -35,7 +35,7 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.bytecode import generators_named, is_users
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import reducers
-from adapters.random_state import USE_RNG, generator_name, is_generator
+from adapters.random_state import USE_RNG, generator_name, generators_of
 from adapters.user_code import attributes_before_use, users_objects
 
 log = logging.getLogger("adapters")
@@ -142,10 +142,13 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
     pickler.dump(content)
     generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
-    for generator in generators:
+    if generators:
+        others = f" and {len(generators) - 1} more" if len(generators) > 1 else ""
         log.warning(
-            "%s is copied with its state to each worker process, and all draw the same; %s",
-            generator_name(generator, users_objects()),
+            "%s%s: copied with its state to each worker process; unless it is reseeded for each "
+            "sample, all processes draw the same; %s",
+            generator_name(generators[0], users_objects()),
+            others,
             USE_RNG,
         )
     pickled = stream.getvalue()
@@ -252,9 +255,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
             return getattr, (random, "_inst")
-        if is_generator(value):
-            self._found(value)
-        elif isinstance(value, (type, types.FunctionType)) and is_users(value):
+        for generator in generators_of(value):
+            self._found(generator)
+        if isinstance(value, (type, types.FunctionType)) and is_users(value):
             for generator in generators_named(value):
                 self._found(generator)
         if type(value) is _CTYPES_ARRAY and (factors := _factors(value)) is not None:

@@ -37,6 +37,12 @@ def torch_generator() -> Any:
     return torch.Generator().manual_seed(0)
 
 
+def seed_generator() -> Any:
+    import keras
+
+    return keras.random.SeedGenerator(0)
+
+
 class Lehmer(random.Random):
     """A generator of the user's own class, with the state of Python's."""
 
@@ -50,6 +56,7 @@ GENERATORS: dict[str, Callable[[], Any]] = {
     "RandomState": random_state,
     "random.Random": python_random,
     "torch.Generator": torch_generator,
+    "keras.random.SeedGenerator": seed_generator,
     "a subclass": own_class,
 }
 
@@ -60,6 +67,11 @@ def draw(generator: Any) -> float:
         return float(generator.random())
     if hasattr(generator, "random_sample"):
         return float(generator.random_sample())
+    if hasattr(generator, "next"):
+        import keras
+
+        high, low = keras.random.uniform((2,), seed=generator)
+        return float(high) + float(low) / 2**24
     import torch
 
     return float(torch.rand((), generator=generator, dtype=torch.float64))
@@ -92,6 +104,18 @@ class Transform:
 
     def __call__(self, number: int) -> Any:
         return drawn(number, self.dice)
+
+
+class Layer:
+    """Has a layer of Keras that draws."""
+
+    def __init__(self) -> None:
+        import keras
+
+        self.layer = keras.layers.RandomBrightness(0.5, seed=0)
+
+    def __call__(self, image: Any) -> Any:
+        return np.asarray(self.layer(image[None], training=True))[0]
 
 
 class InAList:

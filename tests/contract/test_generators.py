@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from adapters.engine.serialization import obstacle_to_sending
 from tests.contract import drawing
 from tests.contract.drawing import GENERATORS, LENGTH, PLACES, Augment, Busy, DataSet
 from tests.contract.front_ends import (
@@ -46,6 +47,8 @@ def generator_of(kind: str) -> Any:
     """A new generator."""
     if kind == "torch.Generator":
         pytest.importorskip("torch")
+    if kind == "keras.random.SeedGenerator":
+        pytest.importorskip("keras")
     return GENERATORS[kind]()
 
 
@@ -150,6 +153,36 @@ def test_processes_come_with_a_warning_in_gluon(said):
         next(iter(loader))
     (line,) = [line for line in said if "rng" in line]
     assert "dice" in line
+
+
+@pytest.mark.full
+def test_a_layer_of_keras_that_draws_comes_with_a_warning(said):
+    """It is pickled by its configuration, so every copy has the same seed."""
+    pytest.importorskip("keras")
+    images = np.ones((4, 8, 8, 3), np.float32)
+    with loader_of(KERAS, images, 2, workers=TWO_PROCESSES, transform=drawing.Layer()) as loader:
+        next(iter(loader))
+    (line,) = [line for line in said if "rng" in line]
+    assert "Layer.layer" in line
+
+
+@pytest.mark.full
+def test_a_layer_of_keras_that_draws_takes_no_processes_unasked():
+    pytest.importorskip("keras")
+    plan = SafeSequence(np.ones((4, 8, 8, 3), np.float32), 2, transform=drawing.Layer())._plan
+    assert "Layer.layer" in str(obstacle_to_sending(plan, 1000.0))
+
+
+def test_many_generators_are_one_warning(said):
+    dice = [np.random.default_rng(0), random.Random(0), np.random.RandomState(0)]
+    transform = drawing.InADict(dice)
+    with (
+        loader_of(KERAS, np.arange(4), 2, workers=TWO_PROCESSES, transform=transform) as loader,
+        pytest.raises((AttributeError, TypeError)),  # It draws from no list.
+    ):
+        next(iter(loader))
+    (line,) = [line for line in said if "rng" in line]
+    assert "and 2 more" in line
 
 
 def test_a_generator_of_a_script_is_found_too(said):
