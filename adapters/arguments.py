@@ -38,10 +38,13 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
         raise ValueError(f"{name} must be{bound}{otherwise}, got {value!r}")
 
 
-def check_transform(name: str, function: Any) -> None:
-    """Check a ``transform`` or a ``batch_transform``.
+def check_function(name: str, function: Any, item: str) -> None:
+    """Check a function of the user's: one argument, or one and ``rng``.
 
-    Rejects functions that can't be called with a sample, or with a sample and ``rng``.
+    Args:
+        name: Name of the argument, such as ``transform``.
+        function: The function; None is none.
+        item: What it is called with: a sample, a batch.
 
     Raises:
         TypeError: Not callable, or the signature doesn't fit.
@@ -61,7 +64,6 @@ def check_transform(name: str, function: Any) -> None:
         else:
             signature.bind(None, **({"rng": None} if argument else {}))
     except TypeError as error:
-        item = "sample" if name == "transform" else "batch"
         required = [
             each.name
             for each in signature.parameters.values()
@@ -69,6 +71,8 @@ def check_transform(name: str, function: Any) -> None:
             and each.kind in (each.POSITIONAL_OR_KEYWORD, each.POSITIONAL_ONLY)
         ]
         remedy = f"; to unpack a {item}, write {name}=lambda {item}: f(*{item})"
+        if item not in ("sample", "batch"):
+            remedy = "; give it other arguments by functools.partial"
         raise TypeError(
             f"{name} must take ({item}) or ({item}, rng), got {function!r} with the signature "
             f"{signature}: {error}{remedy if len(required) > 1 else ''}"

@@ -59,6 +59,7 @@ ALLOWED = {
     "records": {"errors", "readahead", "images", "remote", "signatures"},
     "images": {"errors", "generators", "signatures"},
     "sources": {
+        "arguments",
         "readahead",
         "records",
         "remote",

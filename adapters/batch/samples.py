@@ -26,7 +26,7 @@ class Maker(Protocol):
     seed: int
     on_error: OnError
     draws: frozenset[str]
-    _generator_arguments: tuple[str | None, str | None]
+    _generator_arguments: tuple[str | None, str | None, str | None]
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""

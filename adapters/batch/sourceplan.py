@@ -33,6 +33,7 @@ from adapters.generators import (
     DECODE,
     GLOBAL,
     GLOBAL_BATCH,
+    OF_COLLATE,
     TRANSFORM,
     Generators,
     Place,
@@ -81,7 +82,7 @@ class SourcePlan(Plan):
     collate: Callable[[list[Any]], Any] | None = None
     lengthened: int = 0
     thread_safe: bool | None = None
-    _generator_arguments: tuple[str | None, str | None] = field(init=False)
+    _generator_arguments: tuple[str | None, str | None, str | None] = field(init=False)
     _only_reads: bool = field(init=False)
     _own_collate: bool = field(init=False)
     _own_transform: bool = field(init=False)
@@ -92,7 +93,11 @@ class SourcePlan(Plan):
 
     def __post_init__(self) -> None:
         named = generator_argument
-        self._generator_arguments = named(self.transform), named(self.batch_transform)
+        self._generator_arguments = (
+            named(self.transform),
+            named(self.batch_transform),
+            named(self.collate),
+        )
         plain = self.transform is self.collate is self.batch_transform is None and not self.draws
         self._own_collate = getattr(self.collate, "only_reads", self.collate is None)
         self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
@@ -257,7 +262,11 @@ class SourcePlan(Plan):
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
             run_for_batch(COLLATE)
-            batch = function(held.pop())
+            if (argument := self._generator_arguments[COLLATE]) is None:
+                batch = function(held.pop())
+            else:
+                rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
+                batch = call_with(rng_of, argument, function, held.pop())
             if batch is None:
                 raise ValueError("collate must return a batch, got None")
         except BaseException as error:

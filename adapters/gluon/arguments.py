@@ -8,11 +8,11 @@ from typing import Any
 import mxnet as mx
 
 from adapters.arguments import (
+    check_function,
     check_integer,
     check_on_error,
     check_shard,
     check_thread_safe,
-    check_transform,
 )
 from adapters.batch.arranging import check_shuffle
 from adapters.sources import Source
@@ -57,7 +57,7 @@ def check_arguments(
         check_shard(shard)
     check_on_error(on_error)
     check_thread_safe(thread_safe)
-    check_transform("batch_transform", batch_transform)
+    check_function("batch_transform", batch_transform, "batch")
     for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():
         if not _is(value, "auto") and value not in (True, False):
             raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
@@ -65,8 +65,7 @@ def check_arguments(
         raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
     if not timeout > 0:
         raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
-    if batchify_fn is not None and not callable(batchify_fn):
-        raise TypeError(f"batchify_fn must be callable or None, got {batchify_fn!r}")
+    check_function("batchify_fn", batchify_fn, "samples")
     if ctx is not None and not isinstance(ctx, mx.Context):
         raise TypeError(f"ctx must be an mxnet.Context such as mx.gpu(0), or None, got {ctx!r}")
     if ctx is not None and ctx.device_type == "gpu":

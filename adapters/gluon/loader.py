@@ -91,8 +91,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         last_batch: Handling of the samples that don't fill a batch: ``"keep"`` (default),
             ``"discard"`` or ``"rollover"``.
         batch_sampler: Iterable of lists of sample numbers; excludes the previous four.
-        batchify_fn: Function that makes a batch of a list of samples, such as ``adapters.pad()``
-            for samples of unequal lengths; None for MXNet's default.
+        batchify_fn: ``batchify_fn(samples)``, or with ``rng``, returns the batch of a list, such as
+            ``adapters.pad()`` for samples of unequal lengths; None for MXNet's default.
         num_workers: Number of workers. ``"auto"`` measures the first batches and decides; 0
             computes each batch when it is requested.
         pin_memory: Return batches in pinned memory. ``"auto"``: pin batches that are copied to a

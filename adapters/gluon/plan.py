@@ -27,6 +27,7 @@ from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
     COLLATE,
+    OF_COLLATE,
     Place,
     call_with,
     generator,
@@ -80,6 +81,7 @@ class GluonPlan(Plan):
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
+        self._batchify_argument = generator_argument(self.batchify)
         self._consumers: set[int] = set()
         self._remote = False
         self._inline: Any = threading.Lock()
@@ -386,7 +388,8 @@ class GluonPlan(Plan):
         own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.
         if batchify is not None:
             run_for_batch(COLLATE)
-            batch = batchify(samples_of(state))
+            rng_of = functools.partial(generator, self.seed, key.epoch, key.index, OF_COLLATE)
+            batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
             elif function is not None and self._collates:

@@ -10,12 +10,12 @@ import numpy as np
 
 from adapters.arguments import (
     check_client,
+    check_function,
     check_integer,
     check_on_error,
     check_shard,
     check_shard_size,
     check_thread_safe,
-    check_transform,
     is_cluster,
 )
 from adapters.batch.arranging import check_shuffle
@@ -55,8 +55,8 @@ def check_arguments(
     check_integer("seed", seed, 0)
     check_integer("max_queue_size", max_queue_size, 1)
     check_workers(workers, flags["use_multiprocessing"])
-    check_transform("transform", transform)
-    check_transform("batch_transform", batch_transform)
+    check_function("transform", transform, "sample")
+    check_function("batch_transform", batch_transform, "batch")
     check_collate(collate)
     check_shuffle(shuffle)
     for name, flag in flags.items():
@@ -78,6 +78,7 @@ def check_collate(collate: Any) -> None:
             "collate must be callable with a list of samples, as adapters.pad() is, or None, got "
             f"{collate!r}"
         )
+    check_function("collate", collate, "samples")
 
 
 def check_workers(workers: Any, use_multiprocessing: Any) -> None:

@@ -101,8 +101,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             anyway.
         max_queue_size: Limit of batches that are ready ahead of the trainer; bounds the memory.
             Each worker may have one more in progress.
-        collate: ``collate(list of samples)``, returns the batch. ``adapters.pad()`` makes one for
-            samples of unequal lengths. None stacks samples of equal shapes.
+        collate: ``collate(samples)`` or ``collate(samples, rng)``, returns the batch of a list of
+            samples, such as ``adapters.pad()`` for unequal lengths. None stacks equal shapes.
         weights: Weight of each sample. Samples are drawn with replacement in proportion to their
             weights, as many per epoch as there are; see ``Weighted`` and
             ``class_balanced(labels)``.

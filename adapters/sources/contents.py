@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import check_function
 from adapters.errors import ContentError
+from adapters.generators import call_with, generator_argument
 from adapters.images import ImageDecoder, size_of
 from adapters.images import decode as decode_image
 from adapters.records import CODECS, example, irheader
@@ -52,14 +54,15 @@ class Raw:
 class Custom:
     """Result of a user function on the record's bytes."""
 
-    draws = False
-
-    def __init__(self, function: Callable[[bytes], Any]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        check_function("decode", function, "data")
         self.function = function
+        self._argument = generator_argument(function)
+        self.draws = self._argument is not None
 
     def sample(self, payload: memoryview, format: str, rng: Any) -> Any:
-        """Call the user function."""
-        return self.function(bytes(payload))
+        """Call the user function, with a generator if it takes one."""
+        return call_with(lambda: rng, self._argument, self.function, bytes(payload))
 
 
 class Features:

@@ -199,10 +199,10 @@ class ImageSource(Decoded):
         """Return (image, label), cropped and flipped at random by ``rng``."""
         label = self._labels[number]
         label = label.copy() if isinstance(label, np.ndarray) else label.item()
-        if isinstance(self._content, Custom):
-            return self._content.function(bytes(self._read(number))), label
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
+        if isinstance(self._content, Custom):
+            return self._content.sample(self._read(number), "", rng), label
         self._check_open()
         try:
             return self._content.image(self._read(number), rng), label

@@ -53,16 +53,17 @@ def open_records(
             a tf.train.Example or behind MXNet's IRHeader; the array is uint8 (height, width, 3),
             RGB, or the stored array if it is in NPY format. An ``ImageDecoder``: (its array,
             label). ``"example"``: a dict of an Example's features, each a list of bytes, float32
-            ``(values,)`` or int64 ``(values,)``. A function: its result for the bytes. A single
-            label is a Python number, several are float32 or int64 ``(labels,)``. A mapping, for an
-            Example: names of features to a ``Feature``, an ``ImageDecoder`` for encoded images,
-            ``Boxes`` or ``Points`` that follow these, or TensorFlow's ``FixedLenFeature``,
-            ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``. It makes a dict of
-            arrays, and of NumPy numbers for the shape ``()``; other features aren't read. If all
-            features are numbers of one shape, batches are gathered without a step per record.
-            Several images of a sample are cropped and flipped alike if their decoders agree; a mask
-            needs ``interpolation="nearest"``. In MXNet's records, ``"label"``, ``"id"`` and
-            ``"id2"`` are those of the IRHeader, and every other name is the payload.
+            ``(values,)`` or int64 ``(values,)``. A function: its result for the bytes, or for the
+            bytes and ``rng``. A single label is a Python number, several are float32 or int64
+            ``(labels,)``. A mapping, for an Example: names of features to a ``Feature``, an
+            ``ImageDecoder`` for encoded images, ``Boxes`` or ``Points`` that follow these, or
+            TensorFlow's ``FixedLenFeature``, ``VarLenFeature``, ``RaggedFeature`` or
+            ``FixedLenSequenceFeature``. It makes a dict of arrays, and of NumPy numbers for the
+            shape ``()``; other features aren't read. If all features are numbers of one shape,
+            batches are gathered without a step per record. Several images of a sample are cropped
+            and flipped alike if their decoders agree; a mask needs ``interpolation="nearest"``. In
+            MXNet's records, ``"label"``, ``"id"`` and ``"id2"`` are those of the IRHeader, and
+            every other name is the payload.
         fields: Names of features in the record, if they differ: for images, ``{"image/encoded":
             ..., "image/class/label": ...}`` or ``{"image": ..., "label": ...}``; for ``"example"``
             and a mapping, from the sample's names to the record's.

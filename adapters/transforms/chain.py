@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import check_transform
+from adapters.arguments import check_function
 from adapters.generators import call_with, generator_argument
 from adapters.transforms.transform import BatchTransform, check_generator
 from adapters.user_code import is_thread_safe
@@ -47,7 +47,7 @@ class Chain(BatchTransform):
         if not transforms:
             raise ValueError("transforms must hold at least one transform, got none")
         for place, transform in enumerate(transforms):
-            check_transform(f"transforms[{place}]", transform)
+            check_function(f"transforms[{place}]", transform, "batch")
             if transform is None:
                 raise TypeError(f"transforms[{place}] must be callable, got None")
         self.functions = tuple(transforms)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import SafeSequence
+from adapters import RecordWriter, SafeSequence, open_records
 from tests.contract.drawing import number_and_draw
 from tests.contract.front_ends import (
     ALL_WORKERS,
@@ -18,6 +18,7 @@ from tests.contract.front_ends import (
     INLINE,
     KERAS,
     NEEDS_MXNET,
+    TWO_THREADS,
     batches_of,
     loader_of,
 )
@@ -158,6 +159,56 @@ def test_what_is_drawn_depends_on_the_sample_and_the_epoch_alone(workers):
     rows = drawn(3, workers)
     assert sorted(rows.tolist()) == sorted(drawn(8, INLINE).tolist())
     assert len({*rows[:, 1].tolist()}) == 16
+
+
+def collated(samples: Any, rng: Any) -> Any:
+    return np.array([[sample, rng.random()] for sample in samples])
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_a_collate_draws_by_the_batch_and_the_epoch(front_end, workers):
+    def rows(workers: str) -> Any:
+        with loader_of(front_end, NUMBERS, 4, workers=workers, collate=collated) as loader:
+            return np.concatenate([np.asarray(each) for each in batches_of(loader, 2)])
+
+    assert rows(workers).tolist() == rows(INLINE).tolist()
+    assert len({*rows(workers)[:, 1].tolist()}) == 16
+
+
+def test_a_decode_draws_by_the_sample_and_the_epoch(tmp_path):
+    with RecordWriter(tmp_path / "a.tfrecord", format="tfrecord") as writer:
+        for number in NUMBERS:
+            writer.write(bytes([number]))
+    for function in (drawn_from_bytes, drawn_by_keyword):
+        source = open_records(tmp_path / "a.tfrecord", decode=function)
+        found = []
+        for size, workers in ((4, INLINE), (3, "auto"), (8, TWO_THREADS)):
+            with loader_of(KERAS, source, size, workers=workers) as loader:
+                found.append(np.concatenate(list(batches_of(loader, 2))).tolist())
+        assert found[0] == found[1] == found[2]
+        assert len({draw for _, draw in found[0]}) == 16
+
+
+def drawn_from_bytes(data: bytes, rng: Any) -> Any:
+    return np.array([data[0], rng.random()])
+
+
+def drawn_by_keyword(data: bytes, *, rng: Any = None) -> Any:
+    return drawn_from_bytes(data, rng)
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_second_parameter_of_a_collate_is_an_error(front_end):
+    name = "collate" if front_end == KERAS else "batchify_fn"
+    with pytest.raises(TypeError, match=f"{name} must take .*functools.partial"):
+        loader_of(front_end, NUMBERS, 4, collate=lambda samples, scale: samples)
+
+
+def test_a_second_parameter_of_a_decode_is_an_error(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(b"")
+    with pytest.raises(TypeError, match=r"decode must take .*functools.partial"):
+        open_records(tmp_path / "a.tfrecord", format="tfrecord", decode=lambda data, scale: data)
 
 
 # --- and who has none ---
