@@ -245,7 +245,8 @@ def refuse_parts_in_a_list(source: Any) -> None:
         raise TypeError(
             "source must be one source, got a list with data sets in it: concatenate([a, b]) joins "
             "them one after another, and a data set of your own, whose __getitem__(i) returns "
-            "(a[i], b[i]), pairs them"
+            "(a[i], b[i]), pairs them; images and masks that must be cropped alike are "
+            "open_images(list(zip(files, masks)), decode=(image, mask))"
         )
     if type(source) is not list or not 2 <= len(source) <= _MOST_PARTS:
         return
@@ -315,7 +316,9 @@ def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
         raise TypeError(
             f"{path} must be an array with one row per sample, got {type(column).__name__}, a data "
             "set: pair it with the others in a data set of your own, whose __getitem__(i) returns "
-            "(a[i], b[i]); images with their labels are open_images(list(zip(files, labels)))"
+            "(a[i], b[i]); images with their labels are open_images(list(zip(files, labels))), and "
+            "images and masks that must be cropped alike open_images(list(zip(files, masks)), "
+            "decode=(image, mask))"
         )
     try:
         if hasattr(column, "asnumpy"):  # An MXNet array, which NumPy would read as a sequence.

@@ -18,6 +18,14 @@ from adapters import (
     open_records,
     pack,
 )
+from tests.contract.front_ends import (
+    GLUON,
+    INLINE,
+    NEEDS_MXNET,
+    TWO_PROCESSES,
+    TWO_THREADS,
+    loader_of,
+)
 from tests.contract.image_files import (
     NEAREST,
     encoded,
@@ -113,6 +121,17 @@ def opened(kind: str, folder: Path, dtype: str = "uint16") -> Any:
                 writer.write(example(values))
     named = dict(zip(("image", "mask"), decode))
     return open_records(path, decode=named, outputs=("image", "mask"))
+
+
+@NEEDS_MXNET
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, TWO_PROCESSES])
+def test_gluon_crops_and_flips_them_alike_too(workers, tmp_path):
+    source = open_images(pairs(tmp_path), decode=decoders("uint8"))
+    with loader_of(GLUON, source, 4, workers=workers) as loader:
+        found = [tuple(part.asnumpy() for part in batch) for batch in loader]
+    assert len(found) == 3
+    for images, masks in found:
+        np.testing.assert_array_equal(images, masks.repeat(3, 3))
 
 
 def test_a_sample_by_itself_is_a_pair_too(tmp_path):
