@@ -42,7 +42,8 @@ class ImageDecoder:
     Bits, channels and pages are lost only on request. 16 bits need ``dtype="uint16"`` or
     ``"float32"``. Transparency needs ``channels=4``, or an explicit ``channels=3`` to drop it;
     other bands need their number. Anything else is an error that says so. A file of several pages
-    or frames is an error, too; write a function for ``decode=`` to read one.
+    or frames is an error, too; write a function for ``decode=`` to read one. An animated PNG and a
+    JPEG with more behind it (MPO) are made to give their first image, and do. CMYK becomes RGB.
 
     Args:
         size: Height and width of the result, or one number for both; None keeps the images' own.
