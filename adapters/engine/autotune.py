@@ -24,8 +24,9 @@ _LONG_WINDOW_SECONDS, _LONG_WINDOW_BATCHES = 0.3, 6
 _WINDOWS = 3
 # A setting slower than the first by this factor in its first window gets no second one.
 _HOPELESS = 1.3
-# With batches slower than this, trying one thread would cost more than a few batches.
-_SLOW_SECONDS = 0.02
+# With batches slower than this, trying fewer workers would cost more than a few batches. They are
+# not tried if several are faster by this factor than one batch alone.
+_SLOW_SECONDS, _CLEARLY = 0.005, 1.3
 # Another setting must be faster than the first by this factor.
 _GAIN = 1.02
 # The pace must change by this factor, in as many windows, before settings are compared again.
@@ -86,7 +87,7 @@ class Comparison:
             self._moments = self._moments[-1:]
             self._look_for_change()
             return
-        if self.current == first > 1 and max(_SLOW_SECONDS, _GAIN * pace) < alone_seconds:
+        if self.current == first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
             left = {first: left[first]}
         elif self.current != first and pace > _HOPELESS * statistics.median(left[first]):
             del left[self.current]
