@@ -305,8 +305,15 @@ class Supply:
         """Compute a batch in the calling thread, in memory from ``allocate``."""
         started = time.perf_counter()
         assembled = self.plan.batch(key, allocate)
-        self._batch_seconds = self._alone_seconds = time.perf_counter() - started
+        self._batch_seconds = time.perf_counter() - started
+        if self._is_whole:
+            self._alone_seconds = self._batch_seconds
         return assembled
+
+    @property
+    def _is_whole(self) -> bool:
+        """True unless the batch is the last of its epoch, which may be smaller."""
+        return self.batches_left != 1 or math.isinf(self._alone_seconds)
 
     def fulfil(self, pending: Pending, allocate: Allocate) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
@@ -342,7 +349,8 @@ class Supply:
         assert outcome is not None
         if pending.seconds:
             self._batch_seconds = pending.seconds
-            self._alone_seconds = min(self._alone_seconds, pending.seconds)
+            if self._is_whole:
+                self._alone_seconds = min(self._alone_seconds, pending.seconds)
         return outcome
 
     def _compute_here(self, pending: Pending) -> None:

@@ -337,3 +337,22 @@ def test_as_many_are_ahead_as_workers_are_active_and_not_as_may_become_active():
         assert engine.window == engine._settings.window(4) == 10
         engine._tuner.active = 12
         assert engine.window == 22
+
+
+class Slow:
+    """A sample takes 2 ms, and a batch of four therefore 8."""
+
+    def __call__(self, sample: Any) -> Any:
+        time.sleep(0.002)
+        return sample
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_smaller_last_batch_is_not_taken_for_a_fast_one(workers):
+    """Else several threads that halve the time of JPEGs look slower than none."""
+    plan = plan_of(Numbers(9), 4, transform=Slow(), thread_safe=True)
+    with closing(Engine(plan, Settings(workers))) as engine:
+        stream = engine.stream(0, 0, False)
+        for _ in range(9):
+            stream.next()
+        assert 0.008 <= engine._alone_seconds < 1
