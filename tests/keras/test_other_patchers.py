@@ -83,5 +83,5 @@ def test_keras_s_own_adapter_in_the_place_of_ours_is_named(caplog):
     recorder = built_recorder()
     with sequence_of(BATCHES, workers=0) as sequence:
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
-    assert ["put back its get_data_adapter" in line for line in warnings_of(caplog)] == [True]
+    assert ["restored its get_data_adapter" in line for line in warnings_of(caplog)] == [True]
     assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
