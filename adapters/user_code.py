@@ -30,7 +30,7 @@ log = logging.getLogger("adapters")
 _CONTAINERS = (list, tuple, dict, range, str, bytes, bytearray, memoryview, np.ndarray)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _LIBRARIES = ("builtins", "numpy", "operator", "math", "keras", "mxnet", "adapters")
-# Objects with no state that another call could disturb. Keras's layers have some: their seeds.
+# Objects with no state that another call could disturb.
 _STATELESS = ("operator", "adapters")
 _SYSTEM = frozenset({*sys.stdlib_module_names, "numpy"})
 # Members of a list, and objects in total, that are inspected within an MXNet object.
@@ -66,7 +66,23 @@ def is_thread_safe(code: Any) -> bool:
     module = type(owner).__module__
     if _is_of(module, ("mxnet",)):  # A block, a data set or an augmenter; may have user code.
         return all(map(is_thread_safe, _held_by_mxnet(owner)))
+    if _is_of(module, ("keras",)):
+        return _is_layer_without_state(owner)
     return _is_of(module, _STATELESS)
+
+
+def _is_layer_without_state(owner: Any) -> bool:
+    """True for a Keras layer whose calls leave nothing behind: no seeds, weights or user code."""
+    if not hasattr(owner, "_flatten_layers"):
+        return False
+    unbuilt = sys.modules["keras"].Layer.build
+    return all(
+        _is_of(type(layer).__module__, ("keras",))
+        and (layer.built or type(layer).build is unbuilt)
+        and not layer.variables
+        and is_thread_safe(getattr(layer, "function", None) or abs)  # A Lambda's.
+        for layer in owner._flatten_layers()
+    )
 
 
 def _held_by_mxnet(owner: Any) -> Iterator[Any]:

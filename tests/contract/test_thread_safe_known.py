@@ -120,6 +120,60 @@ def test_mxnets_own_code_needs_no_declaration(log):
     assert said(log) == []
 
 
+def rescaling() -> Any:
+    """A layer without variables."""
+    import keras
+
+    return keras.layers.Rescaling(1 / 255)
+
+
+def a_pipeline() -> Any:
+    """Layers without variables."""
+    import keras
+
+    return keras.layers.Pipeline([keras.layers.CenterCrop(4, 4), rescaling()])
+
+
+def a_random_flip() -> Any:
+    """A layer whose seed changes with each call."""
+    import keras
+
+    return keras.layers.RandomFlip(seed=0)
+
+
+def a_dense_layer() -> Any:
+    """A layer that makes its variables in its first call."""
+    import keras
+
+    return keras.layers.Dense(1)
+
+
+def a_lambda() -> Any:
+    """A layer with a function of the user's."""
+    import keras
+
+    return keras.layers.Lambda(lambda image: image)
+
+
+@pytest.mark.parametrize(
+    ("make", "known"),
+    [
+        (rescaling, True),
+        (a_pipeline, True),
+        (a_random_flip, False),
+        (a_dense_layer, False),
+        (a_lambda, False),
+    ],
+)
+def test_a_layer_of_keras_without_variables_needs_no_declaration(make, known, log):
+    images = np.zeros((LENGTH, 8, 8, 3), np.uint8)
+    with loader_of(
+        KERAS, images, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=make()
+    ) as loader:
+        list(loader)
+    assert (said(log) == []) == known
+
+
 def in_a_sequential(block: Any) -> Any:
     """MXNet's block that calls another one."""
     import mxnet
