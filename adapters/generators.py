@@ -146,13 +146,17 @@ class Place:
         index: Number of the batch; user code runs for the batch until ``sample`` is called.
     """
 
-    __slots__ = ("_count", "_index", "_number", "_outer", "_place", "_stream", "batch_draws")
+    __slots__ = (
+        "_count", "_index", "_number", "_outer", "_place", "_stream", "batch_draws", "skipped",
+    )  # fmt: skip
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
         self._place = seed, epoch
         self._index = index
         self.batch_draws = 0
         """Number of generators given for the whole batch."""
+        self.skipped = 0
+        """Number of the batch's samples that ``on_error`` replaced."""
         self.batch()
 
     def __enter__(self) -> Place:

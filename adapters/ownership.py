@@ -36,31 +36,42 @@ Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 _SMALL_BYTES = 16 << 10
 _IN_BUFFERS = frozenset("?bBhHiIlLqQfdFD")
 _ndarray = np.ndarray
+_UNLOCKED = contextlib.nullcontext()
 _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
 
 
-def taken(call: Callable[[], Any], allocate: Allocate) -> Any:
+def taken(
+    function: Callable[..., Any],
+    allocate: Allocate,
+    *arguments: Any,
+    lock: contextlib.AbstractContextManager[Any] = _UNLOCKED,
+) -> Any:
     """Call a user's function, and take what it returns.
 
     Args:
-        call: Returns a structure of arrays of any library.
+        function: Returns a structure of arrays of any library.
         allocate: Allocates the memory of copies above 16 KiB.
+        arguments: Arguments of the function. If it returns their arrays, these are not copied, as
+            long as the caller has no reference to them. (Python 3.10 keeps one on its stack.)
+        lock: Held until the result is taken.
 
     Returns:
         The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
     """
-    batch = call()
-    if type(batch) is tuple:
-        kept = getrefcount(batch) > _LOCAL
-        simply = _simply_taken(batch, kept, allocate)
-        if simply is not None:
-            return simply
-    leaves, skeleton = flatten(batch)
-    del batch  # Its containers must be freed before references are counted.
-    for place in range(len(leaves)):
-        leaves[place] = as_array(leaves[place])  # That of a tensor has a base, and is copied.
-    detach(leaves, allocate)
-    return unflatten(skeleton, leaves)
+    with lock:
+        batch = function(*arguments)
+        del arguments
+        if type(batch) is tuple:
+            kept = getrefcount(batch) > _LOCAL
+            simply = _simply_taken(batch, kept, allocate)
+            if simply is not None:
+                return simply
+        leaves, skeleton = flatten(batch)
+        del batch  # Its containers must be freed before references are counted.
+        for place in range(len(leaves)):
+            leaves[place] = as_array(leaves[place])  # That of a tensor has a base, and is copied.
+        detach(leaves, allocate)
+        return unflatten(skeleton, leaves)
 
 
 def apart(samples: Iterable[Any]) -> list[Any]:

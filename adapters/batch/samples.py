@@ -34,7 +34,7 @@ class Maker(Protocol):
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform one sample."""
 
-    def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
+    def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:
         """Transform one sample."""
 
 
@@ -91,7 +91,7 @@ class Samples:
                     place.sample(number)
                 sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
                 if transform is None or rng:
-                    sample = plan._transformed(sample, epoch, number)
+                    sample = plan._transformed_sample(sample, epoch, number)
                 else:
                     sample = transform(private(sample) if stored else sample)
                     if sample is None:

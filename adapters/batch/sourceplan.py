@@ -40,7 +40,6 @@ from adapters.generators import (
     call_with,
     generator,
     generator_argument,
-    run_for_batch,
 )
 from adapters.ownership import apart, taken
 from adapters.seeding import seed, seeded
@@ -86,7 +85,8 @@ class SourcePlan(Plan):
     _only_reads: bool = field(init=False)
     _own_collate: bool = field(init=False)
     _own_transform: bool = field(init=False)
-    _transforms: bool = field(init=False)  # The batch transform's input isn't the batch yet.
+    _in_place: bool = field(init=False)  # The batch transform may write to its input.
+    _locks: bool = field(init=False)
     _batch_function: Callable[..., Any] | None = field(init=False)
     _gate: Gate = field(init=False)
     _batch_gate: Gate = field(init=False)
@@ -101,7 +101,7 @@ class SourcePlan(Plan):
         plain = self.transform is self.collate is self.batch_transform is None and not self.draws
         self._own_collate = getattr(self.collate, "only_reads", self.collate is None)
         self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
-        self._transforms = self.batch_transform is not None and not self._own_transform
+        self._in_place = hasattr(self.batch_transform, "on_own_batch")
         self._batch_function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
         own_code = self.source.makes_samples or callable(self.on_error)
         self._only_reads = plain and not (own_code or self.source.whole_batches)
@@ -119,6 +119,7 @@ class SourcePlan(Plan):
         # The global generators are locked inside, so the gate has to be the outer lock.
         if self._gate or (self.draws and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
+        self._locks = not self._only_reads and bool(self._gate or self.draws)
 
     @property
     def num_batches(self) -> int | None:
@@ -194,79 +195,97 @@ class SourcePlan(Plan):
             Exception: Any error from the source or a transform, with notes that say where.
             ValueError: Samples that don't fit together.
         """
-        if not self.source.whole_batches:
+        if self.order.gives_hints and not self.source.whole_batches:
             self.order.prefetch(key.place, self.source.will_read)
-        if self._only_reads and self.source.gathers:  # No user code: 8 us, not 9.
+        if self._only_reads and self.source.gathers:  # No user code.
             return Assembled(self.source.gather(self.order.batch(*key.place), allocate), 0)
-        with Place(self.seed, key.epoch, key.index):
-            if self._only_reads:
-                held, skipped = self._collated(key, allocate)
-                return Assembled(held[0], skipped)
+        with Place(self.seed, key.epoch, key.index) as place:
+            if not self._locks:
+                return Assembled(self._made(key, place, allocate), place.skipped)
             with self._gate, seeded(self.draws):
-                return self._assembled(key, allocate)
+                return Assembled(self._made(key, place, allocate), place.skipped)
 
-    def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        if self.collate is not None:
-            function = collate_for(self, self.collate, numbers := self.order.batch(*key.place))
-            samples = Samples(self, key, numbers)
-            held = [self._listed(samples)]
-            collated: Callable[[], Any] = functools.partial(self._by_collate, function, key, held)
-            if hasattr(self.batch_transform, "on_own_batch") and not self._own_collate:
-                collated = self._taken_first(collated)
-            return Assembled(self._finished(key, collated, allocate), samples.skipped)
-        memory = np.empty if self._transforms else allocate
-        held, skipped = self._collated(key, memory)
-        return Assembled(self._finished(key, held.pop, allocate), skipped)
+    # No variable refers to an argument of the user's functions. They may return its arrays, which
+    # would be copied.
 
-    def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], int]:
-        """Make the batch before ``batch_transform``; only the returned list refers to it."""
-        skipped, source = 0, self.source
+    def _made(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
+        if self.batch_transform is None:
+            return self._collated(key, place, allocate)
+        if self._own_transform:
+            return self._transformed(self._collated(key, place, allocate), key, place)
+        lock = self._batch_gate
+        if self._own_collate or self._in_place:
+            return taken(
+                self._transformed,
+                allocate,
+                self._collated(key, place, np.empty),
+                key,
+                place,
+                lock=lock,
+            )
+        # The transform may want what collate returns, such as tensors.
+        return taken(
+            self._collated_and_transformed,
+            allocate,
+            self._listed(key, place),
+            key,
+            place,
+            lock=lock,
+        )
+
+    def _collated(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
+        if self.collate is None:
+            return self._assembled(key, place, allocate)
+        if self._own_collate:
+            return self._by_collate(self._listed(key, place), key, place)
+        return taken(
+            self._by_collate, allocate, self._listed(key, place), key, place, lock=self._batch_gate
+        )
+
+    def _assembled(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
+        """Make a batch without functions for batches, in memory from ``allocate``."""
+        source = self.source
         if source.whole_batches:
-            return [self._whole(key, allocate)], 0
+            return self._whole(key, allocate)
         numbers = self.order.batch(*key.place)
-        if source.gathers and self.transform is None:
-            batch = source.gather(numbers, allocate)
-        elif (known := self._known_leaves()) is not None:
+        if self.transform is None and source.gathers:
+            return source.gather(numbers, allocate)
+        if (known := self._known_leaves()) is not None:
             columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in known]
-            skipped = self._filled(key, numbers, columns)
-            batch = unflatten(source.skeleton, columns)
+            place.skipped = self._filled(key, numbers, columns)
+            return unflatten(source.skeleton, columns)
+        samples = Samples(self, key, numbers)
+        if self.transform is None and source.pads:
+            padded = source.padded(list(samples), self.lengthened)
+            batch = collate(padded, numbers, allocate, source.remedy)
         else:
-            samples = Samples(self, key, numbers)
-            if self.transform is None and source.pads:
-                batch = collate(
-                    source.padded(list(samples), self.lengthened), numbers, allocate, source.remedy
-                )
-            else:
-                batch = collate(samples, numbers, allocate, source.remedy)
-            skipped = samples.skipped
-        return [batch], skipped
+            batch = collate(samples, numbers, allocate, source.remedy)
+        place.skipped = samples.skipped
+        return batch
 
-    def _taken_first(self, collated: Callable[[], Any]) -> Callable[[], Any]:
-        """Call the user's collate before a transform writes to its batch in place."""
-        with self._batch_gate:
-            batch = taken(collated, np.empty)
-        held = [batch]
-        return held.pop
-
-    def _listed(self, samples: Samples) -> list[Any]:
+    def _listed(self, key: BatchKey, place: Place) -> list[Any]:
         """Make the samples for ``collate``, which may modify them unless it declares otherwise."""
+        samples = Samples(self, key, self.order.batch(*key.place))
         if self.transform is not None or self.source.makes_samples or callable(self.on_error):
-            return apart(samples)
-        if self.source.stored and not self._own_collate:
-            return list(map(private, samples))
-        return list(samples)
+            listed = apart(samples)
+        elif self.source.stored and not self._own_collate:
+            listed = list(map(private, samples))
+        else:
+            listed = list(samples)
+        place.skipped = samples.skipped
+        return listed
 
-    def _by_collate(self, function: Any, key: BatchKey, held: list[list[Any]]) -> Any:
-        """Call ``collate`` with the samples in ``held``, the only reference to them."""
+    def _by_collate(self, samples: list[Any], key: BatchKey, place: Place) -> Any:
         epoch, index = key.epoch, key.index
+        function = collate_for(self, self.collate, self.order.batch(*key.place))
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
-            run_for_batch(COLLATE)
+            place.batch(COLLATE)
             if (argument := self._generator_arguments[COLLATE]) is None:
-                batch = function(held.pop())
+                batch = function(samples)
             else:
                 rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
-                batch = call_with(rng_of, argument, function, held.pop())
+                batch = call_with(rng_of, argument, function, samples)
             if batch is None:
                 raise ValueError("collate must return a batch, got None")
         except BaseException as error:
@@ -274,29 +293,17 @@ class SourcePlan(Plan):
             raise
         return batch
 
-    def longer(self, epoch: int) -> list[Any]:
-        """Batches that show which axes vary, see ``lengthened``."""
-        return lengthened(self, epoch)
-
-    def _finished(self, key: BatchKey, batch_of: Callable[[], Any], allocate: Allocate) -> Any:
-        """Transform a batch, and copy memory that user code may still refer to."""
-        if self._own_collate and (self.batch_transform is None or self._own_transform):
-            return self._batch_transformed(batch_of, key)  # No user code keeps any of it.
-        with self._batch_gate:
-            return taken(lambda: self._batch_transformed(batch_of, key), allocate)
-
-    def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
+    def _transformed(self, batch: Any, key: BatchKey, place: Place) -> Any:
         function = self._batch_function
-        if function is None:
-            return batch_of()
+        assert function is not None
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
-            run_for_batch(BATCH_TRANSFORM)
+            place.batch(BATCH_TRANSFORM)
             if self._generator_arguments[BATCH_TRANSFORM] is None:
-                batch = function(batch_of())
+                batch = function(batch)
             else:
-                batch = self._call(BATCH_TRANSFORM, function, batch_of(), epoch, index)
+                batch = self._call(BATCH_TRANSFORM, function, batch, epoch, index)
             if batch is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
@@ -304,11 +311,18 @@ class SourcePlan(Plan):
             raise
         return batch
 
+    def _collated_and_transformed(self, samples: list[Any], key: BatchKey, place: Place) -> Any:
+        return self._transformed(self._by_collate(samples, key, place), key, place)
+
+    def longer(self, epoch: int) -> list[Any]:
+        """Batches that show which axes vary, see ``lengthened``."""
+        return lengthened(self, epoch)
+
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform a single sample."""
         with Place(self.seed, epoch, number) as place:
             place.sample(number)
-            return self._transformed(self.fetched(epoch, number), epoch, number)
+            return self._transformed_sample(self.fetched(epoch, number), epoch, number)
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""
@@ -355,7 +369,7 @@ class SourcePlan(Plan):
             put(sample, source.skeleton, rows, row)
         return samples.skipped
 
-    def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
+    def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
             if self.source.stored:
                 sample = private(sample)
@@ -376,7 +390,7 @@ class SourcePlan(Plan):
         number = self.order.first(epoch, index, origin)
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)
-            batch = self.source.batch(number, np.empty if self._transforms else allocate)
+            batch = self.source.batch(number, allocate)
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
         except BaseException as error:

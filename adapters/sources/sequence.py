@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import operator
 import threading
@@ -105,8 +104,7 @@ class SequenceSource(Source):
         """
         if self._added < 0:
             raise ValueError(f"source must not become shorter: {self._lengths()}")
-        ask = functools.partial(operator.getitem, self._sequence, number)
-        return taken(ask, allocate)
+        return taken(operator.getitem, allocate, self._sequence, number)
 
     def enter_epoch(self, epoch: int) -> bool:
         """Call the sequence's hooks, once per epoch, until it is in this one.
