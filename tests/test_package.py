@@ -115,6 +115,7 @@ ALLOWED = {
         "cpus",
         "errors",
         "failure",
+        "generators",
         "random_state",
         "seeding",
         "structure",
@@ -284,6 +285,11 @@ def test_the_diagnosis_names_no_framework_and_no_face_but_in_its_registry():
     files = set((PACKAGE / "diagnosis").glob("*.py")) - {REGISTRY}
     assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
     assert named(REGISTRY.read_text()) >= {"keras", "mxnet", "gluon", "torch"}
+
+
+def test_the_engine_names_no_framework():
+    files = (PACKAGE / "engine").glob("*.py")
+    assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
 
 
 @pytest.mark.parametrize(

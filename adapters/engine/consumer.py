@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
-# Guessed start-up times until a process has been started, from two cores: a process that imports
-# Keras took 1.8 s with JAX, 3.2 s with TensorFlow, 4 s with PyTorch, and 0.5 s without a framework.
-_START_SECONDS, _SLOW_START_SECONDS, _SLOW = 1.0, 3.0, ("tensorflow", "torch")
-
 
 class Consumer:
     """Consumer of the batches of one engine."""
@@ -34,22 +28,19 @@ class Consumer:
         self.lost_seconds += seconds
         self._losses = self._losses[1], seconds
 
-    def is_worth_processes(self, batches_left: float) -> bool:
+    def is_worth_processes(self, batches_left: float, start_seconds: float) -> bool:
         """True if starting processes pays: past and future waits are longer than their start.
 
         Nothing waits for the start itself, but it takes CPUs from the consumer.
 
         Args:
             batches_left: Number of batches known to follow.
+            start_seconds: Time that a process takes to start, until it has been measured.
         """
         from adapters.engine.pool import kept  # Here, because programs without processes need none.
 
         pool = kept()
         # A single batch may have waited for something else.
         ahead = min(self._losses) * batches_left
-        start_seconds = pool.start_seconds or _guessed_start_seconds()
+        start_seconds = pool.start_seconds or start_seconds
         return pool.idle > 0 or self.lost_seconds + ahead >= start_seconds
-
-
-def _guessed_start_seconds() -> float:
-    return _SLOW_START_SECONDS if any(name in sys.modules for name in _SLOW) else _START_SECONDS

@@ -17,17 +17,16 @@ from __future__ import annotations
 import abc
 import math
 import os
-import sys
 import threading
 import time
 import weakref
-from types import FrameType
 from typing import Any, NoReturn
 
 from adapters.engine.engine import Engine
 from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import Stream
 from adapters.errors import note
+from adapters.generators import current_place
 
 _all: weakref.WeakSet[Reading] = weakref.WeakSet()
 
@@ -54,7 +53,7 @@ class Reading(abc.ABC):
     def __next__(self) -> Any:
         turn = self._turn
         if not turn.acquire(blocking=False):
-            if _makes_a_batch():
+            if current_place() is not None:  # This thread makes a batch.
                 raise RuntimeError(
                     "code that makes a batch asked for one of a pass that another thread reads, "
                     "and each might wait for the other: give that code a pass of its own, iter(...)"
@@ -140,19 +139,6 @@ class Reading(abc.ABC):
             raise_as_itself(error)
         finally:
             del error  # As in raise_as_itself: this frame refers to the iterator and its workers.
-
-
-_PLANS = "adapters.batch.", "adapters.gluon.plan"
-
-
-def _makes_a_batch() -> bool:
-    """True if this thread is computing a batch: a plan is among its callers."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(_PLANS):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def raise_as_itself(error: BaseException) -> NoReturn:

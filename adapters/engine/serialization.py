@@ -48,9 +48,8 @@ _MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.005, 0.1, 5.0, 256 <<
 # A view's base is sent with it if it is at most this many times as large.
 _MOST_OF_BASE = 2
 
-# Modules that can't always be imported directly, and the modules that import them.
-_IMPORTERS = {b"mxnet": "adapters.gluon"}
-
+IMPORTERS: dict[str, str] = {}
+"""Modules that can't always be imported directly, and the modules to import before them."""
 
 # Objects bound to a process or its threads: another process gets new ones. Events, semaphores,
 # barriers and queues consist of conditions and keep their state.
@@ -152,7 +151,11 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
             USE_RNG,
         )
     pickled = stream.getvalue()
-    return pickled, buffers, tuple(how for name, how in _IMPORTERS.items() if name in pickled)
+    return (
+        pickled,
+        buffers,
+        tuple(how for name, how in IMPORTERS.items() if name.encode() in pickled),
+    )
 
 
 def import_before(modules: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ class Settings:
         isolated: The plan must be computed in worker processes, also while they start.
         kind: Kind of workers other than threads and processes: a key of ``executors.EXECUTORS``.
         cluster: Client of the cluster with these workers.
+        start_seconds: Time that a process takes to start, until it has been measured.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -36,6 +37,7 @@ class Settings:
     isolated: bool = False
     kind: str | None = None
     cluster: Any = None
+    start_seconds: float = 1.0
 
     def window(self, workers: int) -> int:
         """Batches that may be ready or in progress ahead of the consumer.

@@ -4,7 +4,7 @@
     0                                                   HEADER_BYTES
 
 A slot is free, lent to the job of a batch, or held: delivered, and referred to by an array. It is
-free again when the last such array is gone, never sooner, because TensorFlow and JAX read from it
+free again when the last such array is gone, never sooner, because frameworks read from it
 without a copy. The trainer's process owns all slots. A worker maps the slot named in its job and
 makes it longer when the batch needs it, so that no batch is too large for its slot.
 

@@ -245,7 +245,7 @@ class Supply:
         state = self.state
         if state is WorkerState.DEFERRED:
             left = self.batches_left + self.batches_after
-            if self._consumer.is_worth_processes(left):
+            if self._consumer.is_worth_processes(left, self._settings.start_seconds):
                 self.start_workers()
         elif state is WorkerState.STARTING:
             if (death := self._dispatcher.death_at_start) is None:

@@ -207,7 +207,7 @@ class Trial:
         if self._cpus == 1:
             return _read_ahead(f"{self._cost}, and there is one CPU")
         if self._plan.own_functions and not obstacle_to_processes(self._plan):
-            return self._scaled_choice(1.0, "MXNet's operations take turns on threads")
+            return self._scaled_choice(1.0, "its functions take turns on threads")
         if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
         return None

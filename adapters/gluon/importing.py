@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from adapters.engine.serialization import IMPORTERS
+
 # Removed names that MXNet 1.9.1 reads from NumPy during import, and their values.
 _LENT = {"bool": bool}
 _NEEDLESS = ("scipy", "sklearn")
@@ -58,6 +60,7 @@ def import_mxnet() -> Any:
                 mxnet = importlib.import_module("mxnet")
                 if quiet:
                     mxnet.nd.waitall()  # Creates the engine, which writes to stderr.
+                IMPORTERS["mxnet"] = "adapters.gluon"
                 return mxnet
             except ModuleNotFoundError as error:
                 if error.name != "mxnet":

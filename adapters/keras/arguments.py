@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from adapters.arguments import (
@@ -23,6 +24,8 @@ from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
 from adapters.ranks import ShardArgument
 
+# Time that a process takes to import Keras, in seconds (two cores).
+_START_SECONDS = {"jax": 1.8, "tensorflow": 3.2, "torch": 4.0}
 # Replacement for class_weight if the model has several outputs.
 _SAMPLE_WEIGHTS = (
     "give sample weights of each output, as batch_transform=lambda batch: (*batch, {name: "
@@ -110,7 +113,10 @@ def settings_of(
         return Settings(
             count, max_queue_size=size, isolated=isolated, kind=CLUSTER, cluster=workers
         )
-    return Settings(workers, bool(use_multiprocessing), size, isolated=isolated)
+    start_seconds = _START_SECONDS.get(keras.backend.backend(), 3.0)
+    return Settings(
+        workers, bool(use_multiprocessing), size, isolated=isolated, start_seconds=start_seconds
+    )
 
 
 def check_order(order: Order) -> None:
