@@ -221,7 +221,7 @@ class Supply:
             assert choice is not None
             if choice.only_if_busy:
                 # Long batches are better read ahead meanwhile.
-                counts = [1, 0] if self._alone_seconds > _LONG_BATCH_SECONDS else [0, 1]
+                counts = [1, 0] if choice.seconds > _LONG_BATCH_SECONDS else [0, 1]
             else:
                 counts = [1] if self.plan.serial or choice.count == 1 else [choice.count, 1]
                 # A time limit for a batch works only in another thread.

@@ -73,6 +73,8 @@ class Choice:
     reason: str = ""
     only_if_busy: bool = False
     """Read ahead only if that feeds the trainer faster than computing inline."""
+    seconds: float = math.inf
+    """Shortest time of a measured batch."""
 
 
 class Untried(Protocol):
@@ -154,7 +156,7 @@ class Trial:
         if self._gain < self._scales and self._tries < _TRIES:
             return None
         if self._seconds < _TRIVIAL_SECONDS:
-            return _read_ahead(f"{self._cost}, which needs no more")
+            return self._read_ahead(f"{self._cost}, which needs no more")
         gain = self._gain
         if self._waits and gain >= self._scales:
             return self._waiting_threads()
@@ -201,11 +203,11 @@ class Trial:
         if self._serial:
             return self._serial_choice()
         if alone < _TRIVIAL_SECONDS:
-            return _read_ahead(f"{self._cost}, which needs no more")
+            return self._read_ahead(f"{self._cost}, which needs no more")
         if self._waits and not self._plan.not_thread_safe:
             return self._waiting_threads()
         if self._cpus == 1:
-            return _read_ahead(f"{self._cost}, and there is one CPU")
+            return self._read_ahead(f"{self._cost}, and there is one CPU")
         if self._plan.own_functions and not obstacle_to_processes(self._plan):
             return self._scaled_choice(1.0, "its functions take turns on threads")
         if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
@@ -247,12 +249,16 @@ class Trial:
         # An opened object may be bound to its thread, as sqlite3's connections are.
         if obstacle.opened:
             return Choice("inline", 0, 0, f'workers="auto": inline ({why})')
-        return _read_ahead(why)
+        return self._read_ahead(why)
 
     @property
     def _epoch_seconds(self) -> float:
         """Time of an epoch computed inline."""
         return self._seconds * (self._plan.num_batches or math.inf)
+
+    def _read_ahead(self, why: str) -> Choice:
+        reason = f'workers="auto": inline, with one thread that reads ahead ({why})'
+        return Choice("threads", 1, 1, reason, only_if_busy=True, seconds=self._seconds)
 
     def _threadless_choice(self) -> Choice:
         measured = "it draws from the process's random generators, which threads would share"
@@ -270,7 +276,7 @@ class Trial:
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
         if obstacle:
-            return _read_ahead(f"{self._cost}; {measured}; {obstacle}")
+            return self._read_ahead(f"{self._cost}; {measured}; {obstacle}")
         return self._of_processes(measured)
 
     def _of_processes(self, measured: str) -> Choice:
@@ -300,11 +306,6 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
     from adapters.engine.processes import NO_CHILDREN
 
     return Obstacle(NO_CHILDREN, possible=False)
-
-
-def _read_ahead(reason: str) -> Choice:
-    reason = f'workers="auto": inline, with one thread that reads ahead ({reason})'
-    return Choice("threads", 1, 1, reason, only_if_busy=True)
 
 
 def _on_two_threads(stream: Untried) -> float | None:

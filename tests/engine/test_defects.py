@@ -356,3 +356,25 @@ def test_a_smaller_last_batch_is_not_taken_for_a_fast_one(workers):
         for _ in range(9):
             stream.next()
         assert 0.008 <= engine._alone_seconds < 1
+
+
+def test_a_slow_first_batch_makes_no_batches_long():
+    """Long batches are read ahead while the trainer's pace is measured, others computed inline."""
+    threads: list[int] = []
+
+    def transform(sample: int) -> int:
+        if not threads:
+            time.sleep(0.02)
+        threads.append(threading.get_ident())
+        return sample
+
+    plan = plan_of(Numbers(4000), 4, transform=transform, thread_safe=True)
+    with closing(Engine(plan, Settings("auto"))) as engine:
+        stream = engine.stream(0, 0, False)
+        while engine.undecided:
+            stream.next()
+        threads.clear()
+        threads.append(threading.get_ident())
+        for _ in range(30):
+            stream.next()
+    assert set(threads) == {threading.get_ident()}
