@@ -23,8 +23,19 @@ from typing import Any
 
 from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.jobs import Executor, InterpreterEndsError, Job, Pending
-from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
+from adapters.engine.jobs import (
+    DROPPED,
+    EXPECTED,
+    FAILED,
+    GIVEN_UP,
+    HERE,
+    MADE,
+    QUEUED,
+    Executor,
+    InterpreterEndsError,
+    Job,
+    Pending,
+)
 from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")

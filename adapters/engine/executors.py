@@ -10,7 +10,6 @@ from typing import Any
 
 from adapters.batch.plan import Plan
 from adapters.engine.jobs import Executor
-from adapters.engine.limits import room_for
 from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.threads import Threads
 
@@ -26,7 +25,9 @@ def _threads(
 def _processes(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Executor:
-    from adapters.engine.processes import Processes  # Here, because not all programs need it.
+    # Here, because not all programs need them.
+    from adapters.engine.processes import Processes
+    from adapters.engine.slots import room_for
 
     room = room_for(settings.window(count), count)
     grows = settings.workers == "auto"

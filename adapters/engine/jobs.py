@@ -1,12 +1,20 @@
-"""Jobs: units of work of one batch, or of several short ones.
+"""Batches on their way to the reader, their states, and jobs: units of work for one worker.
 
 A ``Pending`` is one batch on its way through the window (a future); a ``Job`` is what one worker
-does at a time. The worker writes results into the job's pendings and then reports the job done,
-once; the ``Dispatcher`` then sets the states of the batches.
+does at a time: one batch, or several short ones. The worker writes results into the job's pendings
+and then reports the job done, once; the ``Dispatcher`` then sets the states of the batches:
+
+    EXPECTED --ask--> QUEUED --last job--> MADE --read--> HERE
+       |                 |                   '----drop--> DROPPED
+       '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
+
+A FAILED batch is EXPECTED again once its reader has got the error. In a forked process, which has
+no workers, so is any batch that isn't HERE. Only ``Changing.become`` changes a state.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,7 +22,6 @@ from typing import Any, Protocol
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled
 from adapters.clock import Spent
-from adapters.engine.states import EXPECTED, FAILED, GIVEN_UP, QUEUED, Changing, State
 from adapters.errors import WorkerError
 
 
@@ -24,6 +31,76 @@ class InterpreterEndsError(RuntimeError):
 
 class Exhausted(Exception):
     """The stream has no further batch."""
+
+
+class State(enum.IntEnum):
+    """State of a batch. An ``IntEnum``, as a plain ``Enum`` is hashed by a Python function."""
+
+    EXPECTED = 0
+    """Not submitted. The reader computes it inline."""
+    QUEUED = 1
+    """Submitted to workers, or about to be. The reader waits."""
+    MADE = 2
+    """Done, and in the executor's memory until it is collected or discarded."""
+    HERE = 3
+    """Its arrays are available in this process."""
+    FAILED = 4
+    """Failed. The next read raises the error; a later read recomputes the batch."""
+    GIVEN_UP = 5
+    """Several processes have died in it. Each read raises an error."""
+    DROPPED = 6
+    """Abandoned, and discarded by the executor."""
+
+
+# As module constants, because `State.MADE` takes 65 ns, a dozen times per batch (Python 3.11).
+EXPECTED, QUEUED, MADE, HERE, FAILED, GIVEN_UP, DROPPED = State
+
+FOLLOWING: dict[State, frozenset[State]] = {
+    EXPECTED: frozenset({QUEUED, HERE, FAILED}),
+    QUEUED: frozenset(set(State) - {QUEUED}),
+    MADE: frozenset({HERE, DROPPED, EXPECTED}),
+    HERE: frozenset(),
+    FAILED: frozenset({EXPECTED}),
+    GIVEN_UP: frozenset({EXPECTED}),
+    DROPPED: frozenset(),
+}
+"""Allowed transitions."""
+
+
+class IllegalTransition(RuntimeError):
+    """An invalid state transition: an internal error.
+
+    Args:
+        state: State of the batch.
+        following: The requested state.
+    """
+
+    def __init__(self, state: State, following: State) -> None:
+        super().__init__(state, following)
+        self.state = state
+        self.following = following
+
+    def __str__(self) -> str:
+        return (
+            f"internal error: a batch that is {self.state.name} can't become "
+            f"{self.following.name}; please report it"
+        )
+
+
+class Changing:
+    """Base of objects with a state."""
+
+    state: State
+
+    def become(self, following: State) -> None:
+        """Change the state; the only way to do so.
+
+        Raises:
+            IllegalTransition: The transition isn't allowed; the state stays.
+        """
+        if following not in FOLLOWING[self.state]:
+            raise IllegalTransition(self.state, following)
+        self.state = following
 
 
 @dataclass(eq=False, repr=False)

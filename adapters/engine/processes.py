@@ -24,12 +24,11 @@ from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
 from adapters.engine.jobs import Done, Job, Pending
-from adapters.engine.limits import Room
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.service import OPEN, WORK
-from adapters.engine.slots import Place, Slot, Slots
+from adapters.engine.slots import Place, Room, Slot, Slots
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten

@@ -17,8 +17,7 @@ from typing import Any
 
 from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.engine.arena import Arena
-from adapters.engine.jobs import Exhausted, Pending
-from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
+from adapters.engine.jobs import DROPPED, EXPECTED, FAILED, HERE, QUEUED, Exhausted, Pending
 from adapters.engine.supply import Supply
 from adapters.errors import ClosedError
 

@@ -35,14 +35,12 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
-from adapters.engine.consumer import Consumer
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS
-from adapters.engine.jobs import Executor, InterpreterEndsError, Pending
+from adapters.engine.jobs import EXPECTED, FAILED, HERE, Executor, InterpreterEndsError, Pending
 from adapters.engine.settings import Settings
-from adapters.engine.states import EXPECTED, FAILED, HERE
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried
-from adapters.engine.waits import Waits
+from adapters.engine.waits import Consumer, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
 

@@ -17,7 +17,7 @@ from mxnet.base import _LIB, check_call
 from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
-from adapters.engine.reducers import reducers
+from adapters.engine.serialization import reducers
 from adapters.gluon.dlpack import lend, sem_post
 
 # Dtypes that nd.array accepts. MXNet has no others.

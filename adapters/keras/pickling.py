@@ -10,8 +10,7 @@ from typing import Any
 
 import keras
 
-from adapters.engine.later import Later
-from adapters.engine.reducers import reducers
+from adapters.engine.serialization import Later, reducers
 from adapters.keras.sequence import SafeSequence
 from adapters.sources import reduce_iterator
 from adapters.sources.pydataset import PyDatasetWithoutKeras

@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from adapters.batch.plan import Assembled
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.engine.jobs import Pending
-from adapters.engine.states import State
+from adapters.engine.jobs import Pending, State
 from adapters.errors import ClosedError, WorkerError
 from tests.engine.hands import Stage
 from tests.engine.machines import run

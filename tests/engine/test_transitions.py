@@ -15,8 +15,7 @@ import adapters.engine
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.engine.jobs import Pending
-from adapters.engine.states import FOLLOWING, IllegalTransition, State
+from adapters.engine.jobs import FOLLOWING, IllegalTransition, Pending, State
 from adapters.engine.stream import Stream
 from adapters.errors import ClosedError, WorkerError
 from tests.engine.hands import Stage

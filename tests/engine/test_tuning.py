@@ -19,8 +19,7 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent, once
 from adapters.cpus import usable_cpus
 from adapters.engine import tuning
-from adapters.engine.jobs import Pending
-from adapters.engine.states import State
+from adapters.engine.jobs import Pending, State
 from adapters.engine.tuning import Choice, Trial
 from adapters.sources import SequenceSource
 from tests.engine.executors import opened, read
