@@ -24,8 +24,9 @@ _MOST_STEPS = 4
 
 def is_generator(value: Any) -> bool:
     """True for a random generator with a state of its own."""
-    if isinstance(value, _KINDS):
-        return not isinstance(value, random.SystemRandom)
+    # By its type: isinstance would ask an object that warns of each access to its attributes.
+    if issubclass(type(value), _KINDS):
+        return not issubclass(type(value), random.SystemRandom)
     kinds = type(value).__mro__
     # A metaclass has a descriptor for its __module__.
     return any(

@@ -108,9 +108,7 @@ class Processes:
         try:
             self._lease()
         except BaseException:
-            self._pool.leave(self)
-            self._slots.close()
-            self._serialized.close()
+            self.close(wait=False)
             raise
 
     # --- workers ---
@@ -152,16 +150,16 @@ class Processes:
 
     def _lease(self) -> None:
         missing = self.count - len(self._workers)
-        for worker in self._pool.lease(self, missing, self._serialized.serial):
-            self._workers.append(worker)
+        leased = self._pool.lease(self, missing, self._serialized.serial)
+        self._workers += leased
+        for worker in leased:
             self._send_plan(worker)
         self._started = self._started or self.ready > 0
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
-            address, folder = self._serialized.address, os.getcwd()
             opening = Call(None, None, self._serialized.serial)
-            worker.send(opening, OPEN, address, list(sys.path), folder)
+            worker.send(opening, OPEN, self._serialized.address, list(sys.path), _folder())
 
     def refresh(self, plan: SerializedPlan) -> None:
         """Send the plan again, after its source has changed; jobs under way use the earlier one."""
@@ -336,3 +334,11 @@ class Processes:
         except OSError as error:
             log.warning("no more worker processes could be started: %s", error)
             self.count = self._most = len(self._workers)
+
+
+def _folder() -> str:
+    """Current folder; "" if it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""

@@ -378,3 +378,25 @@ def test_a_slow_first_batch_makes_no_batches_long():
         for _ in range(30):
             stream.next()
     assert set(threads) == {threading.get_ident()}
+
+
+def test_processes_start_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with opened(Numbers(40), "processes-2", transform=abs) as engine:
+        assert len(read(engine, 4)) == 4
+
+
+def test_workers_are_given_back_if_the_plan_cannot_be_sent_to_them(monkeypatch):
+    end_idle_workers()
+
+    def fail(*_: Any) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr("adapters.engine.process.Worker.send", fail)
+    with opened(Numbers(40), "processes-2", transform=abs) as engine, pytest.raises(OSError):
+        read(engine, 4)
+    monkeypatch.undo()
+    end_idle_workers()
