@@ -32,7 +32,13 @@ import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
-from adapters.keras.calls import Call, announce, is_read_by_a_call, running
+from adapters.keras.calls import (
+    Call,
+    LeanCallbackList,
+    announce,
+    is_read_by_a_call,
+    running,
+)
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
@@ -106,6 +112,8 @@ def install() -> bool:
             adapter.inspect(call.model)
         if is_read_by_a_call(x._progress):
             adapter.read_aside()
+        if not call.readers:
+            call.steps = steps or adapter.num_batches
         call.readers.append(adapter)
         return adapter
 
@@ -187,6 +195,8 @@ def _interrupt() -> None:
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
+    # Another package's wrapper may expect a list of callbacks.
+    of_keras = getattr(method, "__globals__", {}).get("__name__", "").startswith("keras.")
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -202,6 +212,8 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
                 this.epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
         if "callbacks" in signature.parameters:
             asked["callbacks"], this.announced = announce(asked.get("callbacks")), True
+            if of_keras and isinstance(asked.get("x"), SafeSequence) and asked.get("verbose") == 0:
+                asked["callbacks"] = _lean(asked["callbacks"], this, asked.get("epochs", 1))
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -221,3 +233,10 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             ended.set()
 
     return call
+
+
+def _lean(callbacks: Any, call: Call, epochs: int) -> Any:
+    """Make a ``LeanCallbackList`` of a list of callbacks; ``fit`` passes one to its evaluations."""
+    if not isinstance(callbacks, list):
+        return callbacks
+    return LeanCallbackList(callbacks, call, epochs, add_history=call.trains_on is not None)

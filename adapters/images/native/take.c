@@ -14,7 +14,7 @@ enum {
     MOST_ARRAYS = 64,
     /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
        may be waited for, where an array is the map of a file. */
-    MUCH_BYTES = 1 << 14,
+    MUCH_BYTES = 1 << 18,
     FEW_PARTS = 8,
 };
 
