@@ -112,6 +112,16 @@ def announce(callbacks: Any) -> Any:
     return [BeginCallback(), *callbacks]
 
 
+_HOOKS_OF_BATCHES = (
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_test_batch_begin",
+    "on_test_batch_end",
+    "on_predict_batch_begin",
+    "on_predict_batch_end",
+)
+
+
 class LeanCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
     """Callbacks of a call without a progress bar, whose empty hooks of batches aren't called.
 
@@ -137,11 +147,10 @@ class LeanCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
             return  # An evaluation within ``fit``.
         self.set_model(self._call.model)
         self.set_params({"verbose": 0, "epochs": self._epochs, "steps": self._call.steps})
-        for kind in ("train", "test", "predict"):
-            for moment in ("begin", "end"):
-                names = f"on_{kind}_batch_{moment}", f"on_batch_{moment}"
-                if not any(_has_own(each, name) for each in self.callbacks for name in names):
-                    self._empty.add(names[0])
+        for name in _HOOKS_OF_BATCHES:
+            names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
+            if not any(_has_own(each, one) for each in self.callbacks for one in names):
+                self._empty.add(name)
 
     def append(self, callback: Any) -> None:
         """Add a callback, whose hooks are called from now on."""
