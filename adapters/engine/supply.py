@@ -40,7 +40,7 @@ from adapters.engine.executors import EXECUTORS
 from adapters.engine.jobs import EXPECTED, FAILED, HERE, Executor, InterpreterEndsError, Pending
 from adapters.engine.settings import Settings
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried
-from adapters.engine.waits import Consumer, Waits
+from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
 
@@ -94,7 +94,7 @@ class Supply:
         # Time of a batch while the consumer is idle: otherwise the consumer competes for the GIL,
         # and a batch takes longer.
         self._alone_seconds = math.inf
-        self._consumer = Consumer()
+        self._losses = Losses()
         self._comparison: Comparison | None = None
         """Comparison of numbers of active threads, to find the fastest for the consumer."""
         self._said = self._left_processes = False
@@ -243,7 +243,7 @@ class Supply:
         state = self.state
         if state is WorkerState.DEFERRED:
             left = self.batches_left + self.batches_after
-            if self._consumer.is_worth_processes(left, self._settings.start_seconds):
+            if self._losses.outweigh_processes(left, self._settings.start_seconds):
                 self.start_workers()
         elif state is WorkerState.STARTING:
             if (death := self._dispatcher.death_at_start) is None:
@@ -398,8 +398,7 @@ class Supply:
         self.waits.note(position, moment, waited_seconds, busy_seconds)
         choice = self._choice
         if choice is not None and self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
-            self._consumer.lost(waited_seconds)
-        self._consumer.was_busy(busy_seconds)
+            self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
         if choice is not None and choice.kind == "threads":
             self._compared.delivered(moment, self._alone_seconds)
         # While workers start, waiting says nothing about their number.

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _KEPT = 10_000
+# Short batches count together: a reader ahead of the trainer may read several at once.
+_STRETCH_SECONDS = 0.008
 
 
 class Wait(NamedTuple):
@@ -83,35 +85,36 @@ class Waits:
         )
 
 
-class Consumer:
-    """Consumer of the batches of one engine."""
+class Losses:
+    """Time that the trainer loses by waiting for batches that no process makes."""
 
     def __init__(self) -> None:
-        self.busy_seconds = 0.0
-        """Usual time for one batch."""
-        self.lost_seconds = 0.0
-        """Total time spent waiting for batches that no process made."""
-        self._latest_busy = 0.0
-        self._losses = 0.0, 0.0
+        self.seconds = 0.0
+        """Time lost so far."""
+        self._per_batch = 0.0, 0.0
+        self._latest: list[tuple[float, float]] = []
 
-    def was_busy(self, seconds: float) -> None:
-        """Record the time between two batches."""
-        # Between two epochs, the consumer does other work than between batches.
-        seconds, self._latest_busy = min(seconds, self._latest_busy), seconds
-        if self.busy_seconds:
-            self.busy_seconds += (seconds - self.busy_seconds) / 8
-        else:
-            self.busy_seconds = seconds
+    def note(self, waited_seconds: float, spare_seconds: float) -> None:
+        """Record a wait.
 
-    def lost(self, seconds: float) -> None:
-        """Record a wait for a batch that no process made."""
-        self.lost_seconds += seconds
-        self._losses = self._losses[1], seconds
+        Args:
+            waited_seconds: Time that the reader waited for a batch.
+            spare_seconds: Time that the reader had before, because it is ahead of the trainer; a
+                reader that waits less than that costs the trainer nothing.
+        """
+        self._latest.append((waited_seconds, spare_seconds))
+        waited, spare = map(sum, zip(*self._latest))
+        if waited + spare < _STRETCH_SECONDS:
+            return
+        lost, count = max(0.0, waited - spare), len(self._latest)
+        self.seconds += lost
+        self._per_batch = self._per_batch[1], lost / count
+        self._latest.clear()
 
-    def is_worth_processes(self, batches_left: float, start_seconds: float) -> bool:
+    def outweigh_processes(self, batches_left: float, start_seconds: float) -> bool:
         """True if starting processes pays: past and future waits are longer than their start.
 
-        Nothing waits for the start itself, but it takes CPUs from the consumer.
+        Nothing waits for the start itself, but it takes CPUs from the trainer.
 
         Args:
             batches_left: Number of batches known to follow.
@@ -120,7 +123,7 @@ class Consumer:
         from adapters.engine.pool import kept  # Here, because programs without processes need none.
 
         pool = kept()
-        # A single batch may have waited for something else.
-        ahead = min(self._losses) * batches_left
+        # A single stretch may have waited for something else.
+        ahead = min(self._per_batch) * batches_left
         start_seconds = pool.start_seconds or start_seconds
-        return pool.idle > 0 or self.lost_seconds + ahead >= start_seconds
+        return pool.idle > 0 or self.seconds + ahead >= start_seconds

@@ -172,7 +172,7 @@ def auto_in_processes(batches: int = 4000) -> Engine:
     """An engine whose measurement has just come to an end, in favour of two processes."""
     engine = Engine(plan_of(Numbers(4 * batches), 4, transform=waiting), Settings("auto"))
     engine._choice = Choice("processes", 2, 2)
-    engine._consumer.lost_seconds = 100.0
+    engine._losses.seconds = 100.0
     return engine
 
 

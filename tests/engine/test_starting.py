@@ -11,6 +11,7 @@ import pytest
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
+from adapters.engine.waits import Losses
 from tests.engine.executors import end_idle_workers
 from tests.plans import plan_of
 
@@ -116,20 +117,27 @@ def test_while_there_is_too_little_work_for_processes_batches_are_made_here():
     engine.close()
 
 
-def test_what_a_consumer_does_between_epochs_is_not_what_it_does_with_each_batch():
-    engine = Engine(plan_of(np.arange(40), 4), Settings(1))
-    for busy in 5 * [0.001, 0.001, 0.001, 0.001, 0.001, 0.08]:
-        engine.delivered((0, 0), 0.0, 0.0, busy)
-    assert engine._consumer.busy_seconds < 0.002
-    engine.close()
+def of_waits(*waits: tuple[float, float]) -> Losses:
+    losses = Losses()
+    for waited, spare in waits:
+        losses.note(waited, spare)
+    return losses
 
 
-def test_two_batches_tell_how_long_the_consumer_takes_over_one():
-    engine = Engine(plan_of(np.arange(40), 4), Settings(1))
-    for busy in [0.5, 0.01, 0.01]:  # Before the first step, networks are compiled.
-        engine.delivered((0, 0), 0.0, 0.0, busy)
-    assert engine._consumer.busy_seconds == 0.01
-    engine.close()
+def test_two_slow_batches_tell_whether_processes_pay():
+    end_idle_workers()
+    assert not of_waits((0.02, 0.0)).outweigh_processes(1000, 5.0)
+    assert of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(1000, 5.0)
+    assert not of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(100, 5.0)
+
+
+def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare():
+    """TensorFlow's thread reads eight short batches at once, and waits for the trainer then."""
+    end_idle_workers()
+    ahead = [(0.0003, 0.016), *7 * [(0.0003, 0.0)]]
+    assert not of_waits(*9 * ahead).outweigh_processes(10_000, 1.0)
+    behind = [(0.0003, 0.0005), *7 * [(0.0003, 0.0)]]
+    assert of_waits(*9 * behind).outweigh_processes(10_000, 1.0)
 
 
 def test_two_streams_are_read_on_when_processes_take_over():
@@ -137,7 +145,7 @@ def test_two_streams_are_read_on_when_processes_take_over():
     engine = Engine(plan_of(np.arange(400), 4, transform=waits), Settings(2, True, at_once=False))
     streams = [engine.stream(0, 0, False) for _ in range(2)]
     read = [[stream.next() for stream in streams] for _ in range(10)]
-    engine._consumer.lost_seconds = 100.0
+    engine._losses.seconds = 100.0
     streams[0].close()
     streams[0] = engine.stream(0, 10, False)
     read += [[stream.next() for stream in streams] for _ in range(90)]
