@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
+from adapters.engine.pool import kept
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
@@ -124,16 +125,18 @@ def of_waits(*waits: tuple[float, float]) -> Losses:
     return losses
 
 
-def test_two_slow_batches_tell_whether_processes_pay():
+def test_two_slow_batches_tell_whether_processes_pay(monkeypatch):
     end_idle_workers()
+    monkeypatch.setattr(kept(), "start_seconds", 0.0)  # Not measured yet.
     assert not of_waits((0.02, 0.0)).outweigh_processes(1000, 5.0)
     assert of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(1000, 5.0)
     assert not of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(100, 5.0)
 
 
-def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare():
+def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare(monkeypatch):
     """TensorFlow's thread reads eight short batches at once, and waits for the trainer then."""
     end_idle_workers()
+    monkeypatch.setattr(kept(), "start_seconds", 0.0)
     ahead = [(0.0003, 0.016), *7 * [(0.0003, 0.0)]]
     assert not of_waits(*9 * ahead).outweigh_processes(10_000, 1.0)
     behind = [(0.0003, 0.0005), *7 * [(0.0003, 0.0)]]
