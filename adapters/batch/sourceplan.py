@@ -195,7 +195,7 @@ class SourcePlan(Plan):
             Exception: Any error from the source or a transform, with notes that say where.
             ValueError: Samples that don't fit together.
         """
-        if self.order.gives_hints and not self.source.whole_batches:
+        if not self.source.whole_batches:
             self.order.prefetch(key.place, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No user code.
             return Assembled(self.source.gather(self.order.batch(*key.place), allocate), 0)

@@ -16,6 +16,9 @@ from adapters.images.kernel import load_untried
 Parts = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Memory, and the offset and number of rows of each part of an array in it, ``(parts, 2)``."""
 _NUMBERS = frozenset("biufc")
+# Up to this size of a batch, the GIL is kept: who releases it waits long to get it back (20 us for
+# 50 kB that are copied in 3 us, Keras on JAX).
+_KEPT_BYTES, _LEAST_KEPT_BYTES = 256 << 10, 16 << 10
 MOST_ARRAYS = 64
 """Most arrays of one call of ``take``."""
 
@@ -25,11 +28,19 @@ def can_be_taken(array: NDArray[Any]) -> bool:
     return array.dtype.kind in _NUMBERS and array.flags.c_contiguous
 
 
+def is_in_memory(array: NDArray[Any]) -> bool:
+    """True if the array's memory is NumPy's own, and no map of a file."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base is None
+
+
 def take(
     arrays: tuple[NDArray[Any] | Parts, ...],
     numbers: NDArray[np.int64],
     outs: tuple[NDArray[Any], ...],
     places: NDArray[np.int64] | None = None,
+    in_memory: bool = False,
 ) -> bool:
     """Copy rows of each array into the corresponding output, if there is a kernel.
 
@@ -39,6 +50,7 @@ def take(
         numbers: Numbers of the rows.
         outs: Each ``(numbers, ...)``, contiguous.
         places: Target rows in ``outs``; None for consecutive ones.
+        in_memory: True if no array is the map of a file, which would be waited for with the GIL.
 
     Returns:
         True if there is a kernel.
@@ -49,7 +61,7 @@ def take(
     kernel = load_untried()
     if kernel is None:
         return False
-    kernel.take(arrays, numbers, outs, places)
+    kernel.take(arrays, numbers, outs, places, _KEPT_BYTES if in_memory else _LEAST_KEPT_BYTES)
     return True
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.rows import MOST_ARRAYS, can_be_taken, take
+from adapters.images.rows import MOST_ARRAYS, can_be_taken, is_in_memory, take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stackedarrays import stacked
@@ -70,6 +70,7 @@ class ArraySource(Source):
         at_once = at_once and all(map(can_be_taken, arrays_alone))
         # All columns, if one kernel call can take rows of them; else empty.
         self._arrays = arrays_alone if at_once else ()
+        self._in_memory = all(map(is_in_memory, self._arrays))
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -118,7 +119,7 @@ class ArraySource(Source):
     def _taken(self, numbers: NDArray[np.int64], allocate: Allocate) -> list[NDArray[Any]]:
         count, arrays = len(numbers), self._arrays
         rows = [allocate((count, *array.shape[1:]), array.dtype) for array in arrays]
-        if not take(arrays, numbers, tuple(rows)):
+        if not take(arrays, numbers, tuple(rows), None, self._in_memory):
             for array, into in zip(arrays, rows):
                 array.take(numbers, 0, into, _UNBUFFERED)
         return rows

@@ -242,7 +242,7 @@ ARRAY, ROOM = np.zeros((5, 3), "u1"), np.zeros((2, 3), "u1")
 )
 def test_rows_that_do_not_fit_are_refused(given, error):
     with pytest.raises(error):
-        KERNEL.take(*given)
+        KERNEL.take(*given, 0)
 
 
 @pytest.mark.parametrize(
@@ -257,3 +257,16 @@ def test_rows_that_do_not_fit_are_refused(given, error):
 def test_what_it_does_not_take_is_left_to_numpy(array):
     assert rows.can_be_taken(np.zeros(5))
     assert not rows.can_be_taken(array)
+
+
+def test_the_map_of_a_file_is_not_in_memory(tmp_path):
+    """Whoever waits for a disk must not keep the GIL."""
+    array = np.arange(12).reshape(4, 3)
+    np.save(tmp_path / "array.npy", array)
+    mapped = np.load(tmp_path / "array.npy", mmap_mode="r")
+    assert list(map(rows.is_in_memory, [array, array[1:].T, mapped, np.asarray(mapped)[1:]])) == [
+        True,
+        True,
+        False,
+        False,
+    ]

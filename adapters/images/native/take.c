@@ -12,9 +12,6 @@ where the cache has them (one core). */
 
 enum {
     MOST_ARRAYS = 64,
-    /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
-       may be waited for, where an array is the map of a file. */
-    MUCH_BYTES = 1 << 18,
     FEW_PARTS = 8,
 };
 
@@ -170,7 +167,7 @@ static int open_column(PyObject *column, Py_buffer *views, Py_ssize_t *opened, P
 
 PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    if (given != 4 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[2]) ||
+    if (given != 5 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[2]) ||
         PyTuple_Size(arguments[0]) != PyTuple_Size(arguments[2]) ||
         PyTuple_Size(arguments[0]) > MOST_ARRAYS) {
         PyErr_SetString(PyExc_TypeError, "take asks for two tuples of up to 64 arrays");
@@ -181,8 +178,9 @@ PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t giv
     Rows rows[MOST_ARRAYS];
     Part alone[MOST_ARRAYS], *parted[MOST_ARRAYS] = {0};
     Py_ssize_t columns = PyTuple_Size(arguments[0]), opened = 0, into = 0;
-    int64_t bytes = 0;
+    int64_t bytes = 0, kept = PyLong_AsLongLong(arguments[4]);
     int done = 0;
+    if (kept == -1 && PyErr_Occurred()) return NULL;
     if (open_numbers(arguments[1], &named, &numbers, "numbers") < 0) goto end;
     if (arguments[3] != Py_None && open_numbers(arguments[3], &placed, &places, "places") < 0)
         goto end;
@@ -214,7 +212,7 @@ PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t giv
         if (check(rows[i].parts[rows[i].count - 1].stop, &outs[i], &numbers, &places) < 0) goto end;
         bytes += rows[i].bytes;
     }
-    if (numbers.count && bytes > MUCH_BYTES / numbers.count) {
+    if (numbers.count && bytes > kept / numbers.count) {
         Py_BEGIN_ALLOW_THREADS
         take(rows, columns, &numbers, &places);
         Py_END_ALLOW_THREADS

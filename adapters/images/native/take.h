@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* take(arrays, numbers, outs, places), as module.c describes it. */
+/* take(arrays, numbers, outs, places, kept), as module.c describes it. */
 PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t given);
 
 #endif
