@@ -28,7 +28,7 @@ log = logging.getLogger("adapters")
 _JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
-_VERSION = 3
+_VERSION = 4
 _trouble: str | None = None
 # As in ``native/records.h``.
 INTEGER, FLOATING = 1, 2
