@@ -1,7 +1,7 @@
 """What a batch costs: a training loop's time above that of the same batch on the device.
 
 Keras's `fit` of a network that computes next to nothing, fed by every contestant in turn, in one
-process and in interleaved rounds: 40 to 200 batches of 64 digits, scaled to float32. The floor is
+process and in interleaved rounds: 100 to 400 batches of 64 digits, scaled to float32. The floor is
 the same batch again and again, already on the device: Keras's own loop. A contestant's cost is its
 time for a batch less the floor's of the same round; start-up and compilation are over before.
 """
@@ -20,7 +20,7 @@ from benchmarks.harness.row import Measurement
 
 BATCH = 64
 ROUNDS, SHORT_ROUNDS = 9, 1
-STEPS = {"jax": 200, "tensorflow": 40, "torch": 40}
+STEPS = {"jax": 400, "tensorflow": 200, "torch": 100}
 SHORT_STEPS = 4
 FLOOR = "the same batch on the device"
 
