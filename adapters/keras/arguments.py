@@ -24,8 +24,9 @@ from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
 from adapters.ranks import ShardArgument
 
-# Time that a process takes to import Keras, in seconds (two cores).
-_START_SECONDS = {"jax": 1.8, "tensorflow": 3.2, "torch": 4.0}
+# Time that a process takes to start, in seconds: few processes import Keras, which takes 1.8 s with
+# JAX, 3.2 s with TensorFlow and 4 s with PyTorch (two cores).
+_START_SECONDS = {"jax": 1.0, "tensorflow": 3.0, "torch": 3.0}
 # Replacement for class_weight if the model has several outputs.
 _SAMPLE_WEIGHTS = (
     "give sample weights of each output, as batch_transform=lambda batch: (*batch, {name: "
