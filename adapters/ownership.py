@@ -51,8 +51,7 @@ def taken(
     Args:
         function: Returns a structure of arrays of any library.
         allocate: Allocates the memory of copies above 16 KiB.
-        arguments: Arguments of the function. If it returns their arrays, these are not copied, as
-            long as the caller has no reference to them. (Python 3.10 keeps one on its stack.)
+        arguments: Arguments of the function.
         lock: Held until the result is taken.
 
     Returns:
@@ -60,7 +59,6 @@ def taken(
     """
     with lock:
         batch = function(*arguments)
-        del arguments
         if type(batch) is tuple:
             kept = getrefcount(batch) > _LOCAL
             simply = _simply_taken(batch, kept, allocate)

@@ -32,6 +32,10 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _LIBRARIES = ("builtins", "numpy", "operator", "math", "keras", "mxnet", "adapters")
 # Objects with no state that another call could disturb.
 _STATELESS = ("operator", "adapters")
+_PREPROCESSING = frozenset(
+    ("CategoryEncoding", "CenterCrop", "Discretization", "Hashing", "Normalization", "Pipeline")
+    + ("Rescaling", "Resizing")
+)
 _SYSTEM = frozenset({*sys.stdlib_module_names, "numpy"})
 # Members of a list, and objects in total, that are inspected within an MXNet object.
 _MOST_MEMBERS, _MOST_OBJECTS = 100, 10_000
@@ -67,20 +71,21 @@ def is_thread_safe(code: Any) -> bool:
     if _is_of(module, ("mxnet",)):  # A block, a data set or an augmenter; may have user code.
         return all(map(is_thread_safe, _held_by_mxnet(owner)))
     if _is_of(module, ("keras",)):
-        return _is_layer_without_state(owner)
+        return _is_preprocessing(code, owner)
     return _is_of(module, _STATELESS)
 
 
-def _is_layer_without_state(owner: Any) -> bool:
-    """True for a Keras layer whose calls leave nothing behind: no seeds, weights or user code."""
-    if not hasattr(owner, "_flatten_layers"):
+def _is_preprocessing(code: Any, owner: Any) -> bool:
+    """True for a Keras layer whose calls leave nothing behind, such as ``Rescaling``."""
+    called = code is owner or getattr(code, "__name__", "") in ("__call__", "call")
+    if not called or not hasattr(owner, "_flatten_layers"):
         return False
     unbuilt = sys.modules["keras"].Layer.build
     return all(
-        _is_of(type(layer).__module__, ("keras",))
+        type(layer).__name__ in _PREPROCESSING
+        and _is_of(type(layer).__module__, ("keras",))
+        and layer.activity_regularizer is None
         and (layer.built or type(layer).build is unbuilt)
-        and not layer.variables
-        and is_thread_safe(getattr(layer, "function", None) or abs)  # A Lambda's.
         for layer in owner._flatten_layers()
     )
 

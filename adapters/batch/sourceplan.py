@@ -205,41 +205,33 @@ class SourcePlan(Plan):
             with self._gate, seeded(self.draws):
                 return Assembled(self._made(key, place, allocate), place.skipped)
 
-    # No variable refers to an argument of the user's functions. They may return its arrays, which
-    # would be copied.
+    # The argument of a user's function is taken from a list, so that nothing else refers to it. It
+    # is freed as soon as the function allows, and not copied if it is returned.
 
     def _made(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
         if self.batch_transform is None:
             return self._collated(key, place, allocate)
         if self._own_transform:
-            return self._transformed(self._collated(key, place, allocate), key, place)
-        lock = self._batch_gate
+            return self._transformed([self._collated(key, place, allocate)], key, place)
+        function = self._transformed
         if self._own_collate or self._in_place:
-            return taken(
-                self._transformed,
-                allocate,
-                self._collated(key, place, np.empty),
-                key,
-                place,
-                lock=lock,
-            )
-        # The transform may want what collate returns, such as tensors.
-        return taken(
-            self._collated_and_transformed,
-            allocate,
-            self._listed(key, place),
-            key,
-            place,
-            lock=lock,
-        )
+            held = [self._collated(key, place, np.empty)]
+        else:  # The transform may want what collate returns, such as tensors.
+            function, held = self._collated_and_transformed, [self._listed(key, place)]
+        return taken(function, allocate, held, key, place, lock=self._batch_gate)
 
     def _collated(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
         if self.collate is None:
             return self._assembled(key, place, allocate)
         if self._own_collate:
-            return self._by_collate(self._listed(key, place), key, place)
+            return self._by_collate([self._listed(key, place)], key, place)
         return taken(
-            self._by_collate, allocate, self._listed(key, place), key, place, lock=self._batch_gate
+            self._by_collate,
+            allocate,
+            [self._listed(key, place)],
+            key,
+            place,
+            lock=self._batch_gate,
         )
 
     def _assembled(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
@@ -275,17 +267,17 @@ class SourcePlan(Plan):
         place.skipped = samples.skipped
         return listed
 
-    def _by_collate(self, samples: list[Any], key: BatchKey, place: Place) -> Any:
+    def _by_collate(self, held: list[list[Any]], key: BatchKey, place: Place) -> Any:
         epoch, index = key.epoch, key.index
         function = collate_for(self, self.collate, self.order.batch(*key.place))
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
             place.batch(COLLATE)
             if (argument := self._generator_arguments[COLLATE]) is None:
-                batch = function(samples)
+                batch = function(held.pop())
             else:
                 rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
-                batch = call_with(rng_of, argument, function, samples)
+                batch = call_with(rng_of, argument, function, held.pop())
             if batch is None:
                 raise ValueError("collate must return a batch, got None")
         except BaseException as error:
@@ -293,7 +285,7 @@ class SourcePlan(Plan):
             raise
         return batch
 
-    def _transformed(self, batch: Any, key: BatchKey, place: Place) -> Any:
+    def _transformed(self, held: list[Any], key: BatchKey, place: Place) -> Any:
         function = self._batch_function
         assert function is not None
         epoch, index = key.epoch, key.index
@@ -301,9 +293,9 @@ class SourcePlan(Plan):
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
             place.batch(BATCH_TRANSFORM)
             if self._generator_arguments[BATCH_TRANSFORM] is None:
-                batch = function(batch)
+                batch = function(held.pop())
             else:
-                batch = self._call(BATCH_TRANSFORM, function, batch, epoch, index)
+                batch = self._call(BATCH_TRANSFORM, function, held.pop(), epoch, index)
             if batch is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
@@ -311,8 +303,8 @@ class SourcePlan(Plan):
             raise
         return batch
 
-    def _collated_and_transformed(self, samples: list[Any], key: BatchKey, place: Place) -> Any:
-        return self._transformed(self._by_collate(samples, key, place), key, place)
+    def _collated_and_transformed(self, held: list[list[Any]], key: BatchKey, place: Place) -> Any:
+        return self._transformed([self._by_collate(held, key, place)], key, place)
 
     def longer(self, epoch: int) -> list[Any]:
         """Batches that show which axes vary, see ``lengthened``."""

@@ -124,6 +124,7 @@ class Losses:
 
         pool = kept()
         # A single stretch may have waited for something else.
-        ahead = min(self._per_batch) * batches_left
+        usual = min(self._per_batch)
+        ahead = usual and usual * batches_left  # The number may be infinite.
         start_seconds = pool.start_seconds or start_seconds
         return pool.idle > 0 or self.seconds + ahead >= start_seconds

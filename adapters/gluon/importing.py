@@ -21,6 +21,7 @@ _NEEDLESS = ("scipy", "sklearn")
 # Environment variable of worker processes, whose engine otherwise reports its type on stderr.
 QUIET = "ADAPTERS_QUIET_MXNET"
 _lock = threading.Lock()
+IMPORTERS["mxnet"] = "adapters.gluon"
 
 
 def import_mxnet() -> Any:
@@ -60,7 +61,6 @@ def import_mxnet() -> Any:
                 mxnet = importlib.import_module("mxnet")
                 if quiet:
                     mxnet.nd.waitall()  # Creates the engine, which writes to stderr.
-                IMPORTERS["mxnet"] = "adapters.gluon"
                 return mxnet
             except ModuleNotFoundError as error:
                 if error.name != "mxnet":

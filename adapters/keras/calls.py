@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import keras
 
+from adapters.keras.internals import is_empty
 from adapters.keras.progress import Progress
 
 
@@ -39,7 +40,7 @@ class Call:
         trains_on: Argument ``x`` of ``fit``; None for the other calls.
         epochs: Number of epochs that ``fit`` trains.
         announced: True if a ``BeginCallback`` reports when the trainer starts.
-        steps: Number of steps in an epoch; None if unknown.
+        x: Argument ``x``.
     """
 
     def __init__(
@@ -48,13 +49,13 @@ class Call:
         trains_on: Any = None,
         epochs: int = 1,
         announced: bool = False,
-        steps: int | None = None,
+        x: Any = None,
     ) -> None:
         self.model = model
         self.trains_on = trains_on
         self.epochs = epochs
         self.announced = announced
-        self.steps = steps
+        self.x = x
         self.readers: list[Reader] = []
         """Readers that were created in the call. They end with it."""
 
@@ -122,88 +123,25 @@ _HOOKS_OF_BATCHES = (
 )
 
 
-class LeanCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
-    """Callbacks of a call without a progress bar, whose empty hooks of batches aren't called.
+def skip_empty_hooks(callbacks: keras.callbacks.CallbackList, skip: bool = True) -> None:
+    """Keep a ``CallbackList`` from calling hooks of batches that no callback has.
 
     Keras has another thread call them after every batch, and the trainer waits for the GIL: 120 of
     360 us (a small model on JAX, two cores).
 
     Args:
-        callbacks: The callbacks.
-        call: The call, which knows its steps when the training begins.
-        epochs: Number of epochs, for ``params``.
-        add_history: Add a ``History``, as ``fit`` does.
+        callbacks: Keras's list of a call.
+        skip: False to call all of them again.
     """
-
-    def __init__(self, callbacks: list[Any], call: Call, epochs: int, add_history: bool) -> None:
-        super().__init__(callbacks, add_history=add_history)
-        self._call = call
-        self._epochs = epochs
-        self._empty: set[str] = set()
-
-    def _begin(self) -> None:
-        """Tell the callbacks the model and the parameters, as late as Keras does."""
-        if self.params:
-            return  # An evaluation within ``fit``.
-        self.set_model(self._call.model)
-        self.set_params({"verbose": 0, "epochs": self._epochs, "steps": self._call.steps})
-        for name in _HOOKS_OF_BATCHES:
-            names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
-            if not any(_has_own(each, one) for each in self.callbacks for one in names):
-                self._empty.add(name)
-
-    def append(self, callback: Any) -> None:
-        """Add a callback, whose hooks are called from now on."""
-        super().append(callback)
-        self._empty.clear()
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Begin ``fit``."""
-        self._begin()
-        super().on_train_begin(logs)
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Begin ``evaluate``."""
-        self._begin()
-        super().on_test_begin(logs)
-
-    def on_predict_begin(self, logs: Any = None) -> None:
-        """Begin ``predict``."""
-        self._begin()
-        super().on_predict_begin(logs)
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Begin a step of ``fit``."""
-        if "on_train_batch_begin" not in self._empty:
-            super().on_train_batch_begin(batch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step of ``fit``."""
-        if "on_train_batch_end" not in self._empty:
-            super().on_train_batch_end(batch, logs)
-
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Begin a step of ``evaluate``."""
-        if "on_test_batch_begin" not in self._empty:
-            super().on_test_batch_begin(batch, logs)
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step of ``evaluate``."""
-        if "on_test_batch_end" not in self._empty:
-            super().on_test_batch_end(batch, logs)
-
-    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Begin a step of ``predict``."""
-        if "on_predict_batch_begin" not in self._empty:
-            super().on_predict_batch_begin(batch, logs)
-
-    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step of ``predict``."""
-        if "on_predict_batch_end" not in self._empty:
-            super().on_predict_batch_end(batch, logs)
+    own = vars(callbacks)
+    for name in _HOOKS_OF_BATCHES:
+        names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
+        stock = getattr(type(callbacks), name) is getattr(keras.callbacks.CallbackList, name)
+        if skip and stock and all(is_empty(each, names) for each in callbacks.callbacks):
+            own[name] = _do_nothing
+        else:
+            own.pop(name, None)
 
 
-def _has_own(callback: Any, name: str) -> bool:
-    """True if a callback doesn't inherit this hook from ``keras.callbacks.Callback``."""
-    hook = getattr(getattr(callback, name), "__func__", None)
-    return hook is not getattr(keras.callbacks.Callback, name)
+def _do_nothing(batch: int, logs: Any = None) -> None:
+    pass

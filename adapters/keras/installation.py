@@ -2,7 +2,7 @@
 
 Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter permutes the batch
 numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
-defaults nothing can be read ahead. ``install`` patches three things:
+defaults nothing can be read ahead. ``install`` patches four things:
 
 - ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
   data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
@@ -10,6 +10,7 @@ defaults nothing can be read ahead. ``install`` patches three things:
   has ended a call, so the wrappers end the adapters made in it. ``fit`` also notifies callbacks,
   see ``fits``.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
+- ``CallbackList``, which leaves out hooks of batches that no callback has, see ``calls``.
 
 If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, nothing in Keras is patched. Its
 own adapter then reads a ``SafeSequence`` as a ``PyDataset`` without workers: the same batches, none
@@ -34,10 +35,10 @@ from adapters.keras import internals
 from adapters.keras.arguments import check_steps
 from adapters.keras.calls import (
     Call,
-    LeanCallbackList,
     announce,
     is_read_by_a_call,
     running,
+    skip_empty_hooks,
 )
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fits import running_over, told
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("adapters")
 
 _CALLS = ("fit", "evaluate", "predict")
+_BEGINNINGS = ("on_train_begin", "on_test_begin", "on_predict_begin", "on_epoch_begin")
 
 
 # Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
@@ -112,8 +114,6 @@ def install() -> bool:
             adapter.inspect(call.model)
         if is_read_by_a_call(x._progress):
             adapter.read_aside()
-        if not call.readers:
-            call.steps = steps or adapter.num_batches
         call.readers.append(adapter)
         return adapter
 
@@ -122,6 +122,8 @@ def install() -> bool:
     internals.by_own_adapter = False
     for name in _CALLS:
         _wrap(name)
+    for name in _BEGINNINGS:
+        _wrap_beginning(name)
     if not internals.missing_to_continue():
         _count_from_where_it_stands(SafeSequenceAdapter)
     return True
@@ -134,6 +136,20 @@ def _wrap(name: str) -> None:
         method = told(method)
     method.ends_what_it_began = True  # type: ignore[attr-defined]
     setattr(keras.Model, name, method)
+
+
+def _wrap_beginning(name: str) -> None:
+    """Wrap a hook of ``CallbackList`` that is called before batches are."""
+    stock = getattr(keras.callbacks.CallbackList, name)
+
+    @functools.wraps(stock)
+    def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = stock(self, *args, **kwargs)
+        call = running.calls[-1] if running.calls else Call()
+        skip_empty_hooks(self, isinstance(call.x, SafeSequence))
+        return found
+
+    setattr(keras.callbacks.CallbackList, name, hook)
 
 
 def _is_wrapped(method: Callable[..., Any]) -> bool:
@@ -195,8 +211,6 @@ def _interrupt() -> None:
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
-    # Another package's wrapper may expect a list of callbacks.
-    of_keras = getattr(method, "__globals__", {}).get("__name__", "").startswith("keras.")
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -205,15 +219,13 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError:
             return method(*args, **kwargs)  # Raises an error that says what is wrong.
         asked, outer = given.arguments, running.calls
-        this = Call(args[0] if args else asked.get("self"))
+        this = Call(args[0] if args else asked.get("self"), x=asked.get("x"))
         if method.__name__ == "fit":
             this.trains_on = asked.get("x")
             with contextlib.suppress(TypeError):  # Keras raises it.
                 this.epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
         if "callbacks" in signature.parameters:
             asked["callbacks"], this.announced = announce(asked.get("callbacks")), True
-            if of_keras and isinstance(asked.get("x"), SafeSequence) and asked.get("verbose") == 0:
-                asked["callbacks"] = _lean(asked["callbacks"], this, asked.get("epochs", 1))
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -233,10 +245,3 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             ended.set()
 
     return call
-
-
-def _lean(callbacks: Any, call: Call, epochs: int) -> Any:
-    """Make a ``LeanCallbackList`` of a list of callbacks; ``fit`` passes one to its evaluations."""
-    if not isinstance(callbacks, list):
-        return callbacks
-    return LeanCallbackList(callbacks, call, epochs, add_history=call.trains_on is not None)

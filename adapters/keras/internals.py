@@ -12,7 +12,7 @@ import inspect
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -256,6 +256,11 @@ def count_epochs_by(
         return enumerated(self, stock)
 
     EpochIterator._enumerate_iterator = _enumerate_iterator
+
+
+def is_empty(callback: Any, names: Iterable[str]) -> bool:
+    """True if a callback inherits these hooks from ``Callback``, which marks its own."""
+    return all(getattr(getattr(callback, name, None), "_is_default", False) for name in names)
 
 
 def build(model: Any, batch: Any) -> None:

@@ -36,6 +36,8 @@ class Iteration(Reading):
         start = (self._progress.start[0], 0) if aside else None
         self._account = account = self._progress.begin(start, aside)
         self._left = account.left
+        if not aside:
+            self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
         continuation = WHOLE if aside else self._progress.continuation
         return self._engine.stream(account.epoch, account.step, False, continuation)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from adapters.engine.serialization import Later, reducers
+from adapters.engine.serialization import IMPORTERS, Later, reducers
 from adapters.keras.sequence import SafeSequence
 from adapters.sources import reduce_iterator
 from adapters.sources.pydataset import PyDatasetWithoutKeras
@@ -29,3 +29,4 @@ def _reduce(value: Any) -> Any:
 
 
 reducers += (_reduce, reduce_iterator)
+IMPORTERS["mxnet"] = "adapters.gluon"  # A transform may use it; NumPy may lack names it needs.

@@ -111,8 +111,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         thread_safe: True if several threads may run your code (source, ``transform``,
             ``batch_transform``, ``collate``, ``on_error``) at once. None: each object may declare
             it by an attribute ``thread_safe``. Undeclared code runs in one thread at a time, in any
-            number of processes. NumPy's arrays and functions, Keras's layers without variables, and
-            the readers and decoders of this package need no declaration.
+            number of processes. NumPy's arrays and functions, Keras's preprocessing layers without
+            seeds, and the readers and decoders of this package need no declaration.
 
     Raises:
         TypeError: The source has no random access, or an argument has the wrong type.

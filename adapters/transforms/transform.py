@@ -43,6 +43,11 @@ class BatchTransform(abc.ABC):
     draws = True
     """True if it needs a generator."""
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if not cls.__module__.startswith("adapters.") and "keeps_nothing" not in vars(cls):
+            cls.keeps_nothing = False  # A user's class may return a buffer that it reuses.
+
     def __init__(self, image: Place = None, label: Place = None) -> None:
         for name, place in {"image": image, "label": label}.items():
             parts = place if isinstance(place, tuple) else (place,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.alignment import ALIGNMENT_BYTES, SMALL_BYTES, aligned_empty
+from adapters.transforms.transform import BatchTransform
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, notes_of, plan_of, samples_of
 
@@ -137,3 +139,34 @@ def test_memory_of_a_batch_is_as_asked_for_and_aligned_if_it_is_not_small(shape,
 def test_batches_of_an_epoch_hold_every_sample_once():
     assert samples_of(plan_of(list(range(50)), 8, shuffle=True)) != list(range(50))
     assert sorted(samples_of(plan_of(list(range(50)), 8, shuffle=True))) == list(range(50))
+
+
+def test_a_batch_transform_has_the_only_reference_to_its_batch():
+    """It may resize the array in place, and a batch that it replaces is freed at once."""
+    freed: list[bool] = []
+
+    def transform(batch: Any) -> Any:
+        batch.resize((len(batch), 3))
+        gone = weakref.ref(batch)
+        batch = batch + 1
+        freed.append(gone() is None)
+        return batch
+
+    for collate in (None, np.stack):
+        plan = plan_of(np.zeros((8, 2)), 4, batch_transform=transform, collate=collate)
+        assert batch_of(plan).shape == (4, 3)
+    assert freed == [True, True]
+
+
+def test_a_users_batch_transform_may_reuse_its_buffer():
+    buffer = np.zeros((4, 2))
+
+    class Own(BatchTransform):
+        def on_own_batch(self, batch: Any, rng: Any) -> Any:
+            buffer[:] = batch
+            return buffer
+
+    for collate in (None, np.stack):
+        data = np.arange(16.0).reshape(8, 2)
+        first, second = epoch_of(plan_of(data, 4, batch_transform=Own(), collate=collate))
+        assert (first[0, 0], second[0, 0]) == (0.0, 8.0)

@@ -155,6 +155,20 @@ def a_lambda() -> Any:
     return keras.layers.Lambda(lambda image: image)
 
 
+def an_activation() -> Any:
+    """A layer that calls a function of the user's."""
+    import keras
+
+    return keras.layers.Activation(lambda image: image)
+
+
+def a_models_predict() -> Any:
+    """A method that changes the model."""
+    import keras
+
+    return keras.Sequential([keras.Input((8, 8, 3)), rescaling()]).predict
+
+
 @pytest.mark.parametrize(
     ("make", "known"),
     [
@@ -163,9 +177,11 @@ def a_lambda() -> Any:
         (a_random_flip, False),
         (a_dense_layer, False),
         (a_lambda, False),
+        (an_activation, False),
+        (a_models_predict, False),
     ],
 )
-def test_a_layer_of_keras_without_variables_needs_no_declaration(make, known, log):
+def test_a_preprocessing_layer_of_keras_needs_no_declaration(make, known, log):
     images = np.zeros((LENGTH, 8, 8, 3), np.uint8)
     with loader_of(
         KERAS, images, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=make()

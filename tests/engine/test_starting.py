@@ -133,6 +133,13 @@ def test_two_slow_batches_tell_whether_processes_pay(monkeypatch):
     assert not of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(100, 5.0)
 
 
+def test_an_endless_source_pays_for_processes_by_what_was_lost(monkeypatch):
+    end_idle_workers()
+    monkeypatch.setattr(kept(), "start_seconds", 0.0)
+    assert of_waits(*100 * [(0.02, 0.0)], (0.0, 0.02)).outweigh_processes(float("inf"), 1.0)
+    assert not of_waits((0.02, 0.0), (0.0, 0.02)).outweigh_processes(float("inf"), 1.0)
+
+
 def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare(monkeypatch):
     """TensorFlow's thread reads eight short batches at once, and waits for the trainer then."""
     end_idle_workers()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 from typing import Any
 
 import keras
@@ -63,13 +62,13 @@ class Told(keras.callbacks.Callback):
         self.heard.append(("model", model.built))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.heard.append(("train", dict(self.params)))
+        self.heard.append(("train", dict(self.params or {})))
 
     def on_test_begin(self, logs: Any = None) -> None:
-        self.heard.append(("test", dict(self.params)))
+        self.heard.append(("test", dict(self.params or {})))
 
     def on_predict_begin(self, logs: Any = None) -> None:
-        self.heard.append(("predict", dict(self.params)))
+        self.heard.append(("predict", dict(self.params or {})))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.heard.append((epoch, logs_of(logs)))
@@ -147,17 +146,38 @@ def test_no_thread_is_given_hooks_that_do_nothing(name, monkeypatch):
     assert not any("batch" in each for each in submitted)
 
 
-def test_another_packages_wrapper_is_given_a_list(monkeypatch):
-    from adapters.keras import installation
+@pytest.mark.parametrize("named", ["on_train_batch_end", "on_batch_end"])
+@pytest.mark.parametrize("moment", ["on_train_begin", "on_epoch_begin"])
+def test_a_hook_that_a_callback_gets_later_is_called(moment, named):
+    """As tqdm's callback sets its own."""
+    batches: list[int] = []
 
-    inner, given = keras.Model.fit, []
+    class Later(keras.callbacks.Callback):
+        def _set(self, *_: Any, **__: Any) -> None:
+            setattr(self, named, lambda batch, logs=None: batches.append(batch))
 
-    @functools.wraps(inner)
-    def fit(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        given.append(type(keywords.get("callbacks")))
-        return inner(self, *arguments, **keywords)
+    setattr(Later, moment, Later._set)
+    compiled().fit(data_of(True, "fit"), verbose=0, callbacks=[Later()])
+    assert sorted(batches) == list(range(BATCHES))  # Keras calls such hooks in several threads.
 
-    monkeypatch.setattr(keras.Model, "fit", fit)
-    installation._wrap("fit")  # As where the other package was imported first.
-    compiled().fit(data_of(True, "fit"), verbose=0, callbacks=[Told()])
-    assert given == [list]
+
+def test_a_list_of_callbacks_calls_all_hooks_in_a_later_call_of_keras_own():
+    kind = hooks("test", "on_KIND_batch_end")
+    callback, model = kind(), compiled()
+    listed = keras.callbacks.CallbackList([], model=model)
+    model.evaluate(data_of(True, "evaluate"), verbose=0, callbacks=listed)
+    listed.callbacks.append(callback)
+    model.evaluate(data_of(False, "evaluate"), verbose=0, callbacks=listed)
+    assert sum(each[0] == "on_KIND_batch_end" for each in callback.heard) == BATCHES
+
+
+def test_a_class_of_callback_lists_with_hooks_of_its_own_keeps_them():
+    batches: list[int] = []
+
+    class Own(keras.callbacks.CallbackList):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            batches.append(batch)
+
+    model = compiled()
+    model.evaluate(data_of(True, "evaluate"), verbose=0, callbacks=Own([], model=model))
+    assert batches == list(range(BATCHES))
