@@ -29,7 +29,7 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         x = X[index * BATCH_SIZE : (index + 1) * BATCH_SIZE]
-        return (x, x) if self._labelled else x
+        return (x, x) if self._labelled else (x,)
 
 
 def data_of(ours: bool, name: str) -> Any:
