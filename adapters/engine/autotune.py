@@ -33,6 +33,8 @@ _GAIN = 1.02
 _CHANGE, _CHANGED_WINDOWS = 1.5, 3
 # A gap longer than usual by this factor is an epoch's end or a checkpoint, and isn't counted.
 _GAP = 8.0
+# It takes at least this share of its window.
+_GAP_SHARE = 0.2
 
 
 class Comparison:
@@ -117,7 +119,13 @@ class Comparison:
 
 
 def _seconds_per_batch(moments: list[float]) -> float:
-    """Mean time between batches, without gaps."""
+    """Mean time between batches, without a gap.
+
+    Only the longest time can be one. Where threads hold each other up, many times are long, and
+    count.
+    """
     seconds = [after - before for before, after in itertools.pairwise(moments)]
-    most = _GAP * statistics.median(seconds)
-    return statistics.fmean(each for each in seconds if each <= most)
+    longest, total = max(seconds), sum(seconds)
+    if longest > max(_GAP * statistics.median(seconds), _GAP_SHARE * total):
+        return (total - longest) / (len(seconds) - 1)
+    return total / len(seconds)

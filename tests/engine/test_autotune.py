@@ -106,3 +106,16 @@ def test_a_little_noise_is_none():
     loop.pace = lambda workers: 0.0013
     loop.run(1000)
     assert {*loop.used} == {0}
+
+
+def test_long_waits_for_the_gil_are_no_gaps():
+    """A thread that reads ahead may deliver in bursts: it is slower than none, in spite of them."""
+    comparison = Comparison([0, 1], 4)
+    now = 0.0
+    for number in range(20_000):
+        burst = comparison.current == 1
+        now += (0.005 if number % 40 == 0 else 0.00001) if burst else 0.00006
+        comparison.delivered(now, 0.00004)
+        if comparison.decided:
+            break
+    assert (comparison.decided, comparison.current) == (True, 0)
