@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from adapters.engine.serialization import IMPORTERS
-
 # Removed names that MXNet 1.9.1 reads from NumPy during import, and their values.
 _LENT = {"bool": bool}
 _NEEDLESS = ("scipy", "sklearn")
 # Environment variable of worker processes, whose engine otherwise reports its type on stderr.
 QUIET = "ADAPTERS_QUIET_MXNET"
 _lock = threading.Lock()
-IMPORTERS["mxnet"] = "adapters.gluon"
 
 
 def import_mxnet() -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import keras
 
-from adapters.keras.internals import is_empty
+from adapters.keras.internals import has_only_empty
 from adapters.keras.progress import Progress
 
 
@@ -37,25 +37,22 @@ class Call:
 
     Args:
         model: The model that is called.
-        trains_on: Argument ``x`` of ``fit``; None for the other calls.
-        epochs: Number of epochs that ``fit`` trains.
-        announced: True if a ``BeginCallback`` reports when the trainer starts.
         x: Argument ``x``.
+        epochs: Number of epochs that ``fit`` trains; 0 for the other calls.
+        announced: True if a ``BeginCallback`` reports when the trainer starts.
     """
 
     def __init__(
         self,
         model: Any = None,
-        trains_on: Any = None,
-        epochs: int = 1,
-        announced: bool = False,
         x: Any = None,
+        epochs: int = 0,
+        announced: bool = False,
     ) -> None:
         self.model = model
-        self.trains_on = trains_on
+        self.x = x
         self.epochs = epochs
         self.announced = announced
-        self.x = x
         self.readers: list[Reader] = []
         """Readers that were created in the call. They end with it."""
 
@@ -137,7 +134,7 @@ def skip_empty_hooks(callbacks: keras.callbacks.CallbackList, skip: bool = True)
     for name in _HOOKS_OF_BATCHES:
         names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
         stock = getattr(type(callbacks), name) is getattr(keras.callbacks.CallbackList, name)
-        if skip and stock and all(is_empty(each, names) for each in callbacks.callbacks):
+        if skip and stock and all(has_only_empty(each, names) for each in callbacks.callbacks):
             own[name] = _do_nothing
         else:
             own.pop(name, None)

@@ -108,7 +108,9 @@ def install() -> bool:
         )
         if not call.announced:
             adapter.begin()
-        if x is call.trains_on and not call.readers:  # Not for validation on the same sequence.
+        if (
+            x is call.x and call.epochs and not call.readers
+        ):  # Not for validation on the same sequence.
             adapter.fit = running_over(x)
             adapter.expect(call.epochs)
             adapter.inspect(call.model)
@@ -219,9 +221,9 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError:
             return method(*args, **kwargs)  # Raises an error that says what is wrong.
         asked, outer = given.arguments, running.calls
-        this = Call(args[0] if args else asked.get("self"), x=asked.get("x"))
+        this = Call(args[0] if args else asked.get("self"), asked.get("x"))
         if method.__name__ == "fit":
-            this.trains_on = asked.get("x")
+            this.epochs = 1
             with contextlib.suppress(TypeError):  # Keras raises it.
                 this.epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
         if "callbacks" in signature.parameters:

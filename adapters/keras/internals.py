@@ -258,7 +258,7 @@ def count_epochs_by(
     EpochIterator._enumerate_iterator = _enumerate_iterator
 
 
-def is_empty(callback: Any, names: Iterable[str]) -> bool:
+def has_only_empty(callback: Any, names: Iterable[str]) -> bool:
     """True if a callback inherits these hooks from ``Callback``, which marks its own."""
     return all(getattr(getattr(callback, name, None), "_is_default", False) for name in names)
 
