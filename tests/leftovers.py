@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 import time
 from contextlib import suppress
@@ -120,11 +121,17 @@ def _is_mapped_elsewhere(name: str) -> bool:
     """Whether somebody has that file who is neither this process nor a child of it.
 
     Tests run in several processes, and the names of most shared memory don't tell whose it is.
+    Inodes are compared, as a semaphore is mapped by a name that it had before its own.
     """
+    try:
+        inode = os.stat(f"/dev/shm/{name}").st_ino
+    except FileNotFoundError:  # Whoever had it has removed it since.
+        return True
+    is_it = re.compile(rf" {inode} +/dev/shm/")
     family = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     for pid in set(psutil.pids()) - family:
         with suppress(OSError):  # It has ended, or is another user's.
-            if f"/dev/shm/{name}\n" in Path(f"/proc/{pid}/maps").read_text():
+            if is_it.search(Path(f"/proc/{pid}/maps").read_text()):
                 return True
     return False
 

@@ -91,34 +91,40 @@ def test_the_tracker_of_an_open_pool_does_not_count_but_its_workers_do():
         assert kinds.count("processes") == 1
 
 
-def test_shared_memory_of_another_process_does_not_count_but_that_of_a_child_does():
+@pytest.mark.parametrize(
+    "made", ["SharedMemory(create=True, size=64)", "get_context('spawn').Lock()"]
+)
+def test_shared_memory_of_another_process_does_not_count_but_that_of_a_child_does(made):
     """Another's: of a process whose parent has ended."""
     before = Leftovers.now()
-    with a_holder(orphaned=True):
+    with a_holder(made, orphaned=True):
         assert Leftovers.now().beyond(before) == []
-    with a_holder(orphaned=False):
+    with a_holder(made, orphaned=False):
         kinds = {left.split(":")[0] for left in Leftovers.now().beyond(before)}
         assert "segments" in kinds
 
 
 HOLDER = """
 import os, sys
+from multiprocessing import get_context
 from multiprocessing.shared_memory import SharedMemory
-if sys.argv[1] == "True" and os.fork():
+if sys.argv[2] == "True" and os.fork():
     os._exit(0)
-memory = SharedMemory(create=True, size=64)
+made = eval(sys.argv[1])
 print("ready", flush=True)
 input()
-memory.close()
-memory.unlink()
+if isinstance(made, SharedMemory):
+    made.close()
+    made.unlink()
+del made
 print("gone", flush=True)
 """
 
 
 @contextmanager
-def a_holder(orphaned: bool) -> Iterator[None]:
+def a_holder(made: str, orphaned: bool) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(orphaned)],
+        [sys.executable, "-c", HOLDER, made, str(orphaned)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
