@@ -96,7 +96,7 @@ class Supply:
         self._alone_seconds = math.inf
         self._losses = Losses()
         self._comparison: Comparison | None = None
-        """Comparison of numbers of active threads, to find the fastest for the consumer."""
+        """Comparison of numbers of active workers, to find the fastest for the consumer."""
         self._said = self._left_processes = False
         self._outdated = False
         """True if processes have the plan of an earlier epoch."""
@@ -168,9 +168,9 @@ class Supply:
 
     @property
     def _fewer(self) -> str:
-        """Number of threads that work at once, for people; empty if all of them do."""
+        """Number of workers that work at once, for people; empty if all of them do."""
         choice, compared = self._choice, self._comparison
-        if choice is None or choice.kind != "threads" or compared is None or not compared.decided:
+        if choice is None or not self._compares or compared is None or not compared.decided:
             return ""
         if compared.current == choice.count:
             return ""
@@ -191,7 +191,7 @@ class Supply:
             return 0
         if choice.only_if_busy and self.ahead_elsewhere:
             return 0
-        if choice.kind == "threads" and not self._compared.current:
+        if self._compares and not self._compared.current:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
@@ -212,8 +212,17 @@ class Supply:
         return int(min(self._capacity, self._settings.max_queue_size))
 
     @property
+    def _compares(self) -> bool:
+        """True if batches may also be computed by fewer workers than chosen, or by none."""
+        choice, settings = self._choice, self._settings
+        if choice is None or choice.kind == "threads":
+            return choice is not None
+        asked_for = settings.workers != "auto" or settings.use_multiprocessing
+        return choice.kind == "processes" and not (asked_for or settings.isolated)
+
+    @property
     def _compared(self) -> Comparison:
-        """Comparison of all chosen threads with fewer of them, and with none."""
+        """Comparison of all chosen workers with fewer of them, and with none."""
         if self._comparison is None:
             choice = self._choice
             assert choice is not None
@@ -221,7 +230,9 @@ class Supply:
                 # Long batches are better read ahead meanwhile.
                 counts = [1, 0] if choice.seconds > _LONG_BATCH_SECONDS else [0, 1]
             else:
-                counts = [1] if self.plan.serial or choice.count == 1 else [choice.count, 1]
+                counts = [choice.count]
+                if choice.kind == "threads":
+                    counts = [1] if self.plan.serial or choice.count == 1 else [choice.count, 1]
                 # A time limit for a batch works only in another thread.
                 if math.isinf(self._settings.timeout_seconds):
                     counts.append(0)
@@ -399,10 +410,12 @@ class Supply:
         choice = self._choice
         if choice is not None and self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
             self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
-        if choice is not None and choice.kind == "threads":
+        threads = choice is not None and choice.kind == "threads"
+        working, complete = self.state is WorkerState.WORKING, self._dispatcher.complete
+        if self._compares and working and (complete or threads):
             self._compared.delivered(moment, self._alone_seconds)
-        # While workers start, waiting says nothing about their number.
-        if self._tuner is not None and self._dispatcher.complete:
+        # While workers start, or rest, waiting says nothing about their number.
+        if self._tuner is not None and complete and self.depth:
             self._tuner.observe(waited_seconds)
 
     def drop(self, pendings: list[Pending]) -> None:

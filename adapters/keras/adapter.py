@@ -22,7 +22,7 @@ from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
-from adapters.keras.internals import Adapter, jax_lag
+from adapters.keras.internals import Adapter, tensorflow
 from adapters.keras.progress import Account, Progress, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
@@ -67,15 +67,16 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         self._steps = steps
         self._progress = x._progress
         self._stamp = -1
-        self._aside = self._trains = False
+        self.trains = False
+        self._aside = False
+        self._together = 0
         self._last_epoch = 0
         self._account: Account | None = None
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
         self._used = False
         self._begun = self._on_tensorflow = False
-        self._lag = 0
-        self._consumed: Any = None
+        self._strategy = False
         self._signature: Signature | None = None
         self._error: BaseException | None = None
         self.fit: Fit | None = None
@@ -91,14 +92,12 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
 
     def expect(self, epochs: int) -> None:
         """Note that the call trains for at most this many epochs."""
-        self._trains = True
+        self.trains = True
         self._last_epoch = self._progress.start[0] + epochs - 1
 
     def end(self) -> None:
         """End the pass: the call is over, normally or by an exception."""
         if self._reads:
-            if self._account is not None and self._account.count is not None:
-                self._progress.finish(self._account)
             self._let_go()
             if not (self._aside or self._engine.plan.own_epochs):
                 self._progress.settle()
@@ -106,8 +105,6 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     def _let_go(self) -> None:
         self._reads = False
         self._close_batches()
-        if self._account is not None:
-            self._progress.leave(self._account)
         self._engine.batches_after = 0
         self._engine.release()
 
@@ -130,12 +127,28 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         """Treat what is read from now on as consumed by the trainer."""
         self._begun = True
 
+    def expect_reports(self, batches: int) -> bool:
+        """Return True if ``consume`` must be called after every so many batches.
+
+        A strategy of TensorFlow reads for several devices, so that its steps aren't batches.
+        """
+        self._together = 0 if self._strategy else batches
+        account = self._account
+        if self._together and account is not None and account.trained is None:
+            # Keras 3.6 goes on with the pass that it has built the model with.
+            account.trained = min(account.taken, batches)
+        return self._together > 0
+
+    def consume(self, batches: int) -> None:
+        """Count batches that the trainer has finished."""
+        if self._account is not None:
+            self._progress.consume(self._account, batches)
+
     def interrupt(self) -> None:
         """Release a reader that waits for a batch. May be called from any thread."""
         self._close_batches()
 
     def __del__(self) -> None:
-        # No final count of consumed batches: TensorFlow, which counts them, may be gone.
         if getattr(self, "_reads", False):
             self._let_go()
 
@@ -154,7 +167,6 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""
         self._within, self._used = True, False
-        self._progress.look()
         if self._endless and self._account is not None and self._stamp == self._progress.stamp:
             self._progress.go_on(self._account)  # Its batches may have been read ahead already.
 
@@ -164,9 +176,11 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         Raises:
             Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
         """
-        self._progress.look()
         self.raise_error()
         if self._account is not None and self._counts:
+            if self._together > 1 and not self._account.left:
+                # Keras 3.6 doesn't report an execution with fewer steps.
+                self._progress.consume(self._account, self._together - 1)
             self._progress.advance_past(self._account)
             # TensorFlow may have read all batches of this epoch during the previous one.
             if self._turns and self._within and (self._used or self._on_tensorflow):
@@ -187,7 +201,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     @property
     def _counts(self) -> bool:
         """True if a pass counts: it is not just the symbolic build on JAX or PyTorch."""
-        return self._begun or self._on_tensorflow
+        return self._begun
 
     def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
         """Iterator of the next pass; with ``transfer``, batches are sent to the device ahead."""
@@ -206,12 +220,10 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
         if transfer is None or (self._endless and self._engine.plan.own_epochs):
             return None
-        self._lag = 0
         return self.batches(transfer)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """Iterator over the batches, as NumPy arrays, which JAX accepts."""
-        self._lag = jax_lag()
         return map(for_jax, self.batches())
 
     def get_torch_dataloader(self) -> Iterator[Any]:
@@ -225,6 +237,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
         self._on_tensorflow = True
+        self._strategy = tensorflow().distribute.has_strategy()
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
         ahead = not (self._endless and self._engine.plan.own_epochs)
         # One batch in the prefetch buffer and one on its way there.
@@ -252,8 +265,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
             batches, engine = adapter.batches(), adapter._engine
             return Groups(batches, lambda: engine.room) if grouped else batches
 
-        dataset, self._consumed = tf_dataset(iterator, signature.specs, grouped, ahead)
-        return dataset
+        return tf_dataset(iterator, signature.specs, grouped, ahead)
 
     def _ready(self, batch: Any) -> Any:
         """Return the batch in the form that Keras expects."""
@@ -266,16 +278,12 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         """Start a pass, and drop the batches in flight of this adapter's previous pass."""
         self._close_batches()
         start = self._next_start()
-        if self._account is not None and self._account.count is not None:
-            self._progress.finish(self._account)
         self._account = self._progress.begin(start, self._aside)
         self._account.shuffled = self._shuffled
         self._stamp = self._progress.stamp
-        if self._consumed is not None:
-            counter, before = self._consumed, int(self._consumed.numpy())
-            self._account.count = lambda: int(counter.numpy()) - before
-            self._progress.follow(self._account)
-        self._account.lag = self._lag
+        if self._together:
+            self._account.trained = 0
+        self._account.read_ahead = self._on_tensorflow and not self._strategy
         return self._account, self._open_stream((self._account.epoch, self._account.step))
 
     def _close_batches(self) -> None:
@@ -286,7 +294,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     def _next_start(self) -> tuple[int, int] | None:
         # Epochs of one fit are consecutive, even if a callback evaluates the sequence in between.
         # Only set_epoch and load_state_dict change that.
-        if self._aside and (self._account is None or not self._trains):
+        if self._aside and (self._account is None or not self.trains):
             return self._progress.start[0], 0
         if self._account is None or self._stamp != self._progress.stamp:
             return None
@@ -364,8 +372,8 @@ class _Batches(ReadingAhead):
         adapter = self._adapter
         assert self._account is not None
         self._finished = True
-        self._account.lag = 0
-        if adapter._begun and not adapter._on_tensorflow and not adapter._lag:
+        self._account.read_ahead = False
+        if adapter._begun and not adapter._on_tensorflow:
             adapter._progress.advance_past(self._account)
         self.close()
 

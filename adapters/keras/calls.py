@@ -7,7 +7,9 @@ thread has its own registry.
 
 from __future__ import annotations
 
+import functools
 import threading
+import weakref
 from typing import Any, Protocol
 
 import keras
@@ -19,11 +21,20 @@ from adapters.keras.progress import Progress
 class Reader(Protocol):
     """Object that reads a sequence for a call, such as ``SafeSequenceAdapter``."""
 
+    trains: bool
+    """True if ``fit`` trains on what it reads."""
+
     def reads(self, progress: Progress) -> bool:
         """True if the call is running and reads the sequence with this ``Progress``."""
 
     def begin(self) -> None:
         """Treat what is read from now on as consumed by the trainer."""
+
+    def expect_reports(self, batches: int) -> bool:
+        """Return True if ``consume`` must be called after every so many batches."""
+
+    def consume(self, batches: int) -> None:
+        """Count batches that the trainer has finished."""
 
     def interrupt(self) -> None:
         """Release a reader that waits for a batch. May be called from any thread."""
@@ -120,24 +131,55 @@ _HOOKS_OF_BATCHES = (
 )
 
 
-def skip_empty_hooks(callbacks: keras.callbacks.CallbackList, skip: bool = True) -> None:
-    """Keep a ``CallbackList`` from calling hooks of batches that no callback has.
+def adapt_hooks(callbacks: keras.callbacks.CallbackList, progress: Progress | None) -> None:
+    """Adapt the hooks of batches in Keras's list of callbacks, before a call reads batches.
 
-    Keras has another thread call them after every batch, and the trainer waits for the GIL: 120 of
-    360 us (a small model on JAX, two cores).
+    Hooks that no callback has are left out. Keras has another thread call them after every batch,
+    and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores). And the
+    sequence's reader is told of every finished batch: backends read ahead of the trainer.
 
     Args:
-        callbacks: Keras's list of a call.
-        skip: False to call all of them again.
+        callbacks: The list, which may belong to an enclosing ``fit``.
+        progress: That of the sequence which the call reads; None if it reads something else, which
+            leaves the hooks as they are.
     """
-    own = vars(callbacks)
+    own, kind = vars(callbacks), type(callbacks)
     for name in _HOOKS_OF_BATCHES:
+        own.pop(name, None)
+        if progress is None:
+            continue
         names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
-        stock = getattr(type(callbacks), name) is getattr(keras.callbacks.CallbackList, name)
-        if skip and stock and all(has_only_empty(each, names) for each in callbacks.callbacks):
-            own[name] = _do_nothing
-        else:
-            own.pop(name, None)
+        stock = getattr(kind, name) is getattr(keras.callbacks.CallbackList, name)
+        empty = stock and all(has_only_empty(each, names) for each in callbacks.callbacks)
+        hook = _do_nothing if empty else functools.partial(_call, weakref.ref(callbacks), name)
+        reader = _reader(progress, name.startswith("on_train_"))
+        batches = int(getattr(running.calls[-1].model, "steps_per_execution", 1))
+        if reader is not None and name.endswith("_end") and reader.expect_reports(batches):
+            own[name] = functools.partial(_report, weakref.ref(reader), batches, hook)
+        elif empty:
+            own[name] = hook
+
+
+def _reader(progress: Progress, trains: bool) -> Reader | None:
+    """Innermost reader of a sequence in the running calls; None if there is none.
+
+    The reader of a validation may belong to the enclosing ``fit``.
+    """
+    readers = (each for call in reversed(running.calls) for each in reversed(call.readers))
+    found = (each for each in readers if each.reads(progress) and each.trains == trains)
+    return next(found, None)
+
+
+def _report(reader: Any, batches: int, hook: Any, batch: int, logs: Any = None) -> None:
+    there = reader()
+    if there is not None:
+        there.consume(batches)
+    hook(batch, logs)
+
+
+def _call(callbacks: Any, name: str, batch: int, logs: Any = None) -> None:
+    there = callbacks()
+    getattr(type(there), name)(there, batch, logs)
 
 
 def _do_nothing(batch: int, logs: Any = None) -> None:

@@ -1,10 +1,9 @@
 """Conversion of a ``SafeSequence`` into a ``tf.data.Dataset``.
 
-    generator --groups--> unbatch --> prefetch(1) --> count --> trainer
+    generator --groups--> unbatch --> prefetch(1) --> trainer
 
 TensorFlow takes about 0.25 ms to fetch an element from Python. Small batches are grouped to share
-most of that cost. The counter after the prefetch counts the batches that have reached the trainer,
-which the end of an epoch and ``state_dict`` depend on.
+most of that cost.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def small(batches: list[Any]) -> bool:
 
 def tf_dataset(
     batches: Callable[[], Iterator[Any]], signature: Any, grouped: bool, ahead: bool
-) -> tuple[Any, Any]:
+) -> Any:
     """Make the data set.
 
     Args:
@@ -45,10 +44,6 @@ def tf_dataset(
         signature: Nested ``tf.TensorSpec`` of a batch.
         grouped: True if ``batches`` returns ``Groups``.
         ahead: True if one batch may be prefetched.
-
-    Returns:
-        The data set and the ``tf.Variable`` that counts consumed batches. The latter is None under
-        a distribution strategy.
     """
     tf = tensorflow()
     if grouped:
@@ -60,21 +55,10 @@ def tf_dataset(
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if ahead:
         dataset = dataset.prefetch(1)
-    consumed = None
-    if not tf.distribute.has_strategy():
-        with tf.device("/CPU:0"):
-            consumed = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-        def count(*batch: Any) -> Any:
-            consumed.assign_add(1)
-            return batch if type(signature) is tuple else batch[0]  # Only plain tuples unpack.
-
-        # AutoGraph would take time and has nothing to convert.
-        dataset = dataset.map(tf.autograph.experimental.do_not_convert(count))
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
-    return dataset.with_options(options), consumed
+    return dataset.with_options(options)
 
 
 class Groups:

@@ -10,7 +10,8 @@ defaults nothing can be read ahead. ``install`` patches four things:
   has ended a call, so the wrappers end the adapters made in it. ``fit`` also notifies callbacks,
   see ``fits``.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
-- ``CallbackList``, which leaves out hooks of batches that no callback has, see ``calls``.
+- ``CallbackList``, which leaves out hooks of batches that no callback has and
+  reports finished batches, see ``calls``.
 
 If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, nothing in Keras is patched. Its
 own adapter then reads a ``SafeSequence`` as a ``PyDataset`` without workers: the same batches, none
@@ -33,13 +34,7 @@ import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
-from adapters.keras.calls import (
-    Call,
-    announce,
-    is_read_by_a_call,
-    running,
-    skip_empty_hooks,
-)
+from adapters.keras.calls import Call, adapt_hooks, announce, is_read_by_a_call, running
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
@@ -147,8 +142,8 @@ def _wrap_beginning(name: str) -> None:
     @functools.wraps(stock)
     def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = stock(self, *args, **kwargs)
-        call = running.calls[-1] if running.calls else Call()
-        skip_empty_hooks(self, isinstance(call.x, SafeSequence))
+        x = running.calls[-1].x if running.calls else None
+        adapt_hooks(self, x._progress if isinstance(x, SafeSequence) else None)
         return found
 
     setattr(keras.callbacks.CallbackList, name, hook)

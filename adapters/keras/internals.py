@@ -131,19 +131,6 @@ def tensorflow_shards(model: Any) -> bool:
     return sum(len(jobs.get(name, ())) for name in ("chief", "worker")) > 1
 
 
-def jax_lag() -> int:
-    """Number of batches that Keras puts on JAX's device ahead of the trainer."""
-    import jax
-
-    if keras.distribution.distribution() is not None:
-        return 0
-    iterator = _found("keras.src.backend.jax.trainer", "JAXEpochIterator")
-    # Versions before 3.15 don't check the device. If the class isn't found here, Keras is newer.
-    code = getattr(getattr(iterator, "_get_iterator", None), "__code__", None)
-    older = code is not None and "default_backend" not in code.co_names
-    return int(older or jax.default_backend() != "cpu")
-
-
 def read_by(iterator: Any, batches: Callable[[], Iterator[Any] | None]) -> None:
     """Make Keras on JAX read batches that are on the device, without its own prefetch.
 

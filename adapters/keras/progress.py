@@ -50,14 +50,12 @@ class Account:
         """True if the order of the batches in an epoch is permuted."""
         self.taken = 0
         """Number of batches handed out."""
-        self.lag = 0
-        """Number of batches that the framework holds ahead of the trainer."""
-        self.count: Callable[[], int] | None = None
-        """Returns the number of batches that have reached the trainer, if the framework counts."""
+        self.read_ahead = False
+        """True if a framework reads ahead of a trainer that doesn't report its batches."""
+        self.trained: int | None = None
+        """Number of batches that the trainer has reported, see ``Progress.consume``; or None."""
         self.stamp = 0
         """``Progress.stamp`` at the start of the pass."""
-        self.seen = 0
-        """Result of ``count`` at the last ``Progress.look``."""
 
     @property
     def left(self) -> float:
@@ -72,7 +70,9 @@ class Account:
     @property
     def consumed(self) -> int:
         """Number of batches that have reached the trainer."""
-        return self.count() if self.count is not None else max(0, self.taken - self.lag)
+        if self.trained is not None:
+            return self.trained
+        return 0 if self.read_ahead else self.taken
 
     @property
     def position(self) -> tuple[int, int]:
@@ -108,7 +108,6 @@ class Progress:
         self.continuation = WHOLE
         """Rest of an epoch to resume, from ``move``; ``WHOLE`` for whole epochs."""
         self._latest: Account | None = None
-        self._followed: list[Account] = []
         self._just_advanced = False
         self.stamp = 0
         """Number of calls of ``move``, to notice that the position was changed."""
@@ -126,13 +125,11 @@ class Progress:
 
     def settle(self) -> None:
         """Advance the epoch if the latest pass has reached its end."""
-        self.look()
         if self._latest is not None:
             self.advance_past(self._latest)
 
     def begin(self, start: tuple[int, int] | None = None, aside: bool = False) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""
-        self.look()
         account = Account(self._num_batches, *(start or self.start), aside)
         account.stamp = self.stamp
         if not aside:
@@ -142,45 +139,19 @@ class Progress:
     def hand_out(self, account: Account) -> None:
         """Count a delivered batch, and make this pass the one that ``position`` reports.
 
-        A pass whose framework counts consumed batches becomes that pass in ``look``.
+        A pass whose trainer reports its batches becomes that pass in ``consume``.
         """
         account.taken += 1
-        if account.count is None and not account.aside:
-            if self._followed:
-                self.look()
-            self._latest = account
+        if account.trained is None:
+            self.go_on(account)
 
-    def follow(self, account: Account) -> None:
-        """Make ``position`` report this pass once its ``count`` shows a consumed batch."""
-        if not account.aside:
-            self._followed.append(account)
-
-    def finish(self, account: Account) -> None:
-        """End a pass that has a ``count``, and freeze its result."""
-        self.look()
-        consumed = account.consumed
-        account.count = lambda: consumed
-        self.leave(account)
-
-    def leave(self, account: Account) -> None:
-        """Stop following a pass whose reader is gone."""
-        if account in self._followed:
-            self._followed.remove(account)
-
-    def look(self) -> None:
-        """Find the counting pass that has moved since the last call, for ``position``.
-
-        Called before another pass starts or ends, so at most one has moved.
-        """
-        for account in tuple(self._followed):
-            consumed = account.consumed
-            if consumed != account.seen:
-                account.seen = consumed
-                self._latest = account
+    def consume(self, account: Account, batches: int) -> None:
+        """Count batches that the trainer reports, and make ``position`` report this pass."""
+        account.trained = min(account.taken, (account.trained or 0) + batches)
+        self.go_on(account)
 
     def go_on(self, account: Account) -> None:
-        """Start another epoch of the pass, and make ``position`` report it."""
-        self.look()
+        """Make ``position`` report this pass, unless it is secondary."""
         if not account.aside:
             self._latest = account
 
@@ -216,7 +187,6 @@ class Progress:
 
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch after the last delivered one."""
-        self.look()
         return self._latest.position if self._latest is not None else self._start
 
     @property
@@ -228,7 +198,6 @@ class Progress:
 
     def move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Make the next pass start here."""
-        self.look()
         self._start, self.continuation = (epoch, step), continuation
         self._latest, self._just_advanced = None, False
         self.stamp += 1

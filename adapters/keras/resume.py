@@ -93,8 +93,6 @@ class Resume(FitCallback):
         self._state: dict[str, Any] | None = None
         self._epoch = self._next_step = 0
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
-        self._position: dict[str, Any] | None = None
-        """State of the sequence to save, while the sequence itself is at another position."""
 
     # --- the call ---
 
@@ -146,8 +144,6 @@ class Resume(FitCallback):
                 # With this number of shards, nothing is left of the saved epoch.
                 state = {**state, "epoch": state["epoch"] + over, "step": 0}
                 self._state = state
-        # Used until the first batch has been trained on, as Keras reads some batches before.
-        self._position = fit.sequence.state_dict()
         if state is None:
             return
         validation = None if fit.validation is fit.sequence else fit.validation
@@ -210,8 +206,6 @@ class Resume(FitCallback):
         """Restore the state that was saved before this batch, or save."""
         if self._trained:
             self._lock.check_writer()
-        else:
-            self._position = None
         if self._state is not None:
             self._put_back()
             self._state = None
@@ -222,12 +216,6 @@ class Resume(FitCallback):
         self._schedule.count(together)
         self._next_step, self._trained = batch + together, True
 
-    if keras.backend.backend() == "torch":
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            """Note the position, as on PyTorch a batch is fetched before its ``begin`` hook."""
-            self._position = self._now()
-
     def on_test_begin(self, logs: Any = None) -> None:
         """Save a training that was stopped within an epoch, before validation resets metrics."""
         self._notice_stop()
@@ -236,7 +224,6 @@ class Resume(FitCallback):
         """Note the end of an epoch, and save if the training was stopped within it."""
         self._notice_stop()
         self._running.steps_done = 0
-        self._position = None
         self._epoch, self._next_step = epoch + 1, 0
         self._schedule.count_epoch()
 
@@ -258,10 +245,6 @@ class Resume(FitCallback):
         assert self._fit is not None, "Keras calls on_train_begin first"
         return self._fit
 
-    def _now(self) -> dict[str, Any]:
-        assert self._running.sequence is not None
-        return self._running.sequence.state_dict()
-
     @property
     def _callbacks(self) -> list[Any]:
         """Callbacks whose state is saved, including the ``History`` that Keras adds."""
@@ -278,7 +261,6 @@ class Resume(FitCallback):
         if inside and self.model.stop_training and not self._stopped_inside:
             self._stopped_inside = True
             self._writer.wait()
-            self._position = None
             self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
@@ -290,13 +272,13 @@ class Resume(FitCallback):
             self._schedule.saved()  # Check again at the next interval.
             return
         fit = self._running
-        position = self._now() if self._position is None else self._position
+        assert fit.sequence is not None
         value = {
             "epoch": epoch,
             "step": step,
             "over": over,
             "epochs": fit.epochs,
-            "sequence": position,
+            "sequence": fit.sequence.state_dict(),
             "data": _data_of(fit),
             "validation": None if fit.validation is None else fit.validation.epoch,
             "keras": keras.__version__,

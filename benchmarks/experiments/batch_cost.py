@@ -20,7 +20,7 @@ from benchmarks.harness.row import Measurement
 
 BATCH = 64
 ROUNDS, SHORT_ROUNDS = 9, 1
-STEPS = {"jax": 400, "tensorflow": 200, "torch": 100}
+STEPS = {"jax": 400, "tensorflow": 400, "torch": 100}
 SHORT_STEPS = 4
 FLOOR = "the same batch on the device"
 

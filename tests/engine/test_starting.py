@@ -50,6 +50,35 @@ def test_the_processes_take_over_and_no_batch_is_lost_or_repeated(measured):
     assert (samples == list(range(len(samples))), batches[-1][0, 1] == os.getpid()) == (True, False)
 
 
+class SlowElsewhere:
+    """A transform that takes ten times as long in another process."""
+
+    def __init__(self):
+        self.home = os.getpid()
+
+    def __call__(self, sample):
+        time.sleep(0.0002 if os.getpid() == self.home else 0.002)
+        return with_pid(sample)
+
+
+@pytest.mark.parametrize("workers", ["auto", 2])
+def test_processes_that_auto_chose_rest_where_batches_come_faster_without(workers, new_processes):
+    engine = Engine(plan_of(np.arange(4000), 4, transform=SlowElsewhere()), Settings(workers, True))
+    if workers == "auto":
+        engine = Engine(engine.plan, Settings(workers))
+        engine._trial, engine._choice = Trial(engine.plan, False), Choice("processes", 2, 2)
+    engine.start_workers()
+    stream = engine.stream(0, 0, False)
+    batches = [stream.next() for _ in range(1000)]
+    assert np.concatenate(batches)[:, 0].tolist() == list(range(4000))
+    by_a_process = [batch[0, 1] != os.getpid() for batch in batches]
+    assert any(by_a_process[:500])
+    assert all(by_a_process) == (workers == 2)
+    assert any(by_a_process[-100:]) == (workers == 2)
+    assert ("none at work" in engine.description) == (workers == "auto")
+    engine.close()
+
+
 @pytest.mark.parametrize("workers", [2, "auto"])
 def test_processes_that_were_asked_for_make_every_batch(workers):
     """What kills its process must not kill the trainer."""

@@ -200,6 +200,41 @@ def test_the_epoch_is_the_next_one_wherever_a_fit_ended_with_the_last_batch(batc
     assert first == epochs_of(sequence, 1, first=epoch)[0]
 
 
+class Positions(keras.callbacks.Callback):  # type: ignore[misc]
+    """Notes where the sequence is, before and after each batch, and may fail before one."""
+
+    def __init__(self, sequence: SafeSequence, fails_before: int | None = None) -> None:
+        super().__init__()
+        self.sequence, self.fails_before = sequence, fails_before
+        self.before: list[int] = []
+        self.after: list[int] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == self.fails_before:
+            raise KeyError
+        self.before.append(self.sequence.state_dict()["batch"])
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.after.append(self.sequence.state_dict()["batch"])
+
+
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_the_position_is_behind_the_last_batch_that_was_trained_on(workers):
+    sequence = sequence_of(BATCHES, **workers)
+    seen = Positions(sequence)
+    built_recorder().fit(sequence, epochs=2, verbose=0, callbacks=[seen])
+    assert seen.before == 2 * list(range(BATCHES))
+    assert seen.after == 2 * [*range(1, BATCHES), 0]
+
+
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_a_batch_that_a_failing_callback_kept_from_the_model_comes_again(workers):
+    sequence = sequence_of(BATCHES, **workers)
+    with pytest.raises(KeyError):
+        built_recorder().fit(sequence, verbose=0, callbacks=[Positions(sequence, fails_before=3)])
+    assert sequence.state_dict() == {"epoch": 0, "batch": 3}
+
+
 def test_a_fit_starts_at_the_epoch_that_was_set():
     recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
     sequence.set_epoch(5)

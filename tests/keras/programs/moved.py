@@ -6,7 +6,6 @@ that were predicted from, the batches that were trained on, and what is left of 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import logging
@@ -127,9 +126,3 @@ if __name__ == "__main__":
     for name, break_ in breaks().items():
         warned.clear()
         report(name, imported_without(break_))
-    if keras.backend.backend() == "jax":
-        # Only what is said of the lag depends on it.
-        warned.clear()
-        safe_sequence = imported_without(contextlib.nullcontext())
-        with _Without(sys.modules, "keras.src.backend.jax.trainer"):
-            report("JAXEpochIterator", safe_sequence)
