@@ -18,7 +18,7 @@ from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.batches import Signature, for_jax, for_tensorflow, remedy_of
-from adapters.keras.dataset import Groups, small, tf_dataset
+from adapters.keras.dataset import Groups, tf_dataset, worth_grouping
 from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
@@ -256,7 +256,8 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         batches = [self._ready(batch) for batch in peeked]
         longer = map(self._ready, self._engine.plan.longer(stream.position[0]))
         self._signature = signature = Signature([*batches, *longer], remedy_of(self._engine.plan))
-        this, grouped = weakref.ref(self), ahead and small(batches)
+        this, known = weakref.ref(self), left + self._engine.batches_after
+        grouped = ahead and worth_grouping(batches, known)
 
         def iterator() -> Iterator[Any]:
             adapter = this()

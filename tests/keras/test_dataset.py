@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras.dataset import Groups, small
+from adapters.keras.dataset import Groups, worth_grouping
 from tests.keras.recording import AUTO, INLINE, TWO_THREADS, AfterBatch, built_recorder
 from tests.keras.samples import numbered
 
@@ -68,7 +68,8 @@ def test_batches_that_take_their_time_are_not_waited_for():
     ids=["digits", "nested", "photographs", "strings", "tensors"],
 )
 def test_what_is_worth_a_group(batch, worth_it):
-    assert small([batch, batch]) is worth_it
+    assert worth_grouping([batch, batch], 1000) is worth_it
+    assert not worth_grouping([batch, batch], 50)
 
 
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO], ids=["inline", "threads", "auto"])
@@ -98,7 +99,7 @@ def test_no_more_batches_are_ahead_of_the_trainer_than_may_be(workers, queue):
 @pytest.mark.parametrize("workers", [INLINE, AUTO], ids=["inline", "auto"])
 def test_the_state_is_that_of_the_batch_in_training(workers):
     states: list[Any] = []
-    with SafeSequence(numbered(80), 4, **workers) as sequence:
+    with SafeSequence(numbered(480), 4, **workers) as sequence:
         look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
         built_recorder().fit(sequence, callbacks=[look], shuffle=False, verbose=0)
-    assert [state["batch"] for state in states] == [*range(1, 20), 0]
+    assert [state["batch"] for state in states] == [*range(1, 120), 0]
