@@ -14,6 +14,7 @@ While settling, batches made with the previous setting are used up.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 _WINDOW_SECONDS, _WINDOW_BATCHES = 0.05, 32
 _LONG_WINDOW_SECONDS, _LONG_WINDOW_BATCHES = 0.3, 6
 _WINDOWS = 3
-# A setting slower than the first by this factor in its first window gets no second one.
+# A setting slower than the first by this factor in a window gets no other one.
 _HOPELESS = 1.3
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
 # not tried if several are faster by this factor than one batch alone.
@@ -91,21 +92,32 @@ class Comparison:
             return
         if self.current == first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
             left = {first: left[first]}
-        elif self.current != first and pace > _HOPELESS * statistics.median(left[first]):
+        elif self.current != first and pace > _HOPELESS * left[first][-1]:
             del left[self.current]
         self._paces = left
-        least = min(left, key=lambda setting: len(left[setting]))
-        if len(left) > 1 and len(left[least]) < _WINDOWS:
-            self._use(least)
+        missing = [each for each in left if len(left[each]) < _WINDOWS + (each == first)]
+        if len(left) > 1 and missing:
+            self._use(min(missing, key=lambda setting: len(left[setting])))
             return
-        found = {setting: statistics.median(paces) for setting, paces in left.items()}
-        best = min(found, key=found.__getitem__)
-        self._decide(best if found[first] > _GAIN * found[best] else first, found)
+        found = {setting: self._relative(left[setting]) for setting in left if setting != first}
+        best = min(found, key=found.__getitem__, default=first)
+        self._decide(best if _GAIN * found.get(best, 1.0) < 1 else first)
 
-    def _decide(self, setting: int, found: dict[int, float]) -> None:
+    def _relative(self, paces: list[float]) -> float:
+        """Pace of a setting in units of the first one's.
+
+        Each window is compared with those of the first setting before and after it, as a loop gets
+        faster while files and memory are used for the first time.
+        """
+        around = itertools.pairwise(self._paces[self._settings[0]])
+        return statistics.median(
+            pace / math.sqrt(before * after) for pace, (before, after) in zip(paces, around)
+        )
+
+    def _decide(self, setting: int) -> None:
         self.decided = True
+        self._decided_pace = self._paces[setting][-1]
         self._use(setting)
-        self._decided_pace = found[setting]
         self._paces = {setting: []}
 
     def _look_for_change(self) -> None:

@@ -53,7 +53,18 @@ def test_settings_take_turns_until_the_decision():
     while not comparison.decided:
         loop.run(1)
     turns = [b for a, b in zip([None, *loop.used], loop.used) if a != b]
-    assert turns == [0, 1, 0, 1, 0, 1]
+    assert turns == [0, 1, 0, 1, 0, 1, 0]
+
+
+def test_a_loop_that_gets_faster_by_itself_gains_nothing_by_what_is_tried_later():
+    """Files and memory are slow when they are used for the first time."""
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.0)
+    loop.pace = lambda workers: (0.00008 + 0.002 * 0.01**loop.now) * (1.2 if workers else 1.0)
+    while not comparison.decided:
+        loop.run(1)
+    assert loop.used.count(1) > 3 * 32
+    assert comparison.current == 0
 
 
 def test_what_is_much_slower_gets_one_window():

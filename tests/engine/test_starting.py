@@ -63,10 +63,10 @@ class SlowElsewhere:
 
 @pytest.mark.parametrize("workers", ["auto", 2])
 def test_processes_that_auto_chose_rest_where_batches_come_faster_without(workers, new_processes):
-    engine = Engine(plan_of(np.arange(4000), 4, transform=SlowElsewhere()), Settings(workers, True))
+    plan = plan_of(np.arange(4000), 4, transform=SlowElsewhere())
+    engine = Engine(plan, Settings(workers, workers == 2))
     if workers == "auto":
-        engine = Engine(engine.plan, Settings(workers))
-        engine._trial, engine._choice = Trial(engine.plan, False), Choice("processes", 2, 2)
+        engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2, 2)
     engine.start_workers()
     stream = engine.stream(0, 0, False)
     batches = [stream.next() for _ in range(1000)]
@@ -134,8 +134,9 @@ def waits(sample):
     return np.array([sample, os.getpid()])
 
 
-def test_while_there_is_too_little_work_for_processes_batches_are_made_here():
+def test_while_there_is_too_little_work_for_processes_batches_are_made_here(monkeypatch):
     end_idle_workers()
+    monkeypatch.setattr(kept(), "start_seconds", 0.0)  # Not measured yet.
     engine = Engine(plan_of(np.arange(160), 4, transform=waits), Settings(2, True, at_once=False))
     stream = engine.stream(0, 0, False)
     found = np.concatenate([stream.next() for _ in range(40)])
