@@ -251,8 +251,8 @@ class Supply:
 
         Called when the stream that is being read has no batch under way.
         """
-        state = self.state
-        if state is WorkerState.DEFERRED:
+        state, compared = self.state, self._comparison
+        if state is WorkerState.DEFERRED and (compared is None or compared.current):
             left = self.batches_left + self.batches_after
             if self._losses.outweigh_processes(left, self._settings.start_seconds):
                 self.start_workers()

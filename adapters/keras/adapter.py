@@ -16,6 +16,7 @@ import keras
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
+from adapters.keras import internals
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.batches import Signature, for_jax, for_tensorflow, remedy_of
 from adapters.keras.dataset import Groups, tf_dataset, worth_grouping
@@ -69,7 +70,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         self._stamp = -1
         self.trains = False
         self._aside = False
-        self._together = 0
+        self._together = self._in_epoch = 0
         self._last_epoch = 0
         self._account: Account | None = None
         self._batches: weakref.ref[_Batches] | None = None
@@ -128,19 +129,23 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         self._begun = True
 
     def expect_reports(self, batches: int) -> bool:
-        """Return True if ``consume`` must be called after every so many batches.
+        """Prepare for a call of ``consume`` after every so many batches; False if it isn't.
 
         A strategy of TensorFlow reads for several devices, so that its steps aren't batches.
         """
         self._together = 0 if self._strategy else batches
         account = self._account
         if self._together and account is not None and account.trained is None:
-            # Keras 3.6 goes on with the pass that it has built the model with.
+            # With steps_per_epoch, Keras 3.6 goes on with the pass that it has built the model
+            # with, by one execution.
             account.trained = min(account.taken, batches)
         return self._together > 0
 
     def consume(self, batches: int) -> None:
         """Count batches that the trainer has finished."""
+        if self._steps and internals.EXECUTES_LESS_AT_THE_END:
+            batches = min(batches, self._steps - self._in_epoch)
+        self._in_epoch += batches
         if self._account is not None:
             self._progress.consume(self._account, batches)
 
@@ -166,7 +171,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
 
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""
-        self._within, self._used = True, False
+        self._within, self._used, self._in_epoch = True, False, 0
         if self._endless and self._account is not None and self._stamp == self._progress.stamp:
             self._progress.go_on(self._account)  # Its batches may have been read ahead already.
 
@@ -177,8 +182,8 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
             Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
         """
         self.raise_error()
-        if self._account is not None and self._counts:
-            if self._together > 1 and not self._account.left:
+        if self._account is not None and self._begun:
+            if self._together > 1 and not (self._endless or self._account.left):
                 # Keras 3.6 doesn't report an execution with fewer steps.
                 self._progress.consume(self._account, self._together - 1)
             self._progress.advance_past(self._account)
@@ -198,15 +203,10 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
             finally:
                 del error  # Break the reference cycle error -> traceback -> this frame.
 
-    @property
-    def _counts(self) -> bool:
-        """True if a pass counts: it is not just the symbolic build on JAX or PyTorch."""
-        return self._begun
-
     def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
         """Iterator of the next pass; with ``transfer``, batches are sent to the device ahead."""
         # Keras asks for the next iterator at the end of an epoch, before on_epoch_end.
-        if self._account is not None and self._within and self._used and self._counts:
+        if self._account is not None and self._within and self._used and self._begun:
             self._progress.advance_past(self._account)
             self._within = False
         return _Batches(self, transfer)
@@ -256,8 +256,8 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         batches = [self._ready(batch) for batch in peeked]
         longer = map(self._ready, self._engine.plan.longer(stream.position[0]))
         self._signature = signature = Signature([*batches, *longer], remedy_of(self._engine.plan))
-        this, known = weakref.ref(self), left + self._engine.batches_after
-        grouped = ahead and worth_grouping(batches, known)
+        known = math.inf if self._endless else left + self._engine.batches_after
+        this, grouped = weakref.ref(self), ahead and worth_grouping(batches, known)
 
         def iterator() -> Iterator[Any]:
             adapter = this()
@@ -299,7 +299,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
             return self._progress.start[0], 0
         if self._account is None or self._stamp != self._progress.stamp:
             return None
-        if not self._counts:
+        if not self._begun:
             return self._account.epoch, self._account.step
         return self._account.start_of_next
 

@@ -31,7 +31,7 @@ class Reader(Protocol):
         """Treat what is read from now on as consumed by the trainer."""
 
     def expect_reports(self, batches: int) -> bool:
-        """Return True if ``consume`` must be called after every so many batches."""
+        """Prepare for a call of ``consume`` after every so many batches; False if it isn't."""
 
     def consume(self, batches: int) -> None:
         """Count batches that the trainer has finished."""
@@ -66,6 +66,13 @@ class Call:
         self.announced = announced
         self.readers: list[Reader] = []
         """Readers that were created in the call. They end with it."""
+        self.hooks: dict[str, keras.callbacks.CallbackList] = {}
+        """Hooks that ``adapt_hooks`` has replaced, by name."""
+
+    def put_back_hooks(self) -> None:
+        """Undo ``adapt_hooks``: the list may be the user's, who may use or copy it again."""
+        for name, callbacks in self.hooks.items():
+            vars(callbacks).pop(name, None)
 
 
 class _Running(threading.local):
@@ -121,18 +128,8 @@ def announce(callbacks: Any) -> Any:
     return [BeginCallback(), *callbacks]
 
 
-_HOOKS_OF_BATCHES = (
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_test_batch_begin",
-    "on_test_batch_end",
-    "on_predict_batch_begin",
-    "on_predict_batch_end",
-)
-
-
-def adapt_hooks(callbacks: keras.callbacks.CallbackList, progress: Progress | None) -> None:
-    """Adapt the hooks of batches in Keras's list of callbacks, before a call reads batches.
+def adapt_hooks(callbacks: keras.callbacks.CallbackList, kind: str, progress: Progress) -> None:
+    """Adapt the hooks of batches in Keras's list of callbacks, until the running call ends.
 
     Hooks that no callback has are left out. Keras has another thread call them after every batch,
     and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores). And the
@@ -140,24 +137,25 @@ def adapt_hooks(callbacks: keras.callbacks.CallbackList, progress: Progress | No
 
     Args:
         callbacks: The list, which may belong to an enclosing ``fit``.
-        progress: That of the sequence which the call reads; None if it reads something else, which
-            leaves the hooks as they are.
+        kind: What begins: ``"train"``, ``"test"`` or ``"predict"``.
+        progress: ``Progress`` of the sequence that the call reads.
     """
-    own, kind = vars(callbacks), type(callbacks)
-    for name in _HOOKS_OF_BATCHES:
+    call, own, stock = running.calls[-1], vars(callbacks), keras.callbacks.CallbackList
+    reader = _reader(progress, kind == "train")
+    batches = int(getattr(call.model, "steps_per_execution", 1))
+    for moment in ("begin", "end"):
+        name = "_".join(("on", kind, "batch", moment))
         own.pop(name, None)
-        if progress is None:
-            continue
         names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
-        stock = getattr(kind, name) is getattr(keras.callbacks.CallbackList, name)
-        empty = stock and all(has_only_empty(each, names) for each in callbacks.callbacks)
+        is_stock = getattr(type(callbacks), name) is getattr(stock, name)
+        empty = is_stock and all(has_only_empty(each, names) for each in callbacks.callbacks)
         hook = _do_nothing if empty else functools.partial(_call, weakref.ref(callbacks), name)
-        reader = _reader(progress, name.startswith("on_train_"))
-        batches = int(getattr(running.calls[-1].model, "steps_per_execution", 1))
-        if reader is not None and name.endswith("_end") and reader.expect_reports(batches):
-            own[name] = functools.partial(_report, weakref.ref(reader), batches, hook)
-        elif empty:
-            own[name] = hook
+        if moment == "end" and reader is not None and reader.expect_reports(batches):
+            hook = functools.partial(_report, weakref.ref(reader), batches, hook)
+        elif not empty:
+            continue
+        own[name] = hook
+        call.hooks[name] = callbacks
 
 
 def _reader(progress: Progress, trains: bool) -> Reader | None:

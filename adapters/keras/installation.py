@@ -46,7 +46,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("adapters")
 
 _CALLS = ("fit", "evaluate", "predict")
-_BEGINNINGS = ("on_train_begin", "on_test_begin", "on_predict_begin", "on_epoch_begin")
+_BEGINNINGS = {
+    "on_train_begin": "train",
+    "on_epoch_begin": "train",
+    "on_test_begin": "test",
+    "on_predict_begin": "predict",
+}
 
 
 # Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
@@ -119,8 +124,8 @@ def install() -> bool:
     internals.by_own_adapter = False
     for name in _CALLS:
         _wrap(name)
-    for name in _BEGINNINGS:
-        _wrap_beginning(name)
+    for name, kind in _BEGINNINGS.items():
+        _wrap_beginning(name, kind)
     if not internals.missing_to_continue():
         _count_from_where_it_stands(SafeSequenceAdapter)
     return True
@@ -135,15 +140,16 @@ def _wrap(name: str) -> None:
     setattr(keras.Model, name, method)
 
 
-def _wrap_beginning(name: str) -> None:
-    """Wrap a hook of ``CallbackList`` that is called before batches are."""
+def _wrap_beginning(name: str, kind: str) -> None:
+    """Wrap a hook of ``CallbackList`` that is called before batches of a kind are."""
     stock = getattr(keras.callbacks.CallbackList, name)
 
     @functools.wraps(stock)
     def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = stock(self, *args, **kwargs)
         x = running.calls[-1].x if running.calls else None
-        adapt_hooks(self, x._progress if isinstance(x, SafeSequence) else None)
+        if isinstance(x, SafeSequence):
+            adapt_hooks(self, kind, x._progress)
         return found
 
     setattr(keras.callbacks.CallbackList, name, hook)
@@ -166,9 +172,9 @@ def _notice_undone() -> None:
         return
     log.warning(
         "keras.Model has lost what adapters.keras has put around %s, as another package has put "
-        "back what was there before: in this call, Ctrl-C may hang on TensorFlow, workers may "
-        "outlive it, and Resume and Watch don't run. It is there again from the next call on; "
-        "import adapters.keras before the other package",
+        "back what was there before: in this call, Ctrl-C may hang on TensorFlow, and the position "
+        "move by whole epochs there; workers may outlive it, and Resume and Watch don't run. It is "
+        "there again from the next call on; import adapters.keras before the other package",
         ", ".join(undone),
     )
     for name in undone:
@@ -236,6 +242,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             running.calls = outer
             if thread is threading.main_thread():
                 _of_the_main_thread.remove(this)
+            this.put_back_hooks()
             for reader in this.readers:
                 reader.end()
             calls_of_threads.discard(ended)

@@ -146,9 +146,13 @@ class Progress:
             self.go_on(account)
 
     def consume(self, account: Account, batches: int) -> None:
-        """Count batches that the trainer reports, and make ``position`` report this pass."""
+        """Count batches that the trainer reports, and make ``position`` report this pass.
+
+        Unless ``move`` was called since it started.
+        """
         account.trained = min(account.taken, (account.trained or 0) + batches)
-        self.go_on(account)
+        if account.stamp == self.stamp:
+            self.go_on(account)
 
     def go_on(self, account: Account) -> None:
         """Make ``position`` report this pass, unless it is secondary."""

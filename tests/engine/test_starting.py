@@ -79,6 +79,26 @@ def test_processes_that_auto_chose_rest_where_batches_come_faster_without(worker
     engine.close()
 
 
+def test_processes_that_bring_less_than_none_are_not_started_again(new_processes):
+    plan = plan_of(np.arange(4000), 4, transform=SlowElsewhere())
+    engine = Engine(plan, Settings("auto"))
+    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2, 2)
+    engine.retain()
+    engine.start_workers()
+    stream = engine.stream(0, 0, False)
+    for _ in range(1000):
+        stream.next()
+    stream.close()
+    engine.release()
+    engine.retain()
+    stream = engine.stream(1, 0, False)
+    assert {int(stream.next()[0, 1]) for _ in range(200)} == {os.getpid()}
+    assert engine.state is WorkerState.DEFERRED
+    stream.close()
+    engine.release()
+    engine.close()
+
+
 @pytest.mark.parametrize("workers", [2, "auto"])
 def test_processes_that_were_asked_for_make_every_batch(workers):
     """What kills its process must not kill the trainer."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from adapters.keras.internals import sync_state
 
 BATCHES, BATCH_SIZE = 5, 4
 X = np.arange(BATCHES * BATCH_SIZE, dtype="float32").reshape(-1, 1)
@@ -181,3 +182,30 @@ def test_a_class_of_callback_lists_with_hooks_of_its_own_keeps_them():
     model = compiled()
     model.evaluate(data_of(True, "evaluate"), verbose=0, callbacks=Own([], model=model))
     assert batches == list(range(BATCHES))
+
+
+def test_a_list_of_callbacks_is_as_it_was_after_a_call():
+    model = compiled()
+    listed = keras.callbacks.CallbackList([keras.callbacks.History()], model=model)
+    before = set(vars(listed))
+    model.fit(data_of(True, "fit"), verbose=0, callbacks=listed)
+    model.evaluate(data_of(True, "evaluate"), verbose=0, callbacks=listed)
+    assert {name for name in vars(listed) if name.startswith("on_")} - before == set()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_list_of_callbacks_may_serve_an_evaluation_within_fit(ours):
+    model, data = compiled(), data_of(True, "fit")
+    states: list[Any] = []
+
+    class Evaluates(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                sync_state(model)
+                model.evaluate(data_of(ours, "evaluate"), verbose=0, callbacks=listed)
+            states.append(data.state_dict()["batch"])
+
+    listed = keras.callbacks.CallbackList([Evaluates()], add_history=True, model=model)
+    model.fit(data, epochs=2, verbose=0, callbacks=listed)
+    assert states == 2 * [*range(1, BATCHES), 0]
+    assert data.epoch == 2

@@ -227,6 +227,18 @@ def test_the_position_is_behind_the_last_batch_that_was_trained_on(workers):
     assert seen.after == 2 * [*range(1, BATCHES), 0]
 
 
+def test_a_state_that_is_loaded_within_an_epoch_is_that_of_the_next_fit():
+    sequence = sequence_of(BATCHES, **INLINE)
+
+    class Loads(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == BATCHES - 1:
+                sequence.load_state_dict({"epoch": 5, "batch": 2})
+
+    built_recorder().fit(sequence, verbose=0, callbacks=[Loads()])
+    assert sequence.state_dict() == {"epoch": 5, "batch": 2}
+
+
 @pytest.mark.parametrize("workers", ALL_WORKERS)
 def test_a_batch_that_a_failing_callback_kept_from_the_model_comes_again(workers):
     sequence = sequence_of(BATCHES, **workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import keras
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from adapters.keras import internals
 from tests.keras.recording import (
     ALL_WORKERS,
     BACKEND,
     INLINE,
     TWO_THREADS,
     Recorder,
+    built_recorder,
     epochs_of,
     sequence_of,
 )
@@ -113,6 +116,31 @@ def test_several_steps_per_execution_with_steps_per_epoch():
     sequence = sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
     recorder.fit(sequence, epochs=3, steps_per_epoch=4, verbose=0)
     assert recorder.trained == epochs_of(sequence, 2)[:12]
+
+
+@SEVERAL_STEPS
+@pytest.mark.parametrize(("batches", "steps", "together"), [(9, 8, 2), (20, 7, 3), (11, 8, 2)])
+def test_the_position_is_that_of_the_steps_whatever_an_execution_has(batches, steps, together):
+    model, done = built_recorder(), []
+    model.compile(optimizer="adam", loss="mae", run_eagerly=True, steps_per_execution=together)
+    sequence = sequence_of(batches, **TWO_THREADS)
+
+    class Slow(keras.callbacks.Callback):
+        """Gives TensorFlow the time to read ahead, and compares."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            time.sleep(0.02)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            state = sequence.state_dict()
+            done.append(state["epoch"] * batches + state["batch"] - len(model.trained))
+
+    model.fit(sequence, epochs=2, steps_per_epoch=steps, verbose=0, callbacks=[Slow()])
+    lost = done[0]  # Keras 3.6 may build a model that is compiled with a batch.
+    assert (done, lost <= together) == ([lost, lost], True)
+    if not hasattr(internals.EpochIterator, "_enumerate_iterator"):
+        return
+    assert lost == 0
 
 
 def test_the_history_is_that_of_the_arrays_themselves():
