@@ -42,7 +42,7 @@ log = logging.getLogger("adapters")
 # Share of an epoch without processes that pickling a plan may take, its bounds, and the maximum
 # size. Each process takes twice as long to open it, and as much memory as its objects: 400,000
 # dicts of annotations take 1.2 s and 32 MB, and 250 MB in each process (two cores).
-_MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.005, 0.1, 5.0, 256 << 20
+_MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.002, 0.1, 5.0, 256 << 20
 
 # A view's base is sent with it if it is at most this many times as large.
 _MOST_OF_BASE = 2
