@@ -16,14 +16,13 @@ import keras
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
-from adapters.keras import internals
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.batches import Signature, for_jax, for_tensorflow, remedy_of
 from adapters.keras.dataset import Groups, tf_dataset, worth_grouping
 from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
-from adapters.keras.internals import Adapter, tensorflow
+from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
 from adapters.keras.progress import Account, Progress, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
@@ -143,7 +142,7 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
 
     def consume(self, batches: int) -> None:
         """Count batches that the trainer has finished."""
-        if self._steps and internals.EXECUTES_LESS_AT_THE_END:
+        if self._steps and SPLITS_EXECUTIONS:
             batches = min(batches, self._steps - self._in_epoch)
         self._in_epoch += batches
         if self._account is not None:

@@ -76,10 +76,12 @@ Adapter: Any = (
 
 EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
 """Keras's iterator over an epoch. Its ``_enumerate_iterator`` counts the batches."""
-EXECUTES_LESS_AT_THE_END = (
-    not hasattr(EpochIterator, "_enumerate_iterator") and keras.backend.backend() == "jax"
+SPLITS_EXECUTIONS = (
+    EpochIterator is not None
+    and not hasattr(EpochIterator, "_enumerate_iterator")
+    and keras.backend.backend() == "jax"
 )
-"""True if the last execution of ``steps_per_epoch`` may have fewer steps than the others have."""
+"""True if the last execution of ``steps_per_epoch`` has fewer steps, as in Keras 3.6 on JAX."""
 _torch_device: Any = (
     _found("keras.src.backend.torch.core", "get_device")
     if keras.backend.backend() == "torch"
