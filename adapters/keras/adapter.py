@@ -182,6 +182,8 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         """
         self.raise_error()
         if self._account is not None and self._begun:
+            if not (self._endless or self._account.left):
+                self._account.read_ahead = False  # TensorFlow may ask for the end later, if at all.
             if self._together > 1 and not (self._endless or self._account.left):
                 # Keras 3.6 doesn't report an execution with fewer steps.
                 self._progress.consume(self._account, self._together - 1)

@@ -198,11 +198,12 @@ def test_a_thread_may_train_after_the_main_thread_has_ended():
 
 @pytest.mark.one_keras
 @pytest.mark.full
+@pytest.mark.timeout(240)
 def test_the_interpreter_exits_right_after_fit_without_close():
     tensorflow = {"processes": 3, "threads": 2, "inline": 2}
     counts = tensorflow if BACKEND == "tensorflow" else {"threads": 1}
     programs = [Program("leaving", kind, str(count)) for kind, count in counts.items()]
-    ended = [program.end() for program in programs]
+    ended = [program.end(timeout_seconds=200) for program in programs]
     assert [(end.code, end.output.split()) for end in ended] == [
         (0, count * ["0"]) for count in counts.values()
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from keras.src.trainers import data_adapters
 
 from adapters import SafeSequence
 from adapters.keras import Resume
+from adapters.keras.adapter import _Batches
 from tests.keras.recording import built_recorder, epochs_of, sequence_of
 
 BATCHES = 6
@@ -47,7 +49,16 @@ def test_a_call_that_lost_its_wrapper_says_so_and_the_next_one_has_it_again(name
     assert len(warnings_of(caplog)) == 1
 
 
-def test_batches_and_epochs_are_right_without_the_wrapper():
+@pytest.mark.parametrize("late_seconds", [0.0, 0.5])
+def test_batches_and_epochs_are_right_without_the_wrapper(late_seconds, monkeypatch):
+    """TensorFlow may ask for the end of the data only when ``fit`` is over, if at all."""
+    finish = _Batches._finish
+
+    def late(self: _Batches) -> None:
+        time.sleep(late_seconds)
+        finish(self)
+
+    monkeypatch.setattr(_Batches, "_finish", late)
     keras.Model.fit = inspect.unwrap(keras.Model.fit)
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, workers=2) as sequence:
