@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from adapters import open_images
-from adapters.cli.main import parser_of
+from adapters.cli.main import parsed
 from adapters.packing import pack
 from tests.contract.detection import detection, gradient, random_boxes
 from tests.images.pictures import npy
@@ -143,7 +143,7 @@ def test_the_commands_of_the_pages_have_options_that_there_are():
     found = [words for page in PAGES for words in commands(page)]
     assert len(found) >= 3
     for words in found:
-        assert parser_of().parse_args(words).command == words[0]
+        assert parsed(words)[1].command == words[0]
 
 
 @pytest.mark.parametrize("page", ALL, ids=str)

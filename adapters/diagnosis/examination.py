@@ -50,13 +50,13 @@ def diagnose(
         to_device: ``to_device(batch)`` copies a batch to the device; ``step`` receives its result.
             None leaves the copy to the step.
         t: The step time in seconds that the loader must keep up with; None takes that of ``step``.
-        seconds: Duration of each of up to eight measurements, spread over three rounds. If the
+        seconds: Duration of each of up to seven measurements, spread over three rounds. If the
             figures are uncertain, up to three more rounds follow.
 
     Returns:
         The diagnosis: ``bottleneck`` (``"storage"``, ``"transforms"``, ``"collation"``, ``"copy"``,
         ``"step"``, or ``"loader"`` if its parts can't be separated), the times, ``certain``,
-        ``advice``, and ``predictions`` of the effect of each change. ``print(diagnosis)`` shows a
+        ``advice``, and ``predictions`` of the effect of changes. ``print(diagnosis)`` shows a
         report.
 
     Raises:
@@ -229,7 +229,6 @@ class Examination:
             waits_seconds=tuple(self._waits),
             workers=Workers("unknown", 0, usable_cpus()),
             replaced=self._own.replaced if self._own is not None else "",
-            trained_on_replaced=self._trained_on is not self._read,
             t=self._t,
             rounds=tuple(self._rounds),
             contention=contention,
@@ -250,7 +249,6 @@ class Examination:
             copied=asked_by_one and settings.use_multiprocessing,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
-            decodes=ablations.decodes,
             store=ablations.store,
         )
 

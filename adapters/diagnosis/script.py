@@ -119,7 +119,7 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     if not _is_program(path):
         raise ValueError(
             f"script must be a Python program, got {path!r}; records and pictures are measured by "
-            "adapters tune"
+            "adapters doctor --tune"
         )
     notice = _Notice(observer)
     before = sys.argv, list(sys.path)

@@ -18,7 +18,7 @@ from tests.diagnosis.planted import SIZE
 from tests.diagnosis.toys import LINE, Feed, ToyFace
 from tests.plans import plan_of
 
-ROUND = ["whole", "loader", "storage", "memory", "collation", "packed"]
+ROUND = ["whole", "loader", "storage", "memory", "collation"]
 # A batch that is only fetched, and one as it is, both without workers.
 ROUND += ["storage", "alone", "same", "copy"]
 
@@ -79,7 +79,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
         return plan_of(np.zeros((SIZE, 1)), 8, batch_transform=notes.noting(name))
 
     plans = map(noted, ("alone", "storage", "memory", "collation"))
-    ablations = Ablations(*plans, decodes=False, packed=noted("packed"))
+    ablations = Ablations(*plans, decodes=False)
     monkeypatch.setitem(FACES, "playthings", LINE)
     monkeypatch.setattr(ToyFace, "ablations", lambda self, loader: ablations)
     return notes
