@@ -6,7 +6,7 @@ examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  repor
    contention.py (use of the CPUs by other programs)
 sweep.py (the same source with other workers)  ->  ``adapters doctor --tune``
 
-faces.py defines the interface that a front end implements in its module ``diagnosed.py``;
+front_end.py defines the interface that a front end implements in its module ``diagnosed.py``;
 registry.py has an entry for each front end.
 """
 

@@ -23,7 +23,7 @@ from adapters.diagnosis.prediction import (
     with_workers,
     without_storage,
 )
-from adapters.diagnosis.registry import told
+from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.remoteness import CACHED, UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
@@ -219,7 +219,7 @@ def _about_collation(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_copy(v: Verdict, quiet: bool) -> Iterator[str]:
     yield "send uint8, and convert and normalise on the device: a quarter of the bytes"
-    by = "; ".join(told("copies"))
+    by = "; ".join(texts_of("copies"))
     yield f"pinned memory, and a copy of the next batch during the step ({by})"
 
 
@@ -233,7 +233,7 @@ def _about_step(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_foreign(v: Verdict, quiet: bool) -> Iterator[str]:
     yield (
-        f"{' or '.join(told('made_by'))} around the same data set: faster as a rule, and their "
+        f"{' or '.join(texts_of('made_by'))} around the same data set: faster as a rule, and their "
         "parts can be told apart here"
     )
 

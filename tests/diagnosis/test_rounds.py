@@ -12,10 +12,10 @@ import pytest
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.ablation import Ablations
 from adapters.diagnosis.examination import MOST_ROUNDS, ROUNDS, examine
-from adapters.diagnosis.registry import FACES
+from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.timing import Timing
 from tests.diagnosis.planted import SIZE
-from tests.diagnosis.toys import LINE, Feed, ToyFace
+from tests.diagnosis.toys import LINE, Feed, ToyFrontEnd
 from tests.plans import plan_of
 
 ROUND = ["whole", "loader", "storage", "memory", "collation"]
@@ -72,7 +72,7 @@ class NotedTrainer:
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
-    """Of a face that takes its loaders apart into plans that are noted."""
+    """Of a front end that takes its loaders apart into plans that are noted."""
     notes = Notes()
 
     def noted(name: str) -> Any:
@@ -80,8 +80,8 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
 
     plans = map(noted, ("alone", "storage", "memory", "collation"))
     ablations = Ablations(*plans, decodes=False)
-    monkeypatch.setitem(FACES, "playthings", LINE)
-    monkeypatch.setattr(ToyFace, "ablations", lambda self, loader: ablations)
+    monkeypatch.setitem(FRONT_ENDS, "playthings", LINE)
+    monkeypatch.setattr(ToyFrontEnd, "ablations", lambda self, loader: ablations)
     return notes
 
 
