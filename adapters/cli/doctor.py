@@ -14,7 +14,7 @@ from adapters.cli.arguments import finite, from_zero
 from adapters.cli.progress import bar
 from adapters.diagnosis.page import page_of
 from adapters.diagnosis.script import diagnose_script
-from adapters.machine import described_machine, measured_kernel
+from adapters.machine import described_machine
 
 
 def add_parser(subparsers: Any) -> None:
@@ -62,8 +62,6 @@ def run_doctor(options: argparse.Namespace) -> int:
     if options.script is None:
         for line in described_machine():
             print(line, flush=True)
-        for line in measured_kernel():
-            print(line)
         return 0
     with bar("doctor", "round") as progress:
         found = diagnose_script(
