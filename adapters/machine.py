@@ -132,8 +132,8 @@ def described_machine() -> Iterator[str]:
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
     else:
         yield (
-            "image kernel: missing; JPEGs are decoded faster with it, and so are raw and YUV "
-            f"pictures cropped. {_kernel_remedy()}"
+            "image kernel: missing; JPEGs are decoded faster with it, and raw images are "
+            f"cropped faster. {_kernel_remedy()}"
         )
     for module, use in _LIBRARIES.items():
         there = importlib.util.find_spec(module) is not None

@@ -109,7 +109,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, initialize}, {0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw and YUV pictures into rows "
+    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw pictures into rows "
              "of a batch.",
     .m_methods = methods,
     .m_slots = slots,
