@@ -20,7 +20,7 @@ SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "codes", "colours", "crcs", "crops", "decode", "find", "floats"),
     *("frame", "gather", "huffman", "idct", "jpeg", "picture", "raw", "records", "resize"),
-    *("take", "tints", "vectors", "ycc"),
+    *("tints", "vectors", "ycc"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"
