@@ -19,8 +19,8 @@ STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GI
 SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "codes", "colours", "crcs", "crops", "decode", "find", "floats"),
-    *("frame", "gather", "huffman", "idct", "jpeg", "picture", "planes", "records", "resize"),
-    *("take", "tints", "vectors", "ycc", "yuv"),
+    *("frame", "gather", "huffman", "idct", "jpeg", "picture", "raw", "records", "resize"),
+    *("tints", "vectors", "ycc"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from adapters.engine import usable_cpus
 from adapters.images.kernel import load, trouble
-from adapters.images.worth import kernel_worth
 
 # Optional libraries, and their uses.
 _LIBRARIES = {
@@ -133,34 +132,12 @@ def described_machine() -> Iterator[str]:
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
     else:
         yield (
-            "image kernel: missing; JPEGs are decoded faster with it, and so are raw and YUV "
-            f"pictures cropped. {_kernel_remedy()}"
+            "image kernel: missing; JPEGs are decoded faster with it, and raw images are "
+            f"cropped faster. {_kernel_remedy()}"
         )
     for module, use in _LIBRARIES.items():
         there = importlib.util.find_spec(module) is not None
         yield f"{module}: {'there' if there else f'missing; {use}'}"
-
-
-def measured_kernel(seconds: float = 2.0) -> Iterator[str]:
-    """Measure the speed-up by the native kernel; empty if JPEGs can't be decoded without it.
-
-    Args:
-        seconds: Duration of the measurement.
-    """
-    worth = kernel_worth(seconds)
-    if worth is None:
-        return
-    speed = f"{worth.without:,.0f} pictures/s of 500x375 to random boxes of 224x224 in one thread"
-    if worth.estimated:
-        yield (
-            f"JPEGs: {speed}, measured now without the kernel; decoding nothing but the boxes "
-            f"would be {worth.times:.2g} times as fast, which is an estimate of what it brings here"
-        )
-    else:
-        yield (
-            f"JPEGs: {worth.kernel:,.0f} with the kernel and {speed} without it, measured now: "
-            f"{worth.times:.2g} times as many"
-        )
 
 
 def _kernel_remedy() -> str:

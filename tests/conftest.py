@@ -34,9 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--backends", action="store_true", help="test the other backends of Keras, too, as CI does"
     )
-    parser.addoption(
-        "--full", action="store_true", help="run everything, as is done once a night"
-    )
+    parser.addoption("--full", action="store_true", help="run everything, as is done once a night")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,7 +29,6 @@ _KINDS = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG": "PNG",
     _NPY: "raw (NPY)",
-    b"\x93YUV420": "YUV 4:2:0",
     b"GIF8": "GIF",
     b"BM": "BMP",
     b"RIFF": "WebP",

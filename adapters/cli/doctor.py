@@ -17,7 +17,7 @@ from adapters.diagnosis.page import page_of
 from adapters.diagnosis.prediction import gain_in_words
 from adapters.diagnosis.script import code_of, diagnose_script
 from adapters.diagnosis.sweep import ROUNDS, Sweep, line_of, sweep, table_of
-from adapters.machine import described_machine, measured_kernel
+from adapters.machine import described_machine
 from adapters.sources import names_images
 
 _SECONDS, _TUNED_SECONDS = 2.0, 1.0
@@ -77,8 +77,6 @@ def run_doctor(options: argparse.Namespace) -> int:
     if options.script is None:
         for line in described_machine():
             print(line, flush=True)
-        for line in measured_kernel():
-            print(line)
         return 0
     with bar("doctor", "round") as progress:
         found = diagnose_script(

@@ -36,7 +36,7 @@ class ImageDecoder:
 
     Resizing is bilinear unless ``interpolation`` says otherwise, with half-pixel centres and
     without antialiasing. A JPEG that shrinks to half its size or less is first decoded at a half,
-    a quarter or an eighth; raw images and YUV planes are not shrunk first. EXIF orientation is
+    a quarter or an eighth; raw images are not shrunk first. EXIF orientation is
     ignored, except in a TIFF, where OpenCV applies it.
 
     Bits, channels and pages are lost only on request. 16 bits need ``dtype="uint16"`` or

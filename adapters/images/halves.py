@@ -11,9 +11,8 @@ that, stored raw, into the whole decoder's result:
 The values are the same, with two exceptions. A JPEG whose shorter side has to grow to
 ``resize_short`` before a larger box is cut is enlarged twice: one value in a hundred differs by 1
 or 2. In the last row, ``after`` gets the whole image in RGB. The whole decoder instead decodes a
-JPEG at a half, a quarter or an eighth if the box is that much larger than the result, resizes YUV
-planes before converting them to RGB, and resizes a PNG with OpenCV, which differs from the kernel
-by 1 in one of some hundred values.
+JPEG at a half, a quarter or an eighth if the box is that much larger than the result, and resizes a
+PNG with OpenCV, which differs from the kernel by 1 in one of some hundred values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The native kernel, if it was built: a batch of images in one call without the GIL.
 
-It resizes images stored as pixels or planes without a copy, and decodes baseline JPEGs; it touches
+It resizes raw images without a copy, and decodes baseline JPEGs; it touches
 only the pixels that are used. It notices files that were cut short, and all damage that libjpeg
 sees before the end of the box; some damage, even to earlier pixels, shows only at the end of the
 data. Images that it leaves undone go to ``pixels``, which gives the same values. The environment
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from adapters.images.geometry import Crop, reduced, reduction
 
 log = logging.getLogger("adapters")
-# First byte of a JPEG. Images stored as pixels have another, and aren't decoded smaller.
+# First byte of a JPEG. Raw images have another, and aren't decoded smaller.
 _JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.

@@ -2,8 +2,8 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
 is still as large as the row. Arrays in NPY's format, in which raw images are stored, are read
-without a copy. ``planes`` decodes YUV planes, ``jpeg2000`` JPEG 2000, tifffile the TIFFs whose
-bands OpenCV doesn't read, and OpenCV the rest. Damaged and truncated images are refused if that
+without a copy. ``jpeg2000`` decodes JPEG 2000, tifffile the TIFFs whose bands OpenCV doesn't read,
+and OpenCV the rest. Damaged and truncated images are refused if that
 can be detected, not decoded as far as they go: a JPEG whose decoder reports it, a PNG with a wrong
 CRC, whatever OpenCV refuses. So are images that claim more than ``MOST_PIXELS``, and files of
 several images.
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import exif, frames, jpeg2000, npy, palettes, planes, png, sizes, tiff
+from adapters.images import exif, frames, jpeg2000, npy, palettes, png, sizes, tiff
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.signatures import HEAD_BYTES, recognized
@@ -67,8 +67,6 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width, *_ = _jpeg_header(buffer)
     elif head == png.MAGIC:
         height, width = png.size_of(buffer)
-    elif head.startswith(planes.MAGIC):
-        height, width = planes.size_of(buffer)
     elif head.startswith(jpeg2000.MAGICS):
         height, width = jpeg2000.size_of(buffer)
     elif not tiff.is_tiff(buffer) and (claimed := sizes.size_in_header(buffer)) is not None:
@@ -150,22 +148,14 @@ def cropped(
         ContentError: This is no image, it is damaged, or data would be lost.
     """
     head = bytes(buffer[:8])
-    is_yuv = head.startswith(planes.MAGIC)
-    if is_yuv and wanted.by_kernel and (crop.resized is None or crop.box[2:] == goal):
-        row = np.empty((*goal, 3), np.uint8) if row is None else row
-        planes.decode_into(buffer, crop, row)
-        return row
     factor = 1
     if head.startswith(_JPEG) and wanted.interpolation == "bilinear":
         factor = reduction(crop, goal)
-    if is_yuv and wanted.interpolation == "bilinear":
-        image = fitted(planes.decode(buffer, crop.resized), wanted)
-    else:
-        image = _decoded(buffer, wanted, factor)
-        if factor == 1 and image.shape[:2] != crop.image:
-            height, width, _ = image.shape
-            claimed = " x ".join(map(str, crop.image))
-            raise ContentError(f"an image of {claimed} pixels", f"one of {height} x {width}")
+    image = _decoded(buffer, wanted, factor)
+    if factor == 1 and image.shape[:2] != crop.image:
+        height, width, _ = image.shape
+        claimed = " x ".join(map(str, crop.image))
+        raise ContentError(f"an image of {claimed} pixels", f"one of {height} x {width}")
     box = crop.box
     if crop.resized is not None:
         _, _, height, width = reduced((0, 0, *crop.image), factor, image.shape)
@@ -210,9 +200,6 @@ def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDA
         image = _jpeg(buffer, factor, wanted.channels in (1, None))
     elif head.startswith(npy.MAGIC):
         image = npy.read(buffer)
-    elif head.startswith(planes.MAGIC):
-        size_of(buffer)
-        image = planes.decode(buffer)
     elif head == png.MAGIC:
         size_of(buffer)
         image = _png(buffer, wanted)

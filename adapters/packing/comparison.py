@@ -19,7 +19,7 @@ from adapters.arguments import check_integer
 from adapters.cpus import usable_cpus
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Generators
-from adapters.images import ImageDecoder, npy, planes
+from adapters.images import ImageDecoder
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
 from adapters.packing.inputs import Inputs, Item, inputs_of
 
@@ -124,7 +124,6 @@ def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[st
             content = item.content()
             jpeg = ImageEncoder("", "jpeg", resize, quality).image(content)
             raw = ImageEncoder("", "raw", resize, None).image(content)
-            yuv = planes.encode(npy.read(raw))
         except ContentError as error:
             failure = failure or RecordError(item.name, None, 0, error.expected, error.found)
             continue
@@ -133,7 +132,7 @@ def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[st
             continue
         except OSError:
             continue
-        for name, picture in zip(ENCODINGS, (jpeg, raw, yuv), strict=True):
+        for name, picture in zip(ENCODINGS, (jpeg, raw), strict=True):
             found[name].append(picture)
             held += len(picture)
         if time.perf_counter() > end or held > _ENCODED_BYTES:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder, exif, npy, planes, size_of
+from adapters.images import ImageDecoder, exif, npy, size_of
 from adapters.images import stored as decode_stored
 from adapters.images.bands import AS_STORED, opaque
 from adapters.images.pixels import cropped
 from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
-ENCODINGS = ("jpeg", "raw", "yuv420")
+ENCODINGS = ("jpeg", "raw")
 # As in MXNet's im2rec.
 _QUALITY = 95
 _JPEG = b"\xff\xd8\xff"
@@ -75,10 +75,7 @@ class ImageEncoder:
             pixels = exif.upright(pixels, exif.orientation(content))
         if self.encoding == "raw":
             return _npy(pixels)
-        pixels = opaque(pixels)
-        if self.encoding == "yuv420":
-            return planes.encode(pixels)
-        return _jpeg(pixels, self.quality or _QUALITY)
+        return _jpeg(opaque(pixels), self.quality or _QUALITY)
 
     def _is_kept(self, content: bytes) -> bool:
         if self.encoding != "jpeg" or self.quality is not None or not content.startswith(_JPEG):
@@ -96,7 +93,7 @@ def _resized(encoded: bytes, short: int) -> NDArray[Any]:
     decoder = ImageDecoder(resize_short=short)
     array = npy.read(encoded) if encoded.startswith(npy.MAGIC) else None
     if array is None:
-        by_kernel = encoded.startswith((_JPEG, planes.MAGIC))
+        by_kernel = encoded.startswith(_JPEG)
         channels: tuple[int, ...] = (3,)
         if encoded.startswith(_JPEG) and _is_grey(encoded):
             channels = (1,)

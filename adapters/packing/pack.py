@@ -58,9 +58,8 @@ def pack(
             that are encoded again, for this or another reason, are stored upright as EXIF says.
         quality: JPEG quality, 1 to 100. None keeps JPEGs that aren't resized as they are, and uses
             95 for others.
-        encoding: ``"jpeg"``; ``"raw"``, arrays in NPY's format, which are larger, need no decoding
-            and hold any bits and channels, while the others hold 8 bits of grey or RGB; or
-            ``"yuv420"``, half as large as RGB, and for the eye the same.
+        encoding: ``"jpeg"``, which holds 8 bits of grey or RGB; or ``"raw"``, arrays in NPY's
+            format, which are larger, need no decoding and hold any bits and channels.
         workers: Number of threads; ``"auto"`` means one for each CPU that this process may use.
             With an ``executor``, number of concurrent tasks; ``"auto"`` asks it.
         on_error: Action for a file that is no image, or is damaged: ``"raise"``, or ``"skip"``,

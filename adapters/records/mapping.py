@@ -83,11 +83,6 @@ class Mapping:
         if hasattr(mmap, "MADV_RANDOM"):
             _madvise(self._address, self._size, mmap.MADV_RANDOM)
 
-    def let_go(self) -> None:
-        """Drop the pages from this process's memory; a later read brings them back."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            _madvise(self._address, self._size, mmap.MADV_DONTNEED)
-
 
 class Reserved:
     """Address range into which bytes are written or parts of files are mapped.
@@ -155,11 +150,6 @@ class Reserved:
         if address not in self._parts:
             self._parts.append(address)
         _living.add(address)
-
-    def let_go(self) -> None:
-        """Drop the files' pages from this process's memory; a later read brings them back."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            _madvise(self._address, self._size, mmap.MADV_DONTNEED)
 
 
 def _checked(address: int | None) -> int:

@@ -39,7 +39,6 @@ from adapters.records.regions import (
     Region,
     WindowRegion,
 )
-from adapters.records.storage import account
 from adapters.records.streamed import Streamed
 from adapters.remote import Cache, Head, clean, client_of, is_url
 from adapters.remote.cache import CachedObject
@@ -119,11 +118,10 @@ class RemoteFile:
         """
         if not self.size:
             return memoryview(b"")
-        size = int(sizes.sum())
-        kept.used(size)
+        kept.used(int(sizes.sum()))
         region = self._region
         if region is not None and region.is_complete:
-            return self._read_from(region, size)
+            return self._viewed(region)
         for _ in range(_TRIES):
             region = self._region_of(begins, sizes)
             try:
@@ -237,7 +235,7 @@ class RemoteFile:
         for _ in range(_TRIES):
             if region.here[units].all():
                 region.note_use()
-                self._read_from(region, int(sizes.sum()))
+                self._viewed(region)
                 return True
             missing, old = self._missing(region, units), self._before(region)
             own, others = self._pieces.of(region, old, missing, patience=patience)
@@ -253,12 +251,10 @@ class RemoteFile:
                     raise copy.copy(piece.error) from None
         return bool(region.here[units].all())
 
-    def _read_from(self, region: Region, size: int) -> memoryview:
-        """Return the view; account for bytes that will be read from it."""
-        if isinstance(region, CachedRegion):
-            account(self, size)
-            if region.use():
-                self._drop(region)
+    def _viewed(self, region: Region) -> memoryview:
+        """Return the view of a region that is used now."""
+        if isinstance(region, CachedRegion) and region.use():
+            self._drop(region)
         return region.view
 
     @property
@@ -351,11 +347,6 @@ class RemoteFile:
     def has_cache(self) -> bool:
         """True if it has a cache, even one that has failed."""
         return self._cache is not None
-
-    def _let_go(self) -> None:
-        region = self._region
-        if isinstance(region, CachedRegion):
-            region.memory.let_go()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"url": self.url, "cache": self._cache, "head": self.head}

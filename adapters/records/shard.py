@@ -162,7 +162,7 @@ class Shard:
 
         Args:
             numbers: Numbers of the records.
-            size: Number of bytes of each that will be read, to account for memory.
+            size: Number of bytes of each that will be read.
 
         Raises:
             ConnectionError: The store doesn't answer.

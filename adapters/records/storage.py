@@ -10,7 +10,6 @@ valid as long as a reference exists, even after ``close``.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import stat
 import tempfile
@@ -29,21 +28,6 @@ from adapters.records.mapping import Mapping, NoMapError, Reserved, living, most
 
 # Most files mapped at once. Mapping a file again takes 20 us.
 _MOST_MAPPED = most()
-# Pages that were read count as the process's memory while they are mapped, so the pages of all
-# files are dropped after this much. Reading them again costs a page fault, not a disk access. Worth
-# it: 57 MiB of RSS, against 448, for 480 MB of records of 10 kB, shuffled (2026-11). This costs 0.2
-# of 1.8 us a record.
-_KEPT_BYTES = 64 << 20
-# A page fault also maps cached pages around it: usually 16 of 4 KiB, but hundreds if Linux cached
-# the file in large folios. So the mapped size is looked up, often enough. Worth it: 119 MiB,
-# against 247, for 286 MB just read from the disk in large folios. Blocks that were read before are
-# remembered and don't count: 1.8 us a record, against 2.4.
-_BLOCK_BITS = 16
-_BLOCK_BYTES = 1 << _BLOCK_BITS
-_MOST_BLOCKS = 4096  # Checked as a whole: a file of 256 MiB.
-_STATUS = "/proc/self/statm"
-_LOOK_BYTES = 4 << 20 if os.path.exists(_STATUS) else _KEPT_BYTES
-
 _Map = TypeVar("_Map", Mapping, Reserved)
 
 
@@ -108,9 +92,6 @@ class MappedFile:
         self._view: memoryview | None = None
         # The map of ``_view``, or an unmapped one that views still keep alive.
         self._map: weakref.ref[Mapping | Reserved] | None = None
-        # Blocks of which pages may be mapped.
-        self._seen = self._none_seen()
-        self._all_seen = False
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes without a copy; fewer if the file ends before."""
@@ -120,37 +101,22 @@ class MappedFile:
             return self._copied(offset, size)
 
     def covering(self, offset: int, size: int) -> memoryview:
-        """Return a view of the file in which these bytes will be read.
+        """Return a view of the whole file.
 
         Raises:
             NoMapError: There is no space for a map.
         """
-        block, seen = offset >> _BLOCK_BITS, self._seen
-        if size > _BLOCK_BYTES or not (block < len(seen) and seen[block]):
-            self._see([block], size)
         view = self._view
         return self._open() if view is None else view
 
     def will_touch(
         self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
     ) -> memoryview:
-        """Return a view of the file in which ``size`` bytes will be read at each offset.
-
-        Args:
-            offsets: The offsets.
-            size: Size in bytes.
-            numbers: Which of ``offsets`` are meant; None for all.
+        """Return a view of the whole file.
 
         Raises:
             NoMapError: There is no space for a map.
         """
-        if not (self._all_seen and size <= _BLOCK_BYTES):
-            offsets = offsets if numbers is None else offsets[numbers]
-            blocks, seen = offsets >> _BLOCK_BITS, np.frombuffer(self._seen, np.uint8)
-            if size > _BLOCK_BYTES:
-                self._see(blocks.tolist(), size * len(offsets))
-            elif not seen[blocks].all():
-                self._see(np.unique(blocks[seen[blocks] == 0]).tolist(), 0)
         view = self._view
         return self._open() if view is None else view
 
@@ -158,19 +124,9 @@ class MappedFile:
         """Start read-ahead of these bytes. Doesn't wait."""
         AHEAD.read(self.path, offset, size)
 
-    def _none_seen(self) -> bytearray:
-        return bytearray((self.size >> _BLOCK_BITS) + 1)
-
-    def _see(self, blocks: list[int], size: int) -> None:
-        """Mark blocks as read, and count ``size`` bytes in addition."""
-        for block in blocks:
-            if block < len(self._seen):
-                self._seen[block] = 1
-        # Worth it for small files: `will_touch` returns at once, and a 28x28 image takes 0.45 us,
-        # against 0.50. The last block doesn't count, because no record may begin there.
-        self._all_seen = len(self._seen) < _MOST_BLOCKS and 0 not in self._seen[:-1]
-        _read[self] = None
-        _touched(size + len(blocks) * _BLOCK_BYTES)
+    @staticmethod
+    def _none_seen() -> None:
+        """Do nothing; ``JoinedFiles`` calls it."""
 
     def close(self) -> None:
         """Unmap the file as soon as no view of it is left."""
@@ -234,20 +190,8 @@ class MappedFile:
                 f"one that was changed since, of {status.st_size} bytes; open it again",
             )
 
-    def _let_go(self) -> None:
-        mapping = None if self._map is None else self._map()
-        self._seen, self._all_seen = self._none_seen(), False
-        if mapping is not None:
-            mapping.let_go()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "_view": None,
-            "_map": None,
-            "_seen": self._none_seen(),
-            "_all_seen": False,
-        }
+        return {**self.__dict__, "_view": None, "_map": None}
 
 
 class InflatedFile(MappedFile):
@@ -271,11 +215,9 @@ class InflatedFile(MappedFile):
         """Inflate the file unless it is empty."""
         self.size = compressed_bytes
         self._view = self._map = None
-        self._all_seen = False
         with _opening, self._opened() as file:
             if self.size:
                 self._keep(_map_of(file, self.size))
-        self._seen = self._none_seen()
 
     def will_read(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""
@@ -333,53 +275,7 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
 # Mapped files, oldest first. Removing one keeps its map alive while views exist.
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _inflated: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-# Files of which pages may be in memory.
-_read: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
-_else_bytes = 0
-# Bytes read from all files since the mapped size was last looked up.
-_touched_bytes = 0
-
-
-def account(file: Any, size: int) -> None:
-    """Count mapped bytes that are read; ``file._let_go`` is called when there are too many."""
-    _read[file] = None
-    _touched(size)
-
-
-def _touched(size: int) -> None:
-    global _touched_bytes
-    _touched_bytes += size  # Threads may lose updates, which is harmless.
-    if _touched_bytes > _LOOK_BYTES:
-        _touched_bytes = 0
-        _let_go_if_many()
-
-
-def _let_go_if_many() -> None:
-    """Drop all files' pages from this process's memory if there are too many."""
-    global _else_bytes
-    with _opening:
-        shared = _shared_bytes()
-        if shared is None or shared - _else_bytes > _KEPT_BYTES:
-            for reference in _read.keyrefs():  # A copy: others add without the lock.
-                file = reference()
-                if file is not None:
-                    _read.pop(file, None)
-                    file._let_go()
-            shared = _else_bytes = _shared_bytes() or 0
-        _else_bytes = min(_else_bytes, shared)
-
-
-def _shared_bytes() -> int | None:
-    """File-backed memory of this process in bytes, including libraries; None if unknown."""
-    try:
-        status = os.open(_STATUS, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return int(os.read(status, 1000).split()[2]) * mmap.PAGESIZE
-    finally:
-        os.close(status)
 
 
 def _reset_lock() -> None:

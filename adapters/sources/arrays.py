@@ -10,10 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.rows import MOST_ARRAYS, can_be_taken, is_in_memory, take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
-from adapters.sources.stackedarrays import stacked
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
 from adapters.structure import flatten, in_order, unflatten
 
@@ -65,12 +63,6 @@ class ArraySource(Source):
                 "makes one array of a list of samples)"
             )
         self._lengths = lengths
-        arrays_alone = tuple(each for each in self._columns if isinstance(each, np.ndarray))
-        at_once = len(arrays_alone) == len(columns) <= MOST_ARRAYS
-        at_once = at_once and all(map(can_be_taken, arrays_alone))
-        # All columns, if one kernel call can take rows of them; else empty.
-        self._arrays = arrays_alone if at_once else ()
-        self._in_memory = all(map(is_in_memory, self._arrays))
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -110,19 +102,8 @@ class ArraySource(Source):
         """
         self._check_lengths()
         stretch = stretch_of(numbers)
-        if stretch is None and self._arrays:
-            gathered = self._taken(numbers, allocate)
-        else:
-            gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
+        gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
-
-    def _taken(self, numbers: NDArray[np.int64], allocate: Allocate) -> list[NDArray[Any]]:
-        count, arrays = len(numbers), self._arrays
-        rows = [allocate((count, *array.shape[1:]), array.dtype) for array in arrays]
-        if not take(arrays, numbers, tuple(rows), None, self._in_memory):
-            for array, into in zip(arrays, rows):
-                array.take(numbers, 0, into, _UNBUFFERED)
-        return rows
 
     def gather_into(
         self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
@@ -132,19 +113,10 @@ class ArraySource(Source):
         for column, into in zip(self._columns, rows):
             if isinstance(column, Stored) or column.dtype != into.dtype or column.dtype.hasobject:
                 return False
-        straight = self._arrays and all(into.flags.c_contiguous for into in rows)
-        if not (straight and take(self._arrays, numbers, tuple(rows), places)):
-            for column, into in zip(self._columns, rows):
-                assert isinstance(column, np.ndarray)
-                into[places] = column[numbers]
+        for column, into in zip(self._columns, rows):
+            assert isinstance(column, np.ndarray)
+            into[places] = column[numbers]
         return True
-
-    def united(self, others: Sequence[Source]) -> Source | None:
-        """Arrays of all sources as one source, if the kernel can gather from them; else None."""
-        several = [self, *(each for each in others if type(each) is ArraySource)]
-        if len(several) <= len(others):
-            return None
-        return stacked([each._columns for each in several], self._skeleton)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Return rows of a copy, so that a transform may write into its sample."""
@@ -201,8 +173,6 @@ def take_rows(
         column.read(numbers, rows)
     elif stretch is not None:
         rows[...] = column[stretch]
-    elif can_be_taken(column) and take((column,), numbers, (rows,)):
-        return rows
     elif column.flags.c_contiguous:
         column.take(numbers, 0, rows, _UNBUFFERED)
     else:

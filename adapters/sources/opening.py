@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from adapters.errors import ContentError, RecordError
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
@@ -18,7 +19,6 @@ from adapters.sources.entries import fields_of
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.folders import names_images, open_images
-from adapters.sources.imageless import is_without_image
 from adapters.sources.records import RecordSource
 
 
@@ -143,7 +143,18 @@ def open_guessed(paths: Paths) -> Decoded:
         return guessed(files.read(number), files.locate(number)[0].format)
 
     found = source.first(look)
-    if found is None and len(files) and is_without_image(files, Images(None, {}), 0):
+    if found is None and _begins_without_image(files):
         # A header, as in insightface's files.
         found = source.select(range(1, len(files))).first(lambda number: look(number + 1))
     return source if found is None else RecordSource(files, content_of(found, None))
+
+
+def _begins_without_image(files: RecordFiles) -> bool:
+    """True if the first record is sound but for an image of no bytes."""
+    if not len(files):
+        return False
+    try:
+        image, _ = Images(None, {}).split(files.read(0), files.locate(0)[0].format)
+    except (ContentError, RecordError):
+        return False
+    return not len(image)

@@ -17,7 +17,6 @@ from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
 from adapters.sources.contents import Content, Images, cut_out
 from adapters.sources.decoded import Decoded
-from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
 from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
@@ -44,7 +43,6 @@ class RecordSource(Decoded):
         self._leaves: tuple[Leaf, ...] | None = None
         self._looked = False
         self._rows: ImageRows | None = None
-        self._remedy: str | None = None
         # Sources that read this one together with others.
         self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
 
@@ -277,11 +275,5 @@ class RecordSource(Decoded):
 
     def _error(self, number: int, error: ContentError) -> RecordError:
         shard, own = self._files.locate(number)
-        offset, found = int(shard.offsets[own]), error.found
-        if isinstance(self._content, Images) and is_without_image(
-            self._files, self._content, number
-        ):
-            if self._remedy is None:  # Slow with many of them.
-                self._remedy = how_to_leave_out(self._files, self._content) or ""
-            found += f"; {self._remedy}" if self._remedy else ""
-        return RecordError(shard.storage.name, own, offset, error.expected, found)
+        offset = int(shard.offsets[own])
+        return RecordError(shard.storage.name, own, offset, error.expected, error.found)

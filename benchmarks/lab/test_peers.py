@@ -17,7 +17,7 @@ from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 from benchmarks.lab.experiments.every_loader import LOADERS, WORKS
 from benchmarks.peers.pictures import EVAL, SIDE, TRAIN
 
-RAW = ("raw", "yuv420")
+RAW = ("raw",)
 
 COLUMNS = (
     Column("samples_per_second", "samples/s", ",.0f"),
@@ -34,7 +34,7 @@ NOTES = (
     "2,000 JPEG pictures of 500x375, batches of 64 as uint8 224x224; train: random boxes, flipped, "
     "shuffled; eval: the centre, in order; the range is that of the rounds of a process",
     "pictures of 47 KB are of JPEG quality 90, of 98 KB, as ImageNet's on average, of quality 98; "
-    "raw and YUV: pixels whose shorter side was made 256 beforehand, from those of 47 KB",
+    "raw: pixels whose shorter side was made 256 beforehand, from those of 47 KB",
     "per CPU s: samples for each second of processor time, of all processes",
     "pixels off: of 64 centres, on average and in the worst picture, in grey levels from OpenCV's, "
     "without antialiasing, of the whole file; lost, repeated: of the first 2,000 samples, among "

@@ -16,7 +16,6 @@ from adapters import machine as described
 from adapters.cli import doctor, main
 from adapters.diagnosis.page import page_of
 from adapters.gluon import import_mxnet
-from adapters.images import worth
 from tests.cli.scripts import command, doctored, environment, found_in, told_in
 from tests.diagnosis.made_up import made_up
 
@@ -262,9 +261,8 @@ def test_times_must_be_above_nothing(capsys, option):
 
 
 @pytest.fixture
-def machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def machine(capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs the command without a script: what it says, by the first word of each line."""
-    monkeypatch.setattr(doctor, "measured_kernel", lambda: described.measured_kernel(seconds=0.05))
 
     def said() -> dict[str, str]:
         assert main(["doctor"]) == 0
@@ -323,22 +321,6 @@ def test_pips_cache_is_passed_by_where_the_kernel_is_built_again(machine, monkey
     monkeypatch.setattr(described, "load", lambda: None)
     monkeypatch.delenv("ADAPTERS_KERNEL", raising=False)
     assert "pip cache remove loader_adapters" in machine()["image kernel"]
-
-
-def test_what_the_kernel_brings_here_is_measured(machine, monkeypatch):
-    pytest.importorskip("simplejpeg", reason="what decodes without the kernel")
-    monkeypatch.setattr(worth, "load", lambda: object())
-    there = machine()["JPEGs"]
-    assert re.match(r"[\d,]+ with the kernel and [\d,]+ pictures/s of 500x375 .* measured", there)
-    monkeypatch.setattr(worth, "load", lambda: None)
-    missing = machine()["JPEGs"]
-    assert "measured now without the kernel" in missing
-    assert "times as fast, which is an estimate" in missing
-
-
-def test_nothing_is_measured_where_nothing_decodes_without_the_kernel(machine, monkeypatch):
-    monkeypatch.setattr(described, "kernel_worth", lambda seconds: None)
-    assert "JPEGs" not in machine()
 
 
 # --- options, and the script's own arguments ---

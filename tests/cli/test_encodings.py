@@ -12,17 +12,16 @@ from adapters.records import irheader
 from tests.packing.materials import FORMATS, SUFFIXES, jpeg
 
 
-@pytest.mark.parametrize("encoding", ["raw", "yuv420"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_command_knows_every_encoding(tmp_path, source, say, encoding, format):
+def test_every_command_knows_raw_images(tmp_path, source, say, format):
     path, other = tmp_path / f"x{SUFFIXES[format]}", tmp_path / "y"
-    words = ["--encoding", encoding, "--resize", 16]
-    assert f" bytes a record in {encoding} " in say("pack", source, path, *words)[1]
+    words = ["--encoding", "raw", "--resize", 16]
+    assert " bytes a record in raw " in say("pack", source, path, *words)[1]
     assert say("verify", tmp_path / "x.json")[:2] == (
         0,
         "6 records are right, 0 things are wrong\n",
     )
-    shown = {"raw": "raw (NPY), uint8 (16, 24, 3)", "yuv420": "YUV 4:2:0 of 16 x 24"}[encoding]
+    shown = "raw (NPY), uint8 (16, 24, 3)"
     assert say("inspect", path, "--sheet", tmp_path / "x.png")[1].count(shown) == 5
     target = next(each for each in FORMATS if each != format)
     assert say("convert", path, other, "--format", target)[0] == 0
@@ -33,15 +32,14 @@ def test_every_command_knows_every_encoding(tmp_path, source, say, encoding, for
 
 def test_a_truncated_picture_is_found(tmp_path, say):
     """Its record's CRC is right: it was cut before it was written."""
-    for encoding in ("raw", "yuv420"):
-        content = ImageEncoder("", encoding, None, None).image(jpeg(1))
-        with RecordWriter(tmp_path / "x.rec", format="recordio") as writer:
-            writer.write(irheader.pack(1, 0, content))
-            writer.write(irheader.pack(1, 1, content[:-1]))
-        status, output, _ = say("verify", tmp_path / "x.rec")
-        assert status == 1
-        assert "record 1, byte" in output
-        assert "1 records are right, 1 things are wrong" in output
+    content = ImageEncoder("", "raw", None, None).image(jpeg(1))
+    with RecordWriter(tmp_path / "x.rec", format="recordio") as writer:
+        writer.write(irheader.pack(1, 0, content))
+        writer.write(irheader.pack(1, 1, content[:-1]))
+    status, output, _ = say("verify", tmp_path / "x.rec")
+    assert status == 1
+    assert "record 1, byte" in output
+    assert "1 records are right, 1 things are wrong" in output
 
 
 def test_compare_packs_nothing_and_says_what_each_encoding_costs(tmp_path, source, say):
@@ -65,8 +63,8 @@ def test_compare_packs_nothing_and_says_what_each_encoding_costs(tmp_path, sourc
         name: (int(size.replace(",", "")), float(pace.replace(",", "")))
         for name, size, _, _, pace in map(str.split, rows)
     }
-    assert list(costs) == ["jpeg", "raw", "yuv420"]
-    assert (costs["raw"][0], costs["yuv420"][0]) == (16 * 24 * 3 + 128, 16 * 24 * 3 // 2 + 16)
+    assert list(costs) == ["jpeg", "raw"]
+    assert costs["raw"][0] == 16 * 24 * 3 + 128
     assert all(pace > 0 for _, pace in costs.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 

@@ -65,11 +65,10 @@ def test_resized_raw_records_have_the_same_bits_and_channels(name, tmp_path):
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("encoding", ["jpeg", "yuv420"])
 @pytest.mark.parametrize("name", [name for name in STORED if name != "grey"])
-def test_what_an_encoding_cannot_hold_is_an_error_with_the_remedy(name, encoding, tmp_path):
+def test_what_an_encoding_cannot_hold_is_an_error_with_the_remedy(name, tmp_path):
     with pytest.raises(RecordError, match='encoding="raw" takes any'):
-        pack([(STORED[name][0], 1)], tmp_path / "x.rec", format="recordio", encoding=encoding)
+        pack([(STORED[name][0], 1)], tmp_path / "x.rec", format="recordio", encoding="jpeg")
 
 
 def rotated(orientation: int, kind: str = "JPEG") -> bytes:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.images import planes
 from adapters.records.formats import CODECS
 from tests.images.pictures import encoded, npy, picture
 
@@ -131,18 +130,18 @@ def test_a_mutant_is_taken_or_left_alike_with_and_without_the_processors_vectors
 
 
 @every_seed
-def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
+def test_no_mutant_of_a_raw_picture_reads_or_writes_where_it_should_not(
     fuzz, tmp_path, mutants, seed
 ):
     photo = picture(75, 103)
-    contents = [npy(photo), npy(photo[:, :, :1]), npy(photo[:, :, 0]), planes.encode(photo)]
+    contents = [npy(photo), npy(photo[:, :, :1]), npy(photo[:, :, 0])]
     files = [tmp_path / str(number) for number in range(len(contents))]
     for path, content in zip(files, contents):
         path.write_bytes(content)
-    program = tmp_path / "fuzz_planes"
+    program = tmp_path / "fuzz_raw"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    own = [NATIVE / f"{name}.c" for name in ("batch", "planes", "resize", "vectors", "yuv")]
-    command = [compiler(), *flags, *own, HERE / "fuzz_planes.c", "-o", program, "-lm"]
+    own = [NATIVE / f"{name}.c" for name in ("batch", "raw", "resize", "vectors")]
+    command = [compiler(), *flags, *own, HERE / "fuzz_raw.c", "-o", program, "-lm"]
     subprocess.run(command, check=True)
     found = outcomes(program, seed, mutants, files)
     left = found.count("left")
@@ -150,12 +149,10 @@ def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
     assert min(left, mutants - left) > mutants // 20
 
 
-@pytest.mark.parametrize(("name", "more"), [("resize", ()), ("yuv", ("resize",))])
-def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path, name, more):
+def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path):
     program = tmp_path / "variants"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    command = [compiler(), *flags, HERE / f"{name}_variants.c"]
-    command += [NATIVE / f"{other}.c" for other in (*more, "vectors")]
+    command = [compiler(), *flags, HERE / "resize_variants.c", NATIVE / "vectors.c"]
     subprocess.run([*command, "-o", program, "-lm"], check=True)
     done = subprocess.run([program], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")

@@ -65,11 +65,10 @@ def test_every_kind_of_workers_gives_the_same_bits(files, format, decode):
 
 
 @every_format
-@pytest.mark.parametrize("encoding", ["raw", "yuv420"])
 @pytest.mark.parametrize("decode", DECODES)
-def test_stored_pixels_come_the_same_from_every_kind_of_workers(tmp_path, format, encoding, decode):
+def test_stored_pixels_come_the_same_from_every_kind_of_workers(tmp_path, format, decode):
     path = tmp_path / f"x{SUFFIXES[format]}"
-    pack([(picture(30 + n, 41), n) for n in range(SIZE)], path, format=format, encoding=encoding)
+    pack([(picture(30 + n, 41), n) for n in range(SIZE)], path, format=format, encoding="raw")
     source = open_records(path, decode=DECODES[decode])
     inline, threads, processes = (
         batches_of(source, workers, 2, shuffle=True, seed=3)

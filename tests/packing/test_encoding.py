@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_records, pack
-from adapters.images import ImageDecoder, decode, planes
+from adapters.errors import ContentError
+from adapters.images import ImageDecoder, decode
 from tests.images.pictures import encoded, npy
 from tests.packing.materials import FORMATS, image, jpeg, packed
 
@@ -68,7 +69,7 @@ def test_a_png_as_jpeg_looks_the_same(tmp_path):
         ((1, 3), (16, 48)),
     ],
 )
-@pytest.mark.parametrize("encoding", ["jpeg", "raw", "yuv420"])
+@pytest.mark.parametrize("encoding", ["jpeg", "raw"])
 def test_the_shorter_side_is_resized(tmp_path, size, resized, encoding):
     stored = one(tmp_path, jpeg(1, *size), resize=16, encoding=encoding)[1]
     assert decode(stored).shape == (*resized, 3)
@@ -88,9 +89,11 @@ def test_raw_of_an_encoded_image_is_its_pixels(tmp_path):
     assert one(tmp_path, jpeg(1), encoding="raw")[1] == npy(decode(jpeg(1)))
 
 
-def test_yuv420_is_the_pixels_as_planes(tmp_path):
-    assert one(tmp_path, image(1), encoding="yuv420")[1] == planes.encode(image(1))
-    assert one(tmp_path, jpeg(1), encoding="yuv420")[1] == planes.encode(decode(jpeg(1)))
+def test_yuv_is_no_encoding_any_more(tmp_path):
+    with pytest.raises(ValueError, match=r'encoding must be one of "jpeg", "raw", got .yuv420'):
+        one(tmp_path, image(1), encoding="yuv420")
+    with pytest.raises(ContentError, match=r'YUV planes, .*encoding="raw" or "jpeg"'):
+        decode(b"\x93YUV420\x01" + b"\x01\0\0\0" * 2 + b"\x80" * 3)
 
 
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1)])
@@ -141,12 +144,6 @@ def test_arrays_of_floats_are_read_back(tmp_path):
             {"resize": 2, "encoding": "raw"},
             "that OpenCV resizes.*int32",
         ),
-        (
-            np.zeros((4, 4), np.float32),
-            {"encoding": "yuv420"},
-            r"for YUV; .*found float32 \(4, 4\)",
-        ),
-        (np.zeros((4, 0, 3), np.uint8), {"encoding": "yuv420"}, "4 x 0 pixels"),
         (np.array(["a"]), {"encoding": "raw"}, "expected numbers, found an array of <U1"),
         (np.array([None]), {"encoding": "raw"}, "expected numbers, found an array of object"),
         (np.zeros((2, 1000, 3), np.uint8), {"resize": 256}, "at most 65500 pixels a side"),

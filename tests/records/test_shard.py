@@ -68,7 +68,7 @@ def test_a_compressed_file_is_read(content, format, tmp_path):
 @pytest.mark.parametrize("block", [1, 2, 17])
 @pytest.mark.parametrize("name", ["gzip of several members", "gzip padded in between"])
 def test_members_may_end_anywhere_in_a_block(name, block, tmp_path, monkeypatch):
-    monkeypatch.setattr("adapters.records.storage._BLOCK_BYTES", block)
+    monkeypatch.setattr("adapters.records.inflation._INFLATED_BYTES", block)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(MEMBERS[name])
     assert read(path) == RECORDS

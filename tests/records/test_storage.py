@@ -69,67 +69,6 @@ def test_a_closed_file_is_opened_again_when_it_is_read(tmp_path):
     assert bytes(file.read(2, 3)) == b"234"
 
 
-GROWTH = """
-import sys, psutil, random
-from adapters.records import RecordFiles
-files, process = RecordFiles(sys.argv[1]), psutil.Process()
-numbers = list(range(len(files)))
-if sys.argv[2] == "shuffled":
-    random.Random(0).shuffle(numbers)
-before = process.memory_info().rss
-most = 0
-for place, number in enumerate(numbers):
-    files.read(number)
-    if place % 200 == 0:
-        most = max(most, process.memory_info().rss - before)
-print(most >> 20)
-"""
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """300 MB, in three files, of records of 4 KB."""
-    folder = tmp_path_factory.mktemp("large")
-    for number in range(3):
-        with (folder / f"{number}.rec").open("wb") as file:
-            block = encoded("recordio", [bytes(4000)] * 250)
-            for _ in range(100):
-                file.write(block)
-    yield str(folder / "*.rec")
-    for path in folder.iterdir():
-        path.unlink()
-
-
-@pytest.mark.parametrize("order", ["in order", "shuffled"])
-def test_reading_large_files_takes_little_memory(order, large):
-    assert int(run(GROWTH, large, order)) < 64 + 32
-
-
-def test_reading_many_files_takes_little_memory(tmp_path):
-    """Of 4 MB each: none alone would be worth a look. Large folios come by the megabyte."""
-    block = encoded("recordio", [bytes(4000)] * 250)
-    for number in range(80):
-        (tmp_path / f"{number:02}.rec").write_bytes(block * 4)
-    assert int(run(GROWTH, str(tmp_path / "*.rec"), "shuffled")) < 64 + 64
-
-
-def test_pages_are_let_go_where_nobody_says_how_many_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_STATUS", str(tmp_path / "none"))
-    monkeypatch.setattr(storage, "_KEPT_BYTES", 0)
-    asked, let_go = [], MappedFile._let_go
-
-    def noted(file: MappedFile) -> None:
-        asked.append(file)
-        let_go(file)
-
-    monkeypatch.setattr(MappedFile, "_let_go", noted)
-    file = MappedFile(written(tmp_path, "recordio", [b"x"]))
-    for _ in range(2):
-        file.read(0, 1)
-        storage._let_go_if_many()
-    assert asked.count(file) == 2
-
-
 def test_files_that_nobody_needs_are_unmapped(tmp_path):
     files = RecordFiles(written(tmp_path, "recordio", [b"x"]))
     files.read(0)
@@ -201,8 +140,6 @@ def test_files_are_pickled_without_what_is_in_them(shards):
 
 def test_threads_that_read_at_once_get_the_right_bytes(shards, monkeypatch):
     monkeypatch.setattr(storage, "_MOST_MAPPED", 2)
-    monkeypatch.setattr(storage, "_KEPT_BYTES", -1)
-    monkeypatch.setattr(storage, "_LOOK_BYTES", 500)
     files, start = RecordFiles(shards), Barrier(8, timeout=_LIMIT_SECONDS)
 
     def work(first: int) -> bool:
@@ -313,33 +250,6 @@ def test_a_file_that_cannot_be_inflated_takes_no_room(tmp_path):
         InflatedFile(path)
     gc.collect()
     assert unnamed() == before
-
-
-def test_large_records_that_are_gathered_take_little_memory(tmp_path, monkeypatch):
-    """What is read at each place counts, not only the block where it begins."""
-    asked = []
-    monkeypatch.setattr(storage, "_let_go_if_many", lambda: asked.append(None))
-    file = MappedFile(written(tmp_path, "recordio", [bytes(1 << 20)] * 30))
-    for number in range(30):
-        file.will_touch(np.array([number << 20]), 1 << 20)
-    assert len(asked) >= 30 // 4 - 1
-
-
-def test_a_block_that_was_read_counts_once_until_pages_are_let_go(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(storage, "_let_go_if_many", lambda: asked.append(None))
-    file = MappedFile(written(tmp_path, "recordio", [bytes(1000)] * 3000))
-    everywhere = np.arange(3000) * 1008
-    for _ in range(100):
-        file.will_touch(everywhere, 1008)
-        file.read(5000, 1000)
-    assert asked == []
-    for _ in range(3):
-        file._let_go()
-        file.read(0, 1)
-        file._let_go()
-        file.will_touch(everywhere, 1008)
-    assert len(asked) >= 1
 
 
 def test_another_process_finds_a_relative_path_from_where_it_works(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@
 #include "floats.h"
 #include "gather.h"
 #include "huffman.h"
-#include "take.h"
 #include "tints.h"
 #include "vectors.h"
 
@@ -55,12 +54,6 @@ static PyMethodDef methods[] = {
      "       defaults)\n\n"
      "Write fields of records into rows of columns: bytes as they are, or varints as int64. None\n"
      "if all are right, else a byte for each record, 1 for one that isn't, whose row is undefined."},
-    {"take", (PyCFunction)(void (*)(void))kernel_take, METH_FASTCALL,
-     "take(arrays, numbers, outs, places, kept)\n\n"
-     "Write rows of each array, int64 (count), into rows of its out: int64 (count), or None for one\n"
-     "after another. (memory, parts) is an array whose rows lie in parts of memory: int64 (parts, 2),\n"
-     "the first byte of each and how many rows it has; they are numbered through. The GIL is kept for\n"
-     "up to `kept` bytes."},
     {"mix", kernel_mix, METH_VARARGS,
      "mix(images, count, order, shares)\n\n"
      "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
@@ -109,7 +102,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, initialize}, {0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw and YUV pictures into rows "
+    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw pictures into rows "
              "of a batch.",
     .m_methods = methods,
     .m_slots = slots,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "jpeg.h"
-#include "planes.h"
+#include "raw.h"
 
 struct Pictures {
     Decoder *decoder;
@@ -21,7 +21,7 @@ int picture_is_reducible(const uint8_t *bytes, size_t size) {
 
 int picture_size(const uint8_t *bytes, size_t size, int32_t *height, int32_t *width) {
     return is_jpeg(bytes, size) ? jpeg_size(bytes, size, height, width)
-                                : planes_size(bytes, size, height, width);
+                                : raw_size(bytes, size, height, width);
 }
 
 Pictures *pictures_new(void) {
@@ -44,5 +44,5 @@ void pictures_free(Pictures *pictures) {
 Outcome picture_decode(Pictures *pictures, const uint8_t *bytes, size_t size, const Crop *crop,
                        const Batch *batch) {
     return is_jpeg(bytes, size) ? decoder_decode(pictures->decoder, bytes, size, crop, batch)
-                                : planes_resize(pictures->resizer, bytes, size, crop, batch);
+                                : raw_resize(pictures->resizer, bytes, size, crop, batch);
 }

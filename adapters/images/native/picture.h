@@ -1,4 +1,4 @@
-/* A picture of any kind into its row of a batch: which of jpeg.h and planes.h it is for. */
+/* A picture of any kind into its row of a batch: which of jpeg.h and raw.h it is for. */
 #ifndef ADAPTERS_IMAGES_PICTURE_H
 #define ADAPTERS_IMAGES_PICTURE_H
 

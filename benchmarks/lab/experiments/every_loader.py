@@ -263,7 +263,6 @@ LOADERS: Mapping[str, Loader] = {
     "SafeSequence, TFRecord": Loader("auto", "keras", _OWN, _safe_sequence, ours=True),
     "SafeSequence, JPEG files": Loader("auto", "keras", _OWN, _folder, ours=True),
     "SafeSequence, raw 256": Loader("auto", "keras", _OWN, _packed("raw"), ours=True, raw=True),
-    "SafeSequence, YUV 256": Loader("auto", "keras", _OWN, _packed("yuv420"), ours=True, raw=True),
     "gluon_loader, RecordIO": Loader(
         "auto", "mxnet", ("loader-adapters", "mxnet"), _gluon_loader, ours=True
     ),

@@ -38,12 +38,10 @@ def measure(options: Mapping[str, Any]) -> Measurement:
 
     from adapters import SafeSequence
     from adapters.images import kernel
-    from adapters.records.mapping import Mapping as Mapped
 
     module = kernel.load()
     assert module is not None
     began, batch, idle = time.monotonic(), options["batch"], _WithoutPictures(module)
-    Mapped.let_go = idle.aside(Mapped.let_go)
     with SafeSequence(_source(options["source"]), batch, shuffle=True, workers=0) as sequence:
         kernel.load = lambda: idle
         first = _microseconds(sequence, idle)

@@ -216,7 +216,7 @@ def _packed_rows() -> Mapping[str, Ratio]:
             correct=partial(_centres, encoding),
             data=(partial(find_packed, encoding), partial(find_packed, "jpeg")),
         )
-        for title, encoding in (("raw", "raw"), ("YUV", "yuv420"))
+        for title, encoding in (("raw", "raw"),)
         for other, (peer, contestants) in _AGAINST.items()
     }
 

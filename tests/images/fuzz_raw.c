@@ -1,4 +1,4 @@
-/* fuzz_planes SEED COUNT FILE...: size and resize mutants of raw and YUV pictures, with any crops,
+/* fuzz_raw SEED COUNT FILE...: size and resize mutants of raw pictures, with any crops,
  * under the compiler's sanitizers.
  *
  * Prints a line for each: "done" or "left". */
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planes.h"
+#include "raw.h"
 
 static uint64_t state;
 
@@ -18,20 +18,6 @@ static uint32_t draw(uint32_t below) { /* xorshift64* */
 static int32_t draw_number(void) {
     static const int32_t odd[] = {-1, 0, 1, 7, 8, 9, INT32_MAX, INT32_MIN};
     return draw(20) ? (int32_t)draw(120) : odd[draw(8)];
-}
-
-static void put(uint8_t *bytes, uint32_t number) {
-    for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)(number >> 8 * i);
-}
-
-/* A header that says as many bytes as there are, or nearly, of another size. */
-static void resize_yuv(uint8_t *picture, size_t *bytes) {
-    uint32_t height = draw(50) ? 1 + draw(70) : (uint32_t)draw_number();
-    uint32_t width = draw(50) ? 1 + draw(70) : (uint32_t)draw_number();
-    uint64_t half = ((uint64_t)height + 1) / 2 * (((uint64_t)width + 1) / 2);
-    uint64_t size = 16 + (uint64_t)height * width + 2 * half;
-    put(picture + 8, height), put(picture + 12, width);
-    if (size < *bytes) *bytes = (size_t)size + (draw(50) == 0);
 }
 
 /* Another size of a raw picture, with the blanks that the header then has more or fewer. */
@@ -52,7 +38,7 @@ static void resize_npy(uint8_t *picture, size_t *bytes) {
 
 /* A copy in memory of its own size, so that no byte behind it can be read unnoticed. */
 static uint8_t *mutant(uint8_t *picture, size_t *bytes) {
-    if (draw(3) == 0) picture[1] == 'Y' ? resize_yuv(picture, bytes) : resize_npy(picture, bytes);
+    if (draw(3) == 0) resize_npy(picture, bytes);
     if (draw(8) == 0) *bytes -= draw((uint32_t)*bytes);
     uint8_t *copy = malloc(*bytes);
     if (copy == NULL) exit(3);
@@ -95,7 +81,7 @@ int main(int count, char **arguments) {
         batch.start = malloc(3 * item * (size_t)batch.height * (size_t)batch.width);
         if (batch.start == NULL) return 3;
         int32_t height = 75, width = 103;
-        if (planes_size(picture, bytes, &height, &width) &&
+        if (raw_size(picture, bytes, &height, &width) &&
             (height < 1 || width < 1 || (int64_t)height * width > MOST_PIXELS))
             return 4;
         Crop crop = {.row = draw(50) ? 0 : draw_number(), .factor = draw(50) ? 1 : draw_number()};
@@ -104,7 +90,7 @@ int main(int count, char **arguments) {
         crop.vertical = draw_axis(height, batch.height);
         crop.horizontal = draw_axis(width, batch.width);
         crop.flip = (int32_t)draw(2);
-        puts(planes_resize(resizer, picture, bytes, &crop, &batch) == DECODED ? "done" : "left");
+        puts(raw_resize(resizer, picture, bytes, &crop, &batch) == DECODED ? "done" : "left");
         free(batch.start);
         free(picture);
     }

@@ -1,4 +1,4 @@
-"""Raw and YUV pictures through the kernel against NumPy's arithmetic, to the bit."""
+"""Raw pictures through the kernel against NumPy's arithmetic, to the bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adapters import ImageDecoder
 from adapters.generators import DECODE, Generators, generator
-from adapters.images import kernel, pixels, planes
+from adapters.images import kernel, pixels
 from adapters.images.geometry import Crop
 from tests.fuzzing import examples
 from tests.images.pictures import npy, picture
@@ -21,12 +21,10 @@ from tests.images.pictures import npy, picture
 pytestmark = pytest.mark.skipif(
     kernel.load() is None, reason="the kernel isn't built, or switched off"
 )
-KINDS = ("RGB", "grey", "YUV")
+KINDS = ("RGB", "grey")
 
 
 def content_of(kind: str, image: NDArray[np.uint8]) -> bytes:
-    if kind == "YUV":
-        return planes.encode(image)
     return npy(image if kind == "RGB" else image[:, :, :1])
 
 
@@ -64,10 +62,6 @@ def by_numpy(image: NDArray[np.uint8], crop: Crop, goal: tuple[int, int]) -> Any
 
 
 def expected(kind: str, image: NDArray[np.uint8], crop: Crop, goal: tuple[int, int]) -> Any:
-    if kind == "YUV":
-        row = np.empty((*goal, 3), np.uint8)
-        planes.decode_into(planes.encode(image), crop, row)
-        return row
     grey = np.repeat(image[:, :, :1], 3, 2)
     return by_numpy(image if kind == "RGB" else grey, crop, goal)
 
@@ -104,7 +98,7 @@ def test_any_box_is_numpys_to_the_bit(work):
 def test_a_raw_box_differs_by_1_at_most_from_opencvs(work):
     """What is done without the kernel."""
     kind, image, crop, goal = work
-    content = content_of("grey" if kind == "grey" else "RGB", image)
+    content = content_of(kind, image)
     row = np.empty((*goal, 3), np.uint8)
     pixels.decode_into(content, crop, row)
     assert np.abs(by_kernel(content, crop, goal).astype(int) - row).max() <= 1
