@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from adapters.engine import arena, pool
+from adapters.engine.engine import _engines
 from tests import fuzzing
 from tests.engine.executors import end_idle_workers
 from tests.leftovers import Leftovers
@@ -96,6 +97,9 @@ def nothing_is_left() -> Iterator[None]:
     before = Leftovers.now()
     yield
     if left := before.lasting():
+        # The traceback of a failed test keeps what the test had open; the next tests go without it.
+        for engine in list(_engines):
+            engine.close()
         pytest.fail("left behind:\n" + "\n".join(left))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -91,10 +92,10 @@ def test_processes_that_auto_chose_rest_where_batches_come_faster_without(slow_e
 
 
 def test_processes_that_were_asked_for_work_wherever_batches_come_faster(new_processes):
-    engine = Engine(plan_of(np.arange(4000), 4, transform=SlowElsewhere()), Settings(2, True))
-    stream = engine.stream(0, 0, False)
-    assert os.getpid() not in {int(stream.next()[0, 1]) for _ in range(400)}
-    engine.close()
+    plan = plan_of(np.arange(4000), 4, transform=SlowElsewhere())
+    with closing(Engine(plan, Settings(2, True))) as engine:
+        stream = engine.stream(0, 0, False)
+        assert os.getpid() not in {int(stream.next()[0, 1]) for _ in range(400)}
 
 
 def test_processes_that_bring_less_than_none_are_not_started_again(slow_elsewhere):
@@ -165,15 +166,15 @@ def waits(sample):
 def test_while_there_is_too_little_work_for_processes_batches_are_made_here(monkeypatch):
     end_idle_workers()
     monkeypatch.setattr(kept(), "start_seconds", 0.0)  # Not measured yet.
-    engine = Engine(plan_of(np.arange(160), 4, transform=waits), Settings(2, True, at_once=False))
-    stream = engine.stream(0, 0, False)
-    found = np.concatenate([stream.next() for _ in range(40)])
-    assert found[:, 0].tolist() == list(range(160))
-    assert set(found[:, 1].tolist()) == {os.getpid()}
-    assert (engine.state, engine.settled) == (WorkerState.DEFERRED, False)
-    later = "2 processes, which are started once there is work enough for them"
-    assert engine.description == later
-    engine.close()
+    plan = plan_of(np.arange(160), 4, transform=with_pid)
+    with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
+        stream = engine.stream(0, 0, False)
+        found = np.concatenate([stream.next() for _ in range(40)])
+        assert found[:, 0].tolist() == list(range(160))
+        assert set(found[:, 1].tolist()) == {os.getpid()}
+        assert (engine.state, engine.settled) == (WorkerState.DEFERRED, False)
+        later = "2 processes, which are started once there is work enough for them"
+        assert engine.description == later
 
 
 def of_waits(*waits: tuple[float, float]) -> Losses:
@@ -210,14 +211,14 @@ def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare(
 
 def test_two_streams_are_read_on_when_processes_take_over():
     end_idle_workers()
-    engine = Engine(plan_of(np.arange(400), 4, transform=waits), Settings(2, True, at_once=False))
-    streams = [engine.stream(0, 0, False) for _ in range(2)]
-    read = [[stream.next() for stream in streams] for _ in range(10)]
-    engine._losses.seconds = 100.0
-    streams[0].close()
-    streams[0] = engine.stream(0, 10, False)
-    read += [[stream.next() for stream in streams] for _ in range(90)]
-    assert engine.state is WorkerState.WORKING
-    for batches in zip(*read):
-        assert np.concatenate(batches)[:, 0].tolist() == list(range(400))
-    engine.close()
+    plan = plan_of(np.arange(400), 4, transform=waits)
+    with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
+        streams = [engine.stream(0, 0, False) for _ in range(2)]
+        read = [[stream.next() for stream in streams] for _ in range(10)]
+        engine._losses.seconds = 100.0
+        streams[0].close()
+        streams[0] = engine.stream(0, 10, False)
+        read += [[stream.next() for stream in streams] for _ in range(90)]
+        assert engine.state is WorkerState.WORKING
+        for batches in zip(*read):
+            assert np.concatenate(batches)[:, 0].tolist() == list(range(400))
