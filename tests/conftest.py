@@ -1,7 +1,8 @@
 """After every test: no new thread, child process or shared memory is left.
 
-``--full`` runs what is marked ``full``, too: what takes minutes, and what other tests cover in the
-main. ``report`` is for what a test finds out without judging it: its lines are printed when all is
+``--backends`` adds the tests of Keras on the other backends and versions that are installed.
+``--full`` adds these and what is marked ``full``, which takes minutes, or which other tests mostly
+cover. ``report`` is for what a test finds out without judging it: its lines are printed when all is
 done.
 """
 
@@ -29,24 +30,29 @@ _PROPERTY = "report"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--full``."""
+    """Add ``--backends`` and ``--full``."""
     parser.addoption(
-        "--full", action="store_true", help="run the tests marked full, too, as CI does"
+        "--backends", action="store_true", help="test the other backends of Keras, too, as CI does"
     )
+    parser.addoption("--full", action="store_true", help="run everything, as is done once a night")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and the size of what is fuzzed."""
+    """Register the markers, and set the size of what is fuzzed."""
     config.addinivalue_line("markers", "full: runs with --full only")
+    config.addinivalue_line("markers", "backends: runs with --backends or --full only")
     if config.getoption("full"):
         fuzzing.take_all()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is long, before anything is made for it."""
-    if item.get_closest_marker("full") is not None and not item.config.getoption("full"):
+    """Skip long tests before their fixtures are set up."""
+    full, backends = map(item.config.getoption, ("full", "backends"))
+    if item.get_closest_marker("full") is not None and not full:
         pytest.skip("long: pytest --full runs it")
+    if item.get_closest_marker("backends") is not None and not (full or backends):
+        pytest.skip("long: pytest --backends runs it")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -205,7 +205,7 @@ def test_a_format_is_indexed_from_the_command_line(toy_images, capsys):
     index = toy_images.with_suffix(".idx")
     before = index.read_bytes()
     index.unlink()
-    assert main(["index", str(toy_images)]) == 0
+    assert main(["verify", "--write-index", str(toy_images)]) == 0
     assert index.read_bytes() == before
 
 

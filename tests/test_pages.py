@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from adapters import open_images
-from adapters.cli.main import parser_of
+from adapters.cli.main import parsed
 from adapters.packing import pack
 from tests.contract.detection import detection, gradient, random_boxes
 from tests.images.pictures import npy
@@ -38,10 +38,12 @@ ALL = [
 # What must be so when its programs have run.
 _THEN = {
     "README.md": "assert train[0][0].shape[1:] == (224, 224, 3) == decode.shape",
+    "concepts.md": "assert state == {'epoch': 1, 'batch': 1} and len(train) == 10",
     "cluster.md": "assert manifest.packed == 6\nclient.close()\ncluster.close()",
     "folders.md": "assert train[0][0].shape[1:] == (224, 224, 3)",
     "gluon.md": "assert data.shape[1:] == (1, 28, 28) and len(loader) == 94",
     "keras.md": "assert len(train) == 94",
+    "quickstart.md": "assert len(held_out) == 3 and train[0][0].shape == (3, 64, 64, 3)",
     "storage.md": "assert images.shape[1:] == (64, 64, 3) and cache.used > 0\n"
     "assert train[0][0].shape[1:] == (64, 64, 3) and type(photos[0][1]) is int",
     "records.md": "assert records[0][0].shape == (28, 28, 1)\n"
@@ -66,7 +68,7 @@ def programs(page: Path) -> list[str]:
     ]
 
 
-_SHORT = {"keras.md", "gluon.md", "records.md"}
+_SHORT = {"concepts.md", "gluon.md", "quickstart.md", "records.md"}
 
 
 def anchors(page: Path) -> set[str]:
@@ -143,7 +145,7 @@ def test_the_commands_of_the_pages_have_options_that_there_are():
     found = [words for page in PAGES for words in commands(page)]
     assert len(found) >= 3
     for words in found:
-        assert parser_of().parse_args(words).command == words[0]
+        assert parsed(words)[1].command == words[0]
 
 
 @pytest.mark.parametrize("page", ALL, ids=str)

@@ -35,14 +35,6 @@ def from_zero(text: str) -> int:
     return int(text)
 
 
-def finite(text: str) -> float:
-    """A number that is neither infinite nor NaN."""
-    value = _number(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
-    return value
-
-
 def above_zero(text: str) -> float:
     """A finite number above 0."""
     value = _number(text)

@@ -1,44 +1,67 @@
-"""``adapters doctor``: diagnose a training script, or this machine and environment.
-
-Arguments after the script's name are passed to the script, except ``--html`` before a ``--``.
-"""
+"""``adapters doctor``: a training script, the workers of a loader, or this machine."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
-from adapters.cli.arguments import finite, from_zero
+from adapters.cli.arguments import above_zero, from_zero, positive
+from adapters.cli.named import is_path, object_named
 from adapters.cli.progress import bar
+from adapters.diagnosis.loaders import own_of
 from adapters.diagnosis.page import page_of
-from adapters.diagnosis.script import diagnose_script
+from adapters.diagnosis.prediction import gain_in_words
+from adapters.diagnosis.script import code_of, diagnose_script
+from adapters.diagnosis.sweep import ROUNDS, Sweep, line_of, sweep, table_of
 from adapters.machine import described_machine
+from adapters.sources import names_images
+
+_SECONDS, _TUNED_SECONDS = 2.0, 1.0
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``doctor`` to the command line."""
     doctor = subparsers.add_parser(
-        "doctor", help="where does the time of a training script go; without one, of this machine"
+        "doctor",
+        allow_abbrev=False,
+        usage="adapters doctor [options] [train.py [-- arguments of the script]]",
+        help="where the time of a training script goes; without one, what this machine has",
+    )
+    doctor.add_argument("script", nargs="?", help="a training script, run to its first loop")
+    doctor.add_argument(
+        "--skip", type=from_zero, default=0, metavar="N", help="training loops to skip"
     )
     doctor.add_argument(
-        "--skip", type=from_zero, default=0, metavar="N", help="loops to leave alone"
-    )
-    doctor.add_argument(
-        "--t",
-        type=finite,
-        metavar="SECONDS",
+        "--step-ms",
+        type=above_zero,
+        metavar="MS",
         help="the step time to keep up with; else the script's",
     )
     doctor.add_argument(
-        "--seconds", type=finite, default=2.0, help="of each measurement (default: %(default)s)"
+        "--html", metavar="FILE", help="also write a page with the waits of each batch"
     )
     doctor.add_argument(
-        "--html", metavar="FILE", help="also a page with the waits drawn, to be looked at"
+        "--tune",
+        metavar="TARGET",
+        help="without a script: find the fastest workers of FILE.py:NAME or MODULE:NAME, a "
+        "SafeSequence, a gluon_loader, or a function that makes one; or of the path of record "
+        "files with images, or of a folder of images",
     )
-    doctor.add_argument("script", nargs="?", help="a training script, run to its first loop")
-    doctor.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    doctor.add_argument(
+        "--rounds",
+        type=positive,
+        metavar="N",
+        help=f"with --tune, measurements of each setting (default: {ROUNDS})",
+    )
+    doctor.add_argument(
+        "--seconds",
+        type=above_zero,
+        help=f"of each measurement (default: {_SECONDS:g}; with --tune, {_TUNED_SECONDS:g})",
+    )
     doctor.set_defaults(run=run_doctor)
 
 
@@ -46,19 +69,11 @@ def run_doctor(options: argparse.Namespace) -> int:
     """Run ``adapters doctor``; 1 if the script has no training loop.
 
     Raises:
-        ScriptError: The script raises an error.
+        ScriptError: The user's code raises an error.
     """
-    for name in ("t", "seconds"):
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise argparse.ArgumentError(None, f"--{name} must be > 0 seconds, got {value}")
-    html, arguments = _page_of_arguments(options.html, options.arguments)
-    if html is not None and options.script is None:
-        raise argparse.ArgumentError(None, "--html needs a script to be examined")
-    if html is not None and not os.path.isdir(os.path.dirname(html) or "."):
-        raise argparse.ArgumentError(
-            None, f"--html must be a file in a folder that is there, got {html!r}"
-        )
+    _check(options)
+    if options.tune is not None:
+        return _tune(options)
     if options.script is None:
         for line in described_machine():
             print(line, flush=True)
@@ -66,10 +81,10 @@ def run_doctor(options: argparse.Namespace) -> int:
     with bar("doctor", "round") as progress:
         found = diagnose_script(
             options.script,
-            arguments,
+            options.arguments,
             skip=options.skip,
-            t=options.t,
-            seconds=options.seconds,
+            t=None if options.step_ms is None else options.step_ms / 1000,
+            seconds=options.seconds or _SECONDS,
             progress=progress,
         )
     if found is None:
@@ -80,28 +95,87 @@ def run_doctor(options: argparse.Namespace) -> int:
         )
         return 1
     print(found)
-    if html is not None:
-        with open(html, "w", encoding="utf-8", errors="backslashreplace") as file:
+    if options.html is not None:
+        with open(options.html, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(page_of(found, os.path.basename(options.script)))
-        print(f"\n{html}: the same as a page")
+        print(f"\n{options.html}: the same as a page")
     return 0
 
 
-def _page_of_arguments(html: str | None, arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Separate the path of the page from the arguments of the script.
+def _check(options: argparse.Namespace) -> None:
+    """Check options that depend on each other, before anything runs.
 
     Raises:
-        ArgumentError: ``--html`` has no value.
+        ArgumentError: They contradict each other.
     """
-    ours = arguments.index("--") if "--" in arguments else len(arguments)
-    left, given = [], iter(arguments[:ours])
-    for word in given:
-        name, equals, value = word.partition("=")
-        if name != "--html":
-            left.append(word)
-        elif (found := value if equals else next(given, "")) == "":
-            raise argparse.ArgumentError(None, "--html must be followed by the file of the page")
-        else:
-            html = found
-    # A leading ``--`` is a separator, and isn't passed to the script.
-    return html, left + arguments[ours + (not left) :]
+    if options.tune is not None and options.script is not None:
+        raise argparse.ArgumentError(
+            None, f"--tune measures a loader without a script, got {options.script!r} as well"
+        )
+    if options.script is None:
+        for name in ("html", "skip", "step_ms"):
+            if getattr(options, name):
+                raise argparse.ArgumentError(None, f"--{name.replace('_', '-')} needs a script")
+    if options.tune is None and options.rounds is not None:
+        raise argparse.ArgumentError(None, "--rounds needs --tune TARGET")
+    if options.html is not None and not os.path.isdir(os.path.dirname(options.html) or "."):
+        raise argparse.ArgumentError(
+            None, f"--html must be a file in an existing folder, got {options.html!r}"
+        )
+
+
+def _tune(options: argparse.Namespace) -> int:
+    """Print the table of settings, and the fastest one as a line to paste."""
+    with _loader_of(options.tune) as loader, bar("tune", "measurement") as progress:
+        # Reading a path runs no user code.
+        with nullcontext() if is_path(options.tune) else code_of(options.tune):
+            found = sweep(
+                loader,
+                seconds=options.seconds or _TUNED_SECONDS,
+                rounds=options.rounds or ROUNDS,
+                progress=progress,
+            )
+        for line in _tuned(loader, found):
+            print(line)
+    return 0
+
+
+def _tuned(loader: Any, found: Sweep) -> Iterator[str]:
+    """The table, the settings not tried, and the line to paste."""
+    yield f"batches of {found.samples}; medians of {len(found.found[0].speeds)} rounds"
+    yield from table_of(found.found)
+    for each in found.left_out:
+        yield f"not tried: {each}"
+    best = found.recommended
+    gain = "" if found.gain is None else f", {gain_in_words(found.gain)} beside its own setting"
+    yield f"recommended, at {best.median:,.0f} samples/s of the loader alone{gain}:"
+    yield f"  {line_of(loader, best.setting)}"
+
+
+def _loader_of(name: str) -> Any:
+    """Find or make the loader of that name.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ModuleNotFoundError: There is no such module.
+        ScriptError: The file, the module or the function raises an error.
+        ValueError: There is no loader of that name, or it is a function that needs arguments.
+    """
+    if is_path(name):
+        return _of_records(name)
+    loader = object_named(name)
+    if own_of(loader) is None:
+        raise ValueError(
+            f"{name} must be a SafeSequence, a gluon_loader, or a function that makes one, got "
+            f"{type(loader).__name__}"
+        )
+    return loader
+
+
+def _of_records(path: str) -> Any:
+    """Make a typical image training loader: random resized crops of 224x224, shuffled."""
+    from adapters import ImageDecoder, SafeSequence, open_images, open_records
+
+    decode = ImageDecoder(224, crop="random_resized", flip=True)
+    source = (open_images if names_images(path) else open_records)(path, decode=decode)
+    return SafeSequence(source, 64, shuffle=True)

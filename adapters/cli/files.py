@@ -1,4 +1,4 @@
-"""``adapters index``, ``verify`` and ``convert``: commands for whole record files."""
+"""``adapters verify`` and ``convert``: commands for whole record files."""
 
 from __future__ import annotations
 
@@ -11,22 +11,17 @@ from adapters.cli.progress import bar
 from adapters.errors import RecordError
 from adapters.packing import convert, verify
 from adapters.records import CODECS
-from adapters.records.files import expanded
-from adapters.records.index import text_of, write_atomically
-from adapters.records.remoteindex import put_index
-from adapters.records.shard import INFLATED, Shard
-from adapters.records.sidecar import place_of_command
-from adapters.remote import clean, is_url
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add the three commands to the command line."""
-    index = subparsers.add_parser("index", help="write the index beside record files")
-    index.add_argument("files", nargs="+")
-    index.set_defaults(run=run_index)
-
+    """Add both commands to the command line."""
     checked = subparsers.add_parser("verify", help="read all, check all, list what is wrong")
     checked.add_argument("files", nargs="+", help="record files, or manifests (.json)")
+    checked.add_argument(
+        "--write-index",
+        action="store_true",
+        help="also write the index beside each record file; it lists the whole records",
+    )
     checked.set_defaults(run=run_verify)
 
     converted = subparsers.add_parser("convert", help="RecordIO to TFRecord and back")
@@ -36,39 +31,17 @@ def add_parser(subparsers: Any) -> None:
     converted.set_defaults(run=run_convert)
 
 
-def run_index(options: argparse.Namespace) -> int:
-    """Run ``adapters index``; 1 if damaged records were skipped."""
-    paths, written = expanded(arguments.files(options.files)), []
-    damage: list[RecordError] = []
-    with bar("index", "file") as progress:
-        for done, path in enumerate(paths):
-            progress(done, len(paths))
-            shard = Shard(path, "auto", True, index="search")
-            if isinstance(shard.storage, INFLATED):
-                raise ValueError(
-                    f"{clean(path)} is compressed: its records have no offsets to be listed"
-                )
-            damage += shard.damage.values()
-            if damage and len(shard.damage) == len(shard):
-                raise damage[-1]
-            text = text_of(shard.whole, shard.codec)
-            if is_url(path):
-                target = put_index(path, text)
-            else:
-                place = place_of_command(path)
-                write_atomically(place, text)
-                target = str(place)
-            written.append(f"{target}: {len(shard) - len(shard.damage)} records")
-        progress(len(paths), len(paths))
-    for line in written:
-        print(line)
-    return _left_out("index", damage)
-
-
 def run_verify(options: argparse.Namespace) -> int:
     """Run ``adapters verify``; 1 if anything is wrong."""
+    written: dict[str, int] = {}
     with bar("verify", "record") as progress:
-        good, wrong = verify(arguments.files(options.files, manifests=True), progress)
+        good, wrong = verify(
+            arguments.files(options.files, manifests=True),
+            progress,
+            on_index=written.__setitem__ if options.write_index else None,
+        )
+    for place, records in written.items():
+        print(f"{place}: {records} records")
     for problem in wrong:
         print(problem)
     print(f"{good} records are right, {len(wrong)} things are wrong")
@@ -85,11 +58,6 @@ def run_convert(options: argparse.Namespace) -> int:
             files, options.out, format=format, progress=progress, on_damage=damage.append
         )
     print(f"{options.out}: {count} records")
-    return _left_out("convert", damage)
-
-
-def _left_out(command: str, damage: list[RecordError]) -> int:
-    """Print the records that were skipped, and return the exit status."""
     for error in damage:
-        print(f"adapters {command}: left out: {error}", file=sys.stderr)
+        print(f"adapters convert: skipped: {error}", file=sys.stderr)
     return 1 if damage else 0

@@ -16,7 +16,6 @@ from adapters.errors import AdapterError, ScriptError
 # Module of each command; only the module of the given command is imported.
 _MODULES = {
     "pack": "packing",
-    "index": "files",
     "verify": "files",
     "convert": "files",
     "inspect": "inspection",
@@ -24,10 +23,9 @@ _MODULES = {
     "doctor": "doctor",
     "replay": "replay",
     "plan": "planning",
-    "show": "show",
-    "tune": "tune",
-    "completion": "completion",
 }
+# Commands that run a training script, whose own arguments follow after ``--``.
+_OF_SCRIPTS = ("doctor", "replay")
 # The shell's status for a command ended by Ctrl-C.
 _INTERRUPTED = 130
 
@@ -46,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: With status 2, for invalid arguments.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = parser_of(words[0] if words else None)
-    options = parser.parse_args(words)
+    parser, options = parsed(words)
     if isinstance(sys.stdout, io.TextIOWrapper):  # File names may not be valid text.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -71,7 +68,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def parser_of(command: str | None = None) -> argparse.ArgumentParser:
+def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Parse a command line.
+
+    Returns:
+        The parser, and the options; ``arguments`` are those of a training script.
+
+    Raises:
+        SystemExit: With status 2, for invalid arguments.
+    """
+    command = words[0] if words else None
+    parser, own = _parser_of(command), len(words)
+    if command in _OF_SCRIPTS and "--" in words:
+        own = words.index("--")
+    options, others = parser.parse_known_args(words[:own])
+    options.arguments = list(words[own + 1 :])
+    if others:
+        remedy = ""
+        if command in _OF_SCRIPTS:
+            remedy = f": the script's own must follow after --: adapters {command} train.py -- "
+            remedy += " ".join(others)
+        parser.error(f"unrecognized arguments: {' '.join(others)}{remedy}")
+    if options.arguments and options.script is None:
+        parser.error(f"{command}: a script must be given before --, got none")
+    return parser, options
+
+
+def _parser_of(command: str | None) -> argparse.ArgumentParser:
     """Create the parser, with all commands or only those in the module of ``command``."""
     parser = argparse.ArgumentParser(
         prog="adapters",

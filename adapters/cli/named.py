@@ -13,23 +13,38 @@ from typing import Any
 from adapters.diagnosis.script import code_of
 from adapters.errors import ScriptError
 
-_MAIN = "adapters_tuned"
+# As a module, so that its functions can be sent to worker processes.
+_MAIN = "adapters_target"
 
 
 def is_path(name: str) -> bool:
     """True if a name is a path or URL rather than an object in the user's code."""
-    return ":" not in name or "://" in name or os.path.exists(name)
+    _, colon, attribute = name.rpartition(":")
+    return not colon or not attribute.isidentifier() or os.path.exists(name)
 
 
-def names_in(place: str) -> dict[str, Any]:
-    """Run a file or import a module, and return the names that it defines.
+def object_named(name: str) -> Any:
+    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called.
 
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: There is no such module.
-        ScriptError: The file or module raises an error.
-        ValueError: ``place`` names neither.
+        ScriptError: The file, the module or the function raises an error.
+        ValueError: There is nothing of that name, or it is a function that needs arguments.
     """
+    place, _, attribute = name.rpartition(":")
+    names = _names_in(place)
+    if attribute not in names:
+        raise ValueError(
+            f"{place} must define {attribute} when it is imported, and doesn't; what is below "
+            'if __name__ == "__main__": isn\'t defined then'
+        )
+    found = names[attribute]
+    return _made_by(name, found) if callable(found) and not hasattr(found, "__len__") else found
+
+
+def _names_in(place: str) -> dict[str, Any]:
+    """Run a file or import a module, and return the names that it defines."""
     if not place or (place.startswith(".") and not place.endswith(".py")):
         raise ValueError(
             f"FILE.py:NAME or MODULE:NAME must name a file or a module, got {place!r} before the "
@@ -54,13 +69,8 @@ def names_in(place: str) -> dict[str, Any]:
         raise ScriptError(place) from error
 
 
-def made_by(name: str, function: Callable[[], Any]) -> Any:
-    """Call the user's function and return its result.
-
-    Raises:
-        ScriptError: The function raises an error.
-        ValueError: The function needs arguments.
-    """
+def _made_by(name: str, function: Callable[[], Any]) -> Any:
+    """Call the user's function and return its result."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # A builtin without a signature: the call itself will tell.

@@ -10,19 +10,13 @@ from typing import Any
 from adapters import ImageDecoder, open_images, open_records
 from adapters.cli import arguments
 from adapters.planning import (
-    CONNECTIONS,
     DEVICES,
     MODELS,
     STORAGE,
-    Hosts,
-    Link,
     Workload,
-    arrival_lines,
     comparison_lines,
     plan_lines,
     published_examples,
-    reach,
-    reach_lines,
     required,
     step_of,
     storage_that_fits,
@@ -81,50 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="measure that on these record files, or on a folder with a folder per class",
     )
     plan.add_argument("--memory", type=arguments.size, metavar="SIZE", help="of the machine: 64GB")
-    _add_hosts(plan)
     plan.set_defaults(run=run_plan)
-
-
-def _add_hosts(plan: argparse.ArgumentParser) -> None:
-    """Add the options for hosts and their link to the storage."""
-    hosts = plan.add_argument_group(
-        "how far it goes", "what a process, a host and all hosts need, what there is, what limits"
-    )
-    hosts.add_argument(
-        "--hosts", type=arguments.positive, metavar="N", help="--gpus are then those of a host"
-    )
-    hosts.add_argument(
-        "--files", type=arguments.positive, metavar="COUNT", help="of records; else as suggested"
-    )
-    hosts.add_argument("--cores", type=arguments.positive, metavar="N", help="of a host")
-    hosts.add_argument(
-        "--link-gbit", type=arguments.above_zero, metavar="GBIT", help="of a host, Gbit/s"
-    )
-    hosts.add_argument(
-        "--latency-ms",
-        type=arguments.above_zero,
-        metavar="MS",
-        help="of a request to the storage; with --connection-rate: what a process gets",
-    )
-    hosts.add_argument(
-        "--connection-rate", type=arguments.size, metavar="SIZE", help="of a connection, a second"
-    )
-    hosts.add_argument(
-        "--connections",
-        type=arguments.positive,
-        metavar="N",
-        default=CONNECTIONS,
-        help="of a process at a time; %(default)s",
-    )
-    hosts.add_argument(
-        "--storage-rate", type=arguments.size, metavar="SIZE", help="of the whole storage, a second"
-    )
-    hosts.add_argument(
-        "--storage-iops", type=arguments.above_zero, metavar="COUNT", help="likewise, requests"
-    )
-    hosts.add_argument(
-        "--cache", type=arguments.size, metavar="SIZE", help="a host's limit of a cache: 200GB"
-    )
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -195,50 +146,15 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
     rate, basis = options.per_core, "as given"
     if options.measure is not None:
         rate, basis = measured_rate(options.measure), f"measured on {options.measure}"
-    hosts = _hosts(options)
     workload = Workload(
         batch_size=options.batch_size,
         batch_seconds=step.batch_seconds,
         example_bytes=options.example_bytes,
         examples=options.examples,
-        gpus=options.gpus * (options.hosts or 1),
+        gpus=options.gpus,
         experiments=options.experiments,
         memory_bytes=options.memory,
         core_examples_per_second=rate,
     )
     need = required(workload)
     yield from plan_lines(workload, step, need, storage_that_fits(need, STORAGE), basis)
-    if options.hosts is not None:
-        files = options.files or need.shards
-        yield ""
-        yield from reach_lines(workload, hosts, files, reach(workload, hosts, files))
-    if hosts.link is not None:
-        cached = 0.0 if options.cache is None else min(1.0, options.cache / need.dataset_bytes)
-        cores = (options.cores or 1) / options.gpus
-        yield ""
-        yield from arrival_lines(workload, hosts.link, cores, cached)
-
-
-def _hosts(options: argparse.Namespace) -> Hosts:
-    if options.hosts is not None and options.experiments > 1:
-        raise argparse.ArgumentError(
-            None, f"--experiments must be 1 with --hosts, got {options.experiments}"
-        )
-    if (options.latency_ms is None) != (options.connection_rate is None):
-        raise argparse.ArgumentError(
-            None,
-            "--latency-ms and --connection-rate must be given together, got "
-            f"{options.latency_ms!r} and {options.connection_rate!r}",
-        )
-    link = None
-    if options.latency_ms is not None:
-        link = Link(options.latency_ms / 1000, options.connection_rate, options.connections)
-    return Hosts(
-        count=options.hosts or 1,
-        gpus=options.gpus,
-        cores=options.cores,
-        link_bytes_per_second=None if options.link_gbit is None else options.link_gbit * 1e9 / 8,
-        link=link,
-        storage_bytes_per_second=options.storage_rate,
-        storage_requests_per_second=options.storage_iops,
-    )

@@ -13,8 +13,13 @@ from adapters.diagnosis.script import with_loader_of
 def add_parser(subparsers: Any) -> None:
     """Add ``replay`` to the command line."""
     replay = subparsers.add_parser(
-        "replay", help="compute a batch of a training script again: records, labels, crops, images"
+        "replay",
+        allow_abbrev=False,
+        usage="adapters replay --epoch E (--batch B | --step S) [options] train.py "
+        "[-- arguments of the script]",
+        help="compute a batch of a training script again: records, labels, crops, images",
     )
+    replay.add_argument("script", help="a training script, run to its first loop")
     replay.add_argument("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
     which = replay.add_mutually_exclusive_group(required=True)
     which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
@@ -36,13 +41,6 @@ def add_parser(subparsers: Any) -> None:
     )
     replay.add_argument(
         "--skip", type=from_zero, default=0, metavar="N", help="training loops to skip"
-    )
-    replay.add_argument("script", help="a training script, run to its first loop")
-    replay.add_argument(
-        "--args",
-        nargs=argparse.REMAINDER,
-        default=[],
-        help="the arguments after it are for the script",
     )
     replay.set_defaults(run=run_replay)
 
@@ -74,7 +72,7 @@ def run_replay(options: argparse.Namespace) -> int:
         sheet = f"\n{found.sheet(options.sheet)}" if options.sheet is not None else ""
         return f"{found}{sheet}"
 
-    shown = with_loader_of(options.script, options.args, act, skip=options.skip)
+    shown = with_loader_of(options.script, options.arguments, act, skip=options.skip)
     if shown is None:
         print(
             f"adapters replay: {options.script} came to its end without a call of Keras's fit or a "

@@ -4,9 +4,9 @@ examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  repor
    loaders.py, trainers.py, parts.py         doubts.py (reliability of the figures), advice.py
    timing.py (timed loops), ablation.py (plans that do only part of the work)
    contention.py (use of the CPUs by other programs)
-sweep.py (the same source with other workers)  ->  ``adapters tune``
+sweep.py (the same source with other workers)  ->  ``adapters doctor --tune``
 
-faces.py defines the interface that a front end implements in its module ``diagnosed.py``;
+front_end.py defines the interface that a front end implements in its module ``diagnosed.py``;
 registry.py has an entry for each front end.
 """
 

@@ -4,7 +4,6 @@
     fetch                                      ``storage``
               transform --> collate            ``memory``: a few samples, fetched in advance
                             collate            ``collation``: the same, transformed in advance
-              transform --> collate            ``packed``: some images, packed at 256 pixels
 
 An engine runs these plans like any other, but their batches aren't meant for training.
 """
@@ -24,7 +23,6 @@ from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
 from adapters.diagnosis.remoteness import held_of, store_of
-from adapters.diagnosis.repacked import repacked
 from adapters.sources import MapSource, SequenceSource
 
 _KEPT_BATCHES = 4
@@ -42,8 +40,6 @@ class Ablations:
             written straight into their rows or the source gives whole batches.
         decodes: True if the samples are stored images.
         gathers: True if one gather from arrays both fetches and collates.
-        packed: ``memory`` with a few images packed at 256 pixels; None if that makes none of them
-            smaller or can't be tried.
         store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
         has_transform: True if a user function transforms each sample.
     """
@@ -54,7 +50,6 @@ class Ablations:
     collation: Plan | None
     decodes: bool
     gathers: bool = False
-    packed: Plan | None = None
     store: str = ""
     has_transform: bool = True
 
@@ -151,15 +146,10 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     else:
         kept = dataclasses.replace(kept, source=held_of(source, np.concatenate(batches)))
     collation = _collation(kept, epoch, batches)
-    packed = None
-    if (smaller := repacked(plan, batches)) is not None:
-        pictures, batches = smaller
-        same = Repeated.of(batches)
-        packed = dataclasses.replace(plan, source=pictures, order=same)
     decodes, gathers = source.holds_images, source.gathers
     store = store_of(source)
     has_transform = plan.transform is not None
-    return Ablations(plan, storage, kept, collation, decodes, gathers, packed, store, has_transform)
+    return Ablations(plan, storage, kept, collation, decodes, gathers, store, has_transform)
 
 
 def _made(

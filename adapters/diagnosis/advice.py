@@ -13,20 +13,17 @@ from adapters.diagnosis.prediction import (
     Prediction,
     advised_workers,
     cached,
-    copied_ahead,
     gain_in_words,
     most,
     most_waiting,
     needed_workers,
-    packed,
     process_count,
-    replaced,
     threads_bring_nothing,
     with_threads,
     with_workers,
-    without,
+    without_storage,
 )
-from adapters.diagnosis.registry import told
+from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.remoteness import CACHED, UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
@@ -42,7 +39,7 @@ def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
             "else to do, and for longer (--seconds, or seconds=)"
         )
         return
-    yield from _about_replacement(v, not doubts.noise)
+    yield from _about_replacement(v)
     yield from _ADVICE[v.bottleneck](v, not doubts.noise)
     if doubts.noise and _counted(v):
         yield (
@@ -84,16 +81,11 @@ def _needed_workers(v: Verdict, quiet: bool) -> int | None:
     return needed_workers(v) if quiet else None
 
 
-def _about_replacement(v: Verdict, quiet: bool) -> Iterator[str]:
+def _about_replacement(v: Verdict) -> Iterator[str]:
     if not v.replaced or v.bottleneck in (COPY, STEP) or with_threads(v) is not None:
         return
-    gain = replaced(v) if quiet else None
-    brought = ""
-    if gain is not None:
-        little = gain.gain < _NOTHING
-        brought = ", which brings nothing by itself" if little else f" ({gain})"
     yield (
-        f"{v.replaced}{brought}: its batches are made while the step runs; alone, it made "
+        f"{v.replaced}: its batches are made while the step runs; alone, it made "
         f"{v.samples / v.loader:,.0f} samples/s here"
     )
 
@@ -125,7 +117,7 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
         yield (
             "let the cache fill, in the first epoch or by `adapters cache warm`, with a limit that "
             "holds the data: what it has doesn't come from the store"
-            f"{_gain(without(v, STORAGE), quiet, ' from there')}"
+            f"{_gain(without_storage(v), quiet, ' from there')}"
         )
     if (
         not v.one_at_a_time
@@ -151,7 +143,7 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
     yield (
         "pack the samples into record files once (adapters pack), which are read in long "
         "stretches, and from the page cache where they fit into memory"
-        f"{_gain(without(v, STORAGE), quiet, ' from there')}"
+        f"{_gain(without_storage(v), quiet, ' from there')}"
     )
     yield "keep the files on a local disk rather than on a network share"
 
@@ -193,10 +185,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
             "to what training needs (adapters pack --resize 256; --compare says what each "
             "--encoding gives)"
         )
-    yield (
-        f"{once}{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
-        f"{_gain(packed(v), quiet, ' packed at 256 pixels')}"
-    )
+    yield once
     if v.hints.transforms and v.has_transform and not v.waits:
         yield v.hints.transforms
     if needed is not None and needed > workers.cpus and not v.waits:
@@ -220,10 +209,7 @@ def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
 
 
 def _about_collation(v: Verdict, quiet: bool) -> Iterator[str]:
-    yield (
-        "leave out a batchify_fn of your own, and give few large arrays rather than many"
-        f"{_gain(without(v, COLLATION), quiet, ' without any collation')}"
-    )
+    yield "leave out a batchify_fn of your own, and give few large arrays rather than many"
     yield ("keep samples small on their way (uint8 rather than float32), and convert on the device")
     needed = _needed_workers(v, quiet)
     if needed is not None and v.workers.count < min(needed, v.workers.cpus):
@@ -233,9 +219,8 @@ def _about_collation(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_copy(v: Verdict, quiet: bool) -> Iterator[str]:
     yield "send uint8, and convert and normalise on the device: a quarter of the bytes"
-    by = "; ".join(told("copies"))
-    gain = _gain(copied_ahead(v), quiet)
-    yield f"pinned memory, and{gain} a copy of the next batch during the step ({by})"
+    by = "; ".join(texts_of("copies"))
+    yield f"pinned memory, and a copy of the next batch during the step ({by})"
 
 
 def _about_step(v: Verdict, quiet: bool) -> Iterator[str]:
@@ -248,7 +233,7 @@ def _about_step(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_foreign(v: Verdict, quiet: bool) -> Iterator[str]:
     yield (
-        f"{' or '.join(told('made_by'))} around the same data set: faster as a rule, and their "
+        f"{' or '.join(texts_of('made_by'))} around the same data set: faster as a rule, and their "
         "parts can be told apart here"
     )
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.diagnosis.contention import Account, Contention
-from adapters.diagnosis.faces import Trainer
 from adapters.diagnosis.figures import Figures, medians_of
+from adapters.diagnosis.front_end import Trainer
 from adapters.diagnosis.loaders import go_on, rest, samples_in, settled_of, taken_as_own
 from adapters.diagnosis.parts import Parts, least_batches
 from adapters.diagnosis.randomness import undisturbed
@@ -50,13 +50,13 @@ def diagnose(
         to_device: ``to_device(batch)`` copies a batch to the device; ``step`` receives its result.
             None leaves the copy to the step.
         t: The step time in seconds that the loader must keep up with; None takes that of ``step``.
-        seconds: Duration of each of up to eight measurements, spread over three rounds. If the
+        seconds: Duration of each of up to seven measurements, spread over three rounds. If the
             figures are uncertain, up to three more rounds follow.
 
     Returns:
         The diagnosis: ``bottleneck`` (``"storage"``, ``"transforms"``, ``"collation"``, ``"copy"``,
         ``"step"``, or ``"loader"`` if its parts can't be separated), the times, ``certain``,
-        ``advice``, and ``predictions`` of the effect of each change. ``print(diagnosis)`` shows a
+        ``advice``, and ``predictions`` of the effect of changes. ``print(diagnosis)`` shows a
         report.
 
     Raises:
@@ -133,7 +133,7 @@ class Examination:
                 # Its readers share one iterator: each resumes where the previous one stopped.
                 self._read = endless(loader)
             else:
-                self._read = own.face.twin(own.loader)
+                self._read = own.front_end.twin(own.loader)
                 # Keep the workers alive between calls of fit, too.
                 self._engine.retain()
         # A framework's own training reads foreign loaders itself; a function is given the batches.
@@ -182,7 +182,7 @@ class Examination:
         parts = {}
         if self._own is not None:
             if self._parts is None:
-                ablations = self._own.face.ablations(self._own.loader)
+                ablations = self._own.front_end.ablations(self._own.loader)
                 self._parts = Parts(ablations, self._settings)
             parts = self._parts.round(seconds / 2)
         if trainer is not None:
@@ -210,7 +210,7 @@ class Examination:
     @property
     def _engine(self) -> Engine:
         assert self._own is not None
-        return self._own.face.engine(self._read)
+        return self._own.front_end.engine(self._read)
 
     @property
     def _settings(self) -> Settings:
@@ -222,35 +222,33 @@ class Examination:
         contention = Contention()
         if self._before is not None and self._after is not None:
             contention = self._before.until(self._after)
-        told = Diagnosis(
+        found = Diagnosis(
             samples=samples_in(self._batch),
             **dataclasses.asdict(medians_of(self._rounds)),
             fetch_computes=0.0,
             waits_seconds=tuple(self._waits),
             workers=Workers("unknown", 0, usable_cpus()),
             replaced=self._own.replaced if self._own is not None else "",
-            trained_on_replaced=self._trained_on is not self._read,
             t=self._t,
             rounds=tuple(self._rounds),
             contention=contention,
         )
         if self._own is None or self._parts is None:
-            return told
+            return found
         ablations, settings = self._parts.ablations, self._settings
-        face, finding = self._own.face, self._engine.finding
+        front_end, finding = self._own.front_end, self._engine.finding
         asked_by_one = ablations.whole.serial
         return dataclasses.replace(
-            told,
+            found,
             fetch_computes=self._parts.fetch_computes,
             alone_computes=self._parts.alone_computes,
-            workers=_workers(settings, face.workers_keyword, finding),
-            hints=face.hints,
+            workers=_workers(settings, front_end.workers_keyword, finding),
+            hints=front_end.hints,
             has_transform=ablations.has_transform,
             one_at_a_time=asked_by_one and not settings.use_multiprocessing,
             copied=asked_by_one and settings.use_multiprocessing,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
-            decodes=ablations.decodes,
             store=ablations.store,
         )
 

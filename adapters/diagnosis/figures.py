@@ -16,7 +16,6 @@ NAMES = {
     "storage": "fetching alone",
     "memory": "without fetching: samples in memory",
     "collation": "collation alone",
-    "packed": "samples in memory, packed at 256 pixels",
     "alone": "one batch, made by one thread",
     "same": "the step, with the same batch again and again",
     "copy": "its copy to the device",
@@ -35,7 +34,6 @@ class Figures:
     memory: float | None = None
     collation: float | None = None
     alone: float | None = None
-    packed: float | None = None
 
 
 def medians_of(rounds: Sequence[Figures]) -> Figures:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.diagnosis.faces import Face, faces_near
-from adapters.diagnosis.registry import told
+from adapters.diagnosis.front_end import FrontEnd, front_ends_near
+from adapters.diagnosis.registry import texts_of
 from adapters.engine import Engine
 from adapters.structure import flatten
 
@@ -23,18 +23,21 @@ class Own:
 
     Args:
         loader: The loader.
-        face: The front end that it belongs to.
+        front_end: The front end that it belongs to.
         replaced: The replacement as described in the advice; "" if it replaces nothing.
     """
 
     loader: Any
-    face: Face
+    front_end: FrontEnd
     replaced: str = ""
 
 
 def own_of(loader: Any) -> Own | None:
     """The loader as ``Own``; None if it belongs to no registered front end."""
-    return next((Own(loader, face) for face in faces_near(loader) if face.owns(loader)), None)
+    return next(
+        (Own(loader, front_end) for front_end in front_ends_near(loader) if front_end.owns(loader)),
+        None,
+    )
 
 
 def taken_as_own(loader: Any) -> Own | None:
@@ -45,12 +48,12 @@ def taken_as_own(loader: Any) -> Own | None:
     """
     if (own := own_of(loader)) is not None:
         return own
-    for face in faces_near(loader):
-        if (replacing := face.in_place_of(loader)) is not None:
+    for front_end in front_ends_near(loader):
+        if (replacing := front_end.in_place_of(loader)) is not None:
             another, replaced = replacing
-            return Own(another, face, replaced)
+            return Own(another, front_end, replaced)
     if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
-        kinds = ", ".join([*told("own"), *told("others")])
+        kinds = ", ".join([*texts_of("own"), *texts_of("others")])
         raise TypeError(
             f"loader must be {kinds}, or something else that gives batches when it is iterated "
             f"over, got {type(loader).__name__}"
@@ -71,7 +74,7 @@ def settled_of(loader: Any) -> Callable[[], bool]:
     """A function that is true once a loader's workers are final; always true for foreign ones."""
     if (own := own_of(loader)) is None:
         return lambda: True
-    engine = own.face.engine(loader)
+    engine = own.front_end.engine(loader)
     return lambda: engine.settled
 
 
@@ -85,7 +88,7 @@ def rest(engine: Engine, batch_seconds: float) -> None:
 def rest_of(loader: Any, batch_seconds: float) -> None:
     """``rest`` for a loader; does nothing for a foreign one."""
     if (own := own_of(loader)) is not None:
-        rest(own.face.engine(loader), batch_seconds)
+        rest(own.front_end.engine(loader), batch_seconds)
 
 
 def go_on(loader: Any) -> None:

@@ -114,7 +114,6 @@ class Parts:
             "storage": ablations.storage,
             "memory": ablations.memory,
             "collation": ablations.collation,
-            "packed": ablations.packed,
         }
         plans = {name: plan for name, plan in named.items() if plan is not None}
         count = 0 if settings.workers == "auto" else settings.workers

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from adapters.diagnosis.figures import COLLATION, COPY, STORAGE, TRANSFORMS
+from adapters.diagnosis.figures import COLLATION, STORAGE, TRANSFORMS
 from adapters.diagnosis.remoteness import UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
@@ -28,11 +28,7 @@ _MOST_DISTURBED = 1.6
 # Gains from here on are shown as a factor, not in per cent.
 _MANY_TIMES = 5
 WORKERS, PROCESSES, THREADS = "workers", "processes", "threads"
-WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
-    f"without {part}" for part in (STORAGE, TRANSFORMS, COLLATION)
-)
-CACHE = "cache"
-PACKED, COPY_AHEAD, REPLACED = "packed at 256 pixels", "copy ahead", "replaced"
+CACHE, WITHOUT_STORAGE = "cache", "without storage"
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,8 @@ class Prediction:
 
     Args:
         change: ``"workers"``, ``"processes"`` (worker processes instead of threads), ``"threads"``
-            (several threads read a source that served one at a time), ``"replaced"`` (a loader of
-            this package), ``"cache"`` (a full cache of a remote store), ``"without storage"``,
-            ``"without transforms"``, ``"without collation"``, ``"packed at 256 pixels"``, or
-            ``"copy ahead"``.
+            (several threads read a source that served one at a time), ``"cache"`` (a full cache of
+            a remote store), or ``"without storage"`` (packed records in memory).
         workers: Number of workers; None if it doesn't change.
         seconds: Seconds per batch of training, or of the loader alone if there was no step.
         gain: Speedup over the present, at least 1.
@@ -116,13 +110,6 @@ def with_threads(v: Verdict) -> Prediction | None:
     return _predicted(v, THREADS, count, v.alone / count, ahead=True, locked=_computed(v))
 
 
-def replaced(v: Verdict) -> Prediction | None:
-    """Predict the speed with a loader of this package; None if training was timed with one."""
-    if not v.replaced or not v.trained_on_replaced or v.whole is None:
-        return None
-    return _predicted(v, REPLACED, None, v.loader, ahead=True)
-
-
 def _hands(v: Verdict, count: int) -> int:
     """Number of workers that can work at once, out of ``count``."""
     return count if v.waits else min(count, v.workers.cpus)
@@ -138,49 +125,17 @@ def _computed(v: Verdict) -> float:
     return max(0.0, v.alone - waited)
 
 
-def without(v: Verdict, part: str) -> Prediction | None:
-    """Predict the speed without a part of the loader's work; None if it can't be left out.
-
-    Args:
-        v: The verdict.
-        part: ``"storage"``, ``"transforms"`` or ``"collation"``.
-    """
-    if part not in v.parts:
+def without_storage(v: Verdict) -> Prediction | None:
+    """Predict the speed with samples in memory; None if fetching can't be told apart."""
+    if not v.parts:
         return None
-    if part == STORAGE:
-        left = v.memory or 0.0
-    elif part == TRANSFORMS and v.decodes:
-        return None  # Repacked images still have to be decoded.
-    else:
-        others = (seconds for name, seconds in v.parts.items() if name != part)
-        left = max(v.loader - v.parts[part], *others)
-    return _predicted(v, f"without {part}", None, left, ahead=v.workers.count > 0)
+    return _predicted(v, WITHOUT_STORAGE, None, v.memory or 0.0, ahead=v.workers.count > 0)
 
 
 def cached(v: Verdict) -> Prediction | None:
-    """Predict the speed with a full cache on a local disk; None unless an uncached store is read.
-
-    Reading the cache is assumed to take no time, as it takes little compared with the store.
-    """
-    found = without(v, STORAGE) if v.store == UNCACHED else None
+    """Predict the speed with a full cache of a remote store; None without an uncached store."""
+    found = without_storage(v) if v.store == UNCACHED else None
     return None if found is None else replace(found, change=CACHE)
-
-
-def packed(v: Verdict) -> Prediction | None:
-    """Predict the speed with images packed at 256 pixels; None if that wasn't measured."""
-    if v.packed is None or v.memory is None:
-        return None
-    others = (seconds for name, seconds in v.parts.items() if name != TRANSFORMS)
-    left = max(v.loader - max(0.0, v.memory - v.packed), *others)
-    return _predicted(v, PACKED, None, left, ahead=v.workers.count > 0)
-
-
-def copied_ahead(v: Verdict) -> Prediction | None:
-    """Predict the speed if each batch is copied during the previous step; None without a copy."""
-    if v.copy is None or v.same is None or v.whole is None:
-        return None
-    seconds = max(v.copy, v.same - v.copy, v.loader, 1e-9)
-    return Prediction(COPY_AHEAD, None, min(seconds, v.whole), max(1.0, v.whole / seconds))
 
 
 def most(v: Verdict) -> float | None:
@@ -216,19 +171,16 @@ def _predicted(
 
 def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
     """The effect of each change that concerns the bottleneck, fastest first."""
-    found = []
-    if v.bottleneck == COPY:
-        found.append(copied_ahead(v))
-    elif v.bottleneck in (STORAGE, TRANSFORMS, COLLATION):
-        found += [with_workers(v, count) for count in advised_workers(v)]
-        found += [with_threads(v), replaced(v)]
-        if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
-            found.append(with_workers(v, process_count(v), processes=True))
-        found.append(cached(v) if v.bottleneck == STORAGE else None)
-        found.append(packed(v) if v.bottleneck == TRANSFORMS else None)
-        found.append(without(v, v.bottleneck))
-    told = [each for each in found if each is not None]
-    return tuple(sorted(told, key=lambda each: each.seconds))
+    if v.bottleneck not in (STORAGE, TRANSFORMS, COLLATION):
+        return ()
+    found = [with_workers(v, count) for count in advised_workers(v)]
+    found.append(with_threads(v))
+    if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
+        found.append(with_workers(v, process_count(v), processes=True))
+    if v.bottleneck == STORAGE:
+        found += [cached(v), without_storage(v)]
+    known = [each for each in found if each is not None]
+    return tuple(sorted(known, key=lambda each: each.seconds))
 
 
 def process_count(v: Verdict) -> int:

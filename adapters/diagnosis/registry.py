@@ -1,10 +1,10 @@
 """Registry of the known frameworks; no other module of ``adapters.diagnosis`` names one.
 
-FACES:   framework -> its front end, whose module is imported on demand
-DEVICES: framework with asynchronous functions -> function that waits for its devices
+FRONT_ENDS: framework -> its front end, whose module is imported on demand
+DEVICES:    framework with asynchronous functions -> function that waits for its devices
 
-Each entry of ``FACES`` registers one front end; its module has a ``FACE``, see ``faces.Face``. The
-entry also has the texts that messages use without importing the module.
+Each entry of ``FRONT_ENDS`` registers one front end; its module has a ``FRONT_END``, see
+``front_end.FrontEnd``. The entry also has the texts that messages use without importing the module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Registered:
     """A front end's module, and its texts for messages.
 
     Args:
-        module: The module with ``FACE``, in the package of the front end's loaders.
+        module: The module with ``FRONT_END``, in the package of the front end's loaders.
         made_by: The class or function that makes its loaders, and the framework.
         own: Name of its loaders.
         others: The framework's own loaders that it can replace, if messages should name them.
@@ -36,7 +36,7 @@ class Registered:
 
 
 # Keys are packages of frameworks.
-FACES: dict[str, Registered] = {
+FRONT_ENDS: dict[str, Registered] = {
     "keras": Registered(
         "adapters.keras.diagnosed",
         "SafeSequence (Keras)",
@@ -53,9 +53,9 @@ FACES: dict[str, Registered] = {
 }
 
 
-def told(name: str) -> list[str]:
+def texts_of(name: str) -> list[str]:
     """The non-empty texts of all front ends under a field name of ``Registered``."""
-    return [text for each in FACES.values() if (text := getattr(each, name))]
+    return [text for each in FRONT_ENDS.values() if (text := getattr(each, name))]
 
 
 def _wait_for_torch(torch: Any) -> None:

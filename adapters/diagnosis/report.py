@@ -28,7 +28,7 @@ _BOTTLENECKS = {
     "loader": "the loader",
 }
 
-PARTS = ("storage", "memory", "collation", "packed", "copy")
+PARTS = ("storage", "memory", "collation", "copy")
 
 
 @dataclass(frozen=True)

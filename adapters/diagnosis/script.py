@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
-from adapters.diagnosis.faces import Observer, Trainer, face_towards
+from adapters.diagnosis.front_end import Observer, Trainer, front_end_of
 from adapters.diagnosis.loaders import rest_of, settled_of
-from adapters.diagnosis.registry import FACES
+from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
 from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN
@@ -119,7 +119,7 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     if not _is_program(path):
         raise ValueError(
             f"script must be a Python program, got {path!r}; records and pictures are measured by "
-            "adapters tune"
+            "adapters doctor --tune"
         )
     notice = _Notice(observer)
     before = sys.argv, list(sys.path)
@@ -152,7 +152,7 @@ def _is_program(path: str) -> bool:
 
 
 class _Observer:
-    """Examines the first loop of a script; a ``faces.Observer``.
+    """Examines the first loop of a script; a ``front_end.Observer``.
 
     Args:
         skip: See ``diagnose_script``.
@@ -217,7 +217,7 @@ class _Observer:
 
 
 class _Actor:
-    """Calls a function with the first loader; a ``faces.Observer``.
+    """Calls a function with the first loader; a ``front_end.Observer``.
 
     Args:
         skip: Number of loops to skip.
@@ -294,7 +294,7 @@ class _Notice(importlib.abc.MetaPathFinder):
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._wanted = set(FACES)
+        self._wanted = set(FRONT_ENDS)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -323,4 +323,4 @@ class _Notice(importlib.abc.MetaPathFinder):
         return spec
 
     def _intercept(self, name: str) -> None:
-        self._stack.enter_context(face_towards(name).intercepted(self._observer))
+        self._stack.enter_context(front_end_of(name).intercepted(self._observer))

@@ -17,7 +17,7 @@ from typing import Any
 from adapters.batch.plan import Plan
 from adapters.diagnosis.loaders import Own, own_of, samples_in
 from adapters.diagnosis.randomness import undisturbed
-from adapters.diagnosis.registry import told
+from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.timing import timed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
@@ -113,13 +113,15 @@ def sweep(
     """
     own = _own(loader)
     with undisturbed():
-        plan = own.face.ablations(loader).whole
-        return _swept(plan, own.face.engine(loader).chosen, seconds, rounds, progress)
+        plan = own.front_end.ablations(loader).whole
+        return _swept(plan, own.front_end.engine(loader).chosen, seconds, rounds, progress)
 
 
 def _own(loader: Any) -> Own:
     if (own := own_of(loader)) is None:
-        raise TypeError(f"loader must be {' or '.join(told('own'))}, got {type(loader).__name__}")
+        raise TypeError(
+            f"loader must be {' or '.join(texts_of('own'))}, got {type(loader).__name__}"
+        )
     return own
 
 
@@ -233,7 +235,7 @@ def table_of(found: Sequence[Found]) -> Iterator[str]:
 def line_of(loader: Any, setting: Setting) -> str:
     """The arguments to paste into the loader's call."""
     workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
-    return _own(loader).face.call(setting.kind, workers, setting.queue)
+    return _own(loader).front_end.call(setting.kind, workers, setting.queue)
 
 
 def _cost(found: Found) -> tuple[bool, int, bool, int]:

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from adapters.diagnosis.faces import Trainer, faces_near
+from adapters.diagnosis.front_end import Trainer, front_ends_near
 from adapters.diagnosis.loaders import settled_of
-from adapters.diagnosis.registry import told
+from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     Timing,
@@ -71,7 +71,7 @@ def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | N
         TypeError: ``step`` is neither, or a model that can't be trained.
         ValueError: ``to_device`` is given without a function as ``step``.
     """
-    found = (face.trainer(step) for face in faces_near(step))
+    found = (front_end.trainer(step) for front_end in front_ends_near(step))
     trainer = next((each for each in found if each is not None), None)
     if to_device is not None and (step is None or trainer is not None):
         raise ValueError(
@@ -81,6 +81,6 @@ def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | N
     if step is None or trainer is not None:
         return trainer
     if not callable(step):
-        kinds = " or ".join(["a function of a batch", *told("step")])
+        kinds = " or ".join(["a function of a batch", *texts_of("step")])
         raise TypeError(f"step must be {kinds}, got {step!r}")
     return FunctionTrainer(step, to_device)

@@ -76,15 +76,12 @@ class Verdict:
         alone_computes: Share of the time of ``alone`` in which any thread used the CPU, 0 to 1.
         workers: The loader's workers.
         replaced: The replacement that was examined if the loader is a framework's own; else "".
-        trained_on_replaced: True if ``whole`` was measured with the original loader.
         one_at_a_time: True if only one thread at a time may compute batches.
         copied: True if that holds, but each worker process has its own copy.
         has_transform: True if a user function transforms each sample.
         kernel_missing: True if images were decoded without the native kernel.
         gathers: True if one gather from arrays both fetches and collates.
-        decodes: True if the transforms include decoding images.
         store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
-        packed: ``memory`` with images packed at 256 pixels.
         t: The requested step time.
         rounds: The figures of each round; those above are the medians.
         contention: Use of the CPUs by other programs during the measurement.
@@ -105,15 +102,12 @@ class Verdict:
     workers: Workers
     alone_computes: float = 1.0
     replaced: str = ""
-    trained_on_replaced: bool = False
     one_at_a_time: bool = False
     copied: bool = False
     has_transform: bool = True
     kernel_missing: bool = False
     gathers: bool = False
-    decodes: bool = False
     store: str = ""
-    packed: float | None = None
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
     contention: Contention = field(default_factory=Contention)

@@ -19,7 +19,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
 from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated
-from adapters.diagnosis.faces import Face, Observer
+from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
@@ -35,7 +35,7 @@ _DRAWN_BATCHES = 256
 _BATCHIFY_DEFAULTS = (_dataloader.default_batchify_fn, _dataloader.default_mp_batchify_fn)
 
 
-class GluonFace(Face):
+class GluonFrontEnd(FrontEnd):
     """Gluon front end for ``adapters.diagnose``."""
 
     workers_keyword = "num_workers"
@@ -205,4 +205,4 @@ def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
     return [batch for batch in left if batch]
 
 
-FACE = GluonFace()
+FRONT_END = GluonFrontEnd()

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from adapters.diagnosis.ablation import Ablations, ablations_of
-from adapters.diagnosis.faces import Face, Observer
+from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Timing, timed, wait_for_devices
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
@@ -36,7 +36,7 @@ _ENDLESS = 1_000_000
 _BATCH_SIZE = 32
 
 
-class KerasFace(Face):
+class KerasFrontEnd(FrontEnd):
     """Keras front end for ``adapters.diagnose``."""
 
     hints = Hints(
@@ -310,4 +310,4 @@ class _State:
             variable.assign(value)
 
 
-FACE = KerasFace()
+FRONT_END = KerasFrontEnd()

@@ -220,4 +220,5 @@ def _line(found: Noticed) -> str:
         f"loss {found.loss:.4g}{usual}, {found.kind}, at batch {found.batch} of epoch "
         f"{found.epoch}: adapters replay {script} --epoch {found.epoch} --batch {found.batch}"
         + ("" if found.state is None else f" --samples {found.state['samples']}")
+        + (f" -- {shlex.join(sys.argv[1:])}" if sys.argv[1:] else "")
     )

@@ -14,11 +14,11 @@ from adapters.errors import ContentError, RecordError
 from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
-from adapters.records.index import misfit, parse
+from adapters.records.index import misfit, parse, text_of, write_atomically
 from adapters.records.remotefile import RemoteFile
-from adapters.records.remoteindex import text_of_object
-from adapters.records.shard import Shard
-from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, candidates
+from adapters.records.remoteindex import put_index, text_of_object
+from adapters.records.shard import INFLATED, Shard
+from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, candidates, place_of_command
 from adapters.remote import clean, client_of, is_url
 from adapters.remote.answers import NoAnswer
 from adapters.remote.retrying import persistently
@@ -31,13 +31,19 @@ _READ_BYTES = 4 << 20
 
 
 def verify(
-    paths: Paths, progress: Callable[[int, int], Any] | None = None
+    paths: Paths,
+    progress: Callable[[int, int], Any] | None = None,
+    *,
+    on_index: Callable[[str, int], Any] | None = None,
 ) -> tuple[int, list[str]]:
     """Read record files completely, and report their faults.
 
     Args:
         paths: Files, globs, or manifests (``.json``), whose files are compared with the checksums.
         progress: Called with the number of records read and the total, file by file.
+        on_index: Called with the place of each index that is written, and the number of whole
+            records that it lists; None writes no indexes. A file whose records have no offsets
+            (compressed), or none of them whole, gets no index, and counts as faulty.
 
     Returns:
         Number of good records, and a line for each fault.
@@ -54,7 +60,7 @@ def verify(
         else:
             files = [path]
         for file in files:
-            for problem in _problems(file, progress, len(named) > 1):
+            for problem in _problems(file, progress, on_index, len(named) > 1):
                 if problem is None:
                     good += 1
                 else:
@@ -130,7 +136,10 @@ def _content_of(place: str) -> tuple[str, int]:
 
 
 def _problems(
-    path: str, progress: Callable[[int, int], Any] | None, is_part: bool
+    path: str,
+    progress: Callable[[int, int], Any] | None,
+    on_index: Callable[[str, int], Any] | None,
+    is_part: bool,
 ) -> Iterator[str | None]:
     """Yield None for each good record, and a line for each fault; parts may be empty."""
     try:
@@ -144,6 +153,11 @@ def _problems(
     yield from map(str, shard.damage.values())
     if not len(shard) and not is_part:
         yield f"{clean(path)}: no records"
+    if on_index is not None:
+        if isinstance(shard.storage, INFLATED):
+            yield f"{clean(path)}: compressed, so that its records have no offsets for an index"
+        elif len(shard.damage) < len(shard):
+            on_index(_write_index(shard, path), len(shard) - len(shard.damage))
     if not shard.damage:
         yield from _index_problems(shard, path)
     images, holds_images = Images(None, {}), False
@@ -176,6 +190,16 @@ def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
         offset, name = int(shard.offsets[number]), shard.storage.name
         return str(RecordError(name, number, offset, error.expected, error.found))
     return None
+
+
+def _write_index(shard: Shard, path: str) -> str:
+    """Write the index of the whole records beside a file or an object, and return its place."""
+    text = text_of(shard.whole, shard.codec)
+    if is_url(path):
+        return put_index(path, text)
+    place = place_of_command(path)
+    write_atomically(place, text)
+    return str(place)
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:

@@ -7,51 +7,29 @@ hardware, not a measurement; check a plan that depends on them against the real 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 _Row = TypeVar("_Row")
 _ROUGHLY = "order of magnitude"
 _PUBLISHED = "published example"
 
 
-@dataclass(frozen=True)
-class Device:
-    """Accelerator.
-
-    Args:
-        title: Name to display.
-        peak_flops: Dense peak in operations a second, by precision, the fastest one last.
-    """
+class Device(NamedTuple):
+    """Accelerator, with its dense peak in operations a second by precision, the fastest last."""
 
     title: str
     peak_flops: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Model:
-    """Neural network.
-
-    Args:
-        title: Name to display.
-        multiply_adds: Multiply-adds of one forward pass for one example; papers often call them
-            FLOPs.
-    """
+class Model(NamedTuple):
+    """Network, with the multiply-adds of one forward pass for one example (papers: FLOPs)."""
 
     title: str
     multiply_adds: float
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """Measured rate of training.
-
-    Args:
-        model: Key of ``MODELS``.
-        device: Key of ``DEVICES``.
-        batch_size: n.
-        examples_per_second: Rate of one device.
-    """
+class Throughput(NamedTuple):
+    """Measured rate of training on one device; model and device are keys of the tables below."""
 
     model: str
     device: str
@@ -59,16 +37,8 @@ class Throughput:
     examples_per_second: float
 
 
-@dataclass(frozen=True)
-class Storage:
-    """Kind of storage, as one such device or service: from its usual rate to its best.
-
-    Args:
-        title: Name to display.
-        iops: Small random reads a second, least and most.
-        bytes_per_second: Large reads, least and most.
-        source: Source of the figures.
-    """
+class Storage(NamedTuple):
+    """Kind of storage: small random reads, and bytes of large reads, a second, usual and best."""
 
     title: str
     iops: tuple[float, float]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from adapters.planning.published import DEVICES, MODELS, THROUGHPUTS, device_of, model_of
 
@@ -13,14 +13,8 @@ OPERATIONS_PER_MULTIPLY_ADD = 2 * 3
 UTILISATION = 0.35
 
 
-@dataclass(frozen=True)
-class Step:
-    """Time of a training step.
-
-    Args:
-        batch_seconds: t.
-        basis: Basis of the figure, to display.
-    """
+class Step(NamedTuple):
+    """Time t of a training step, and the basis of the figure, to display."""
 
     batch_seconds: float
     basis: str

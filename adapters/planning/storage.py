@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from adapters.planning.published import STORAGE, Storage
 from adapters.planning.requirement import Requirement
@@ -18,15 +18,8 @@ class Verdict(enum.Enum):
     TOO_SLOW = "too slow"
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Verdicts on a kind of storage for a requirement.
-
-    Args:
-        storage: Kind of storage.
-        files: Verdict with a file for each example.
-        packed: Verdict with records that are read in stored order.
-    """
+class Fit(NamedTuple):
+    """Verdicts on a kind of storage: a file for each example, and records in stored order."""
 
     storage: Storage
     files: Verdict

@@ -4,7 +4,7 @@ The index of ``train.rec`` is ``train.idx`` or ``train.rec.idx``, as ``sidecar``
 costs one small request. Only the first and the last record are compared with it, not 64, because
 each takes a request. If an outdated index leaves out a record elsewhere, reading the record before
 it reports that. The result of a scan is stored in the cache, if there is one. Nothing is written
-next to the object; ``adapters index`` does that.
+next to the object; ``adapters verify --write-index`` does that.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ writing a file                shared if it is free or belongs to the replaced fi
                               (``place_of_writer``)
 renaming or removing a file   as for writing; the replaced file's indexes are removed (``follow``,
                               ``remove``)
-``adapters index``            shared, unless another record file has the same stem
+``verify --write-index``      shared, unless another record file has the same stem
                               (``place_of_command``)
 offsets are known             they are passed to ``Shard(index=...)`` and no index file is read:
                               MXNet's reader reports which index it has read
@@ -110,7 +110,7 @@ def place_of_writer(path: Path, codec: Codec) -> Path | None:
 
 
 def place_of_command(path: str | os.PathLike[str]) -> Path:
-    """Return where ``adapters index`` writes; an index there is replaced."""
+    """Return where ``adapters verify --write-index`` writes; an index there is replaced."""
     file = Path(path)
     shared, own = index_paths(file)
     others = [

@@ -148,16 +148,6 @@ class Decoded(Source):
         content = self._content
         return content.decoder if isinstance(content, Images) and self.decodes else None
 
-    def picture(self, index: int) -> tuple[bytes, Any]:
-        """Return the encoded image of a sample and its label, if ``decodes``.
-
-        Raises:
-            IndexError: Out of range.
-            OSError: An image's file can't be read.
-            RecordError: The record is damaged.
-        """
-        raise NotImplementedError
-
     @property
     def makes_samples(self) -> bool:
         """True if user code makes samples."""

@@ -137,10 +137,6 @@ class ImageSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
 
-    def picture(self, index: int) -> tuple[bytes, Any]:
-        """Return the bytes of a file and its label."""
-        return self.read(index), self._labels[self._number(index)]
-
     def held(self, numbers: NDArray[np.int64]) -> ImageSource:
         """Return a source of the same images that keeps these in memory if they are remote.
 

@@ -122,17 +122,6 @@ class RecordSource(Decoded):
             each._wholes.add(whole)
         return whole
 
-    def picture(self, index: int) -> tuple[bytes, Any]:
-        """Return the encoded image of a record and its label."""
-        assert isinstance(self._content, Images)
-        number = self._number(index)
-        shard, own = self._files.locate(number)
-        try:
-            encoded, label = self._content.split(shard.read(own), shard.format)
-        except ContentError as error:
-            raise self._error(number, error) from error
-        return bytes(encoded), label
-
     def label(self, index: int) -> Any:
         """Return the label of an image record, as it is stored.
 

@@ -36,7 +36,7 @@ def doctored(folder: Path, text: str, *words: str, options: Any = ()) -> Any:
     """``adapters doctor`` of a script of this text, which is given these words."""
     script = folder / "train.py"
     script.write_text(text)
-    return ended("doctor", "--seconds", 0.2, *options, script, *words)
+    return ended("doctor", "--seconds", 0.2, *options, script, "--", *words)
 
 
 def found_in(process: subprocess.CompletedProcess[str]) -> str:

@@ -138,7 +138,7 @@ def test_calls_of_fit_are_skipped_and_arrays_examined(tmp_path):
 
 @pytest.mark.full
 def test_the_step_time_to_keep_up_with_can_be_given(tmp_path):
-    process = doctored(tmp_path, SEQUENCE, options=["--t", 0.01])
+    process = doctored(tmp_path, SEQUENCE, options=["--step-ms", 10])
     assert "ready within t = 10 ms: 0.0% of the batches, too few" in process.stdout
 
 
@@ -249,12 +249,12 @@ def test_a_script_that_is_not_there_is_an_error(capsys):
     )
 
 
-@pytest.mark.parametrize("option", ["--seconds", "--t"])
+@pytest.mark.parametrize("option", ["--seconds", "--step-ms"])
 def test_times_must_be_above_nothing(capsys, option):
     with pytest.raises(SystemExit) as end:
         main(["doctor", option, "0", "train.py"])
     assert end.value.code == 2
-    assert f"{option} must be > 0 seconds, got 0" in capsys.readouterr().err
+    assert f"{option}: must be a number > 0, got '0'" in capsys.readouterr().err
 
 
 # --- of the machine ---
@@ -323,48 +323,45 @@ def test_pips_cache_is_passed_by_where_the_kernel_is_built_again(machine, monkey
     assert "pip cache remove loader_adapters" in machine()["image kernel"]
 
 
-# --- the page ---
-
-
-def page_of_arguments(*words: str) -> Any:
-    return doctor._page_of_arguments(None, list(words))
-
-
-def test_the_page_may_be_asked_for_behind_the_script():
-    assert page_of_arguments("--html", "out.html") == ("out.html", [])
-    assert page_of_arguments("--epochs", "3", "--html=out.html", "x") == (
-        "out.html",
-        ["--epochs", "3", "x"],
-    )
-
-
-def test_what_follows_two_dashes_is_the_scripts():
-    assert page_of_arguments("--", "--html", "x") == (None, ["--html", "x"])
-    assert page_of_arguments("a", "--", "--html") == (None, ["a", "--", "--html"])
+# --- options, and the script's own arguments ---
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train.py", "--html"], "--html must be followed by the file of the page"),
-        (["--html", "out.html"], "--html needs a script to be examined"),
-        (["train.py", "--html", "no/such/out.html"], "--html must be a file in a folder that"),
+        (["train.py", "--html"], "argument --html: expected one argument"),
+        (["--html", "out.html"], "--html needs a script"),
+        (["--skip", "1"], "--skip needs a script"),
+        (["--step-ms", "10", "--tune", "a.py:b"], "--step-ms needs a script"),
+        (["--tune", "a.py:b", "train.py"], "--tune measures a loader without a script"),
+        (["--rounds", "3", "train.py"], "--rounds needs --tune TARGET"),
+        (["--", "--epochs", "3"], "a script must be given before --, got none"),
+        (
+            ["train.py", "--epochs", "3"],
+            "unrecognized arguments: --epochs 3: the script's own must follow after --: adapters "
+            "doctor train.py -- --epochs 3",
+        ),
+        (["train.py", "fast"], "adapters doctor train.py -- fast"),
+        (["train.py", "--html", "no/such/out.html"], "--html must be a file in an existing folder"),
     ],
 )
-def test_a_page_that_cannot_be_written_is_refused_before_anything_runs(words, said, capsys):
+def test_words_that_contradict_each_other_are_refused_before_anything_runs(words, said, capsys):
     with pytest.raises(SystemExit) as end:
         main(["doctor", *words])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
 
 
-def test_the_page_is_written_for_a_script(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("place", [0, 1], ids=["before the script", "after the script"])
+def test_options_stand_before_or_after_the_script(tmp_path, monkeypatch, capsys, place):
     found = made_up(storage=0.038)
     asked = []
     monkeypatch.setattr(doctor, "diagnose_script", lambda *given, **_: asked.append(given) or found)
     page = tmp_path / "out.html"
-    assert main(["doctor", "train.py", "--epochs", "3", "--html", str(page)]) == 0
-    assert asked == [("train.py", ["--epochs", "3"])]
+    words = ["train.py"]
+    words[place:place] = ["--html", str(page)]
+    assert main(["doctor", *words, "--", "--epochs", "3", "--html", "x"]) == 0
+    assert asked == [("train.py", ["--epochs", "3", "--html", "x"])]
     assert page.read_text(encoding="utf-8") == page_of(found, "train.py")
     assert capsys.readouterr().out.startswith(str(found))
 

@@ -19,7 +19,8 @@ from adapters.packing import Manifest
 from tests.packing.materials import FORMATS, SUFFIXES, files_in, jpeg
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = ["pack", "index", "verify", "convert", "inspect"]
+COMMANDS = ["pack", "verify", "convert", "inspect", "doctor", "replay", "plan", "cache"]
+OF_FILES = COMMANDS[:4]
 REPLAY = ["replay", "a.py", "--batch", "0"]
 
 
@@ -116,35 +117,69 @@ def test_sizes_may_have_units(tmp_path, source, say, text, size):
     assert Manifest.load(tmp_path / "x.json").settings["shard_bytes"] == size
 
 
-# --- index ---
+# --- verify --write-index ---
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_index_writes_what_pack_writes(tmp_path, source, say, format):
+def test_an_index_is_written_as_by_pack(tmp_path, source, say, format):
     path = tmp_path / f"x{SUFFIXES[format]}"
     say("pack", source, path)
     expected = files_in(tmp_path)
     path.with_suffix(".idx").unlink()
-    assert say("index", path) == (0, f"{path.with_suffix('.idx')}: 6 records\n", "")
+    status, output, errors = say("verify", path, "--write-index")
+    assert (status, errors) == (0, "")
+    assert output == (
+        f"{path.with_suffix('.idx')}: 6 records\n6 records are right, 0 things are wrong\n"
+    )
     assert files_in(tmp_path) == expected
 
 
-def test_index_leaves_that_of_another_file(tmp_path, source, say):
+def test_no_index_is_written_unasked(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    (tmp_path / "x.idx").unlink()
+    assert say("verify", tmp_path / "x.rec")[0] == 0
+    assert not (tmp_path / "x.idx").exists()
+
+
+def test_the_index_of_a_damaged_file_lists_the_whole_records(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.tfrecord")
+    whole = (tmp_path / "x.idx").read_bytes()
+    content = bytearray((tmp_path / "x.tfrecord").read_bytes())
+    content[0] ^= 1  # The length of the first record.
+    (tmp_path / "x.tfrecord").write_bytes(content)
+    status, output, _ = say("verify", tmp_path / "x.tfrecord", "--write-index")
+    written, damaged, sums = output.splitlines()
+    assert (status, sums) == (1, "5 records are right, 1 things are wrong")
+    assert written == f"{tmp_path}/x.idx: 5 records"
+    assert damaged.startswith(f"{tmp_path}/x.tfrecord, record 0, byte 0: ")
+    assert (tmp_path / "x.idx").read_bytes().splitlines() == whole.splitlines()[1:]
+
+
+def test_the_files_of_a_manifest_get_indexes(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    index = tmp_path / "x.idx"
+    expected = index.read_bytes()
+    index.unlink()
+    assert say("verify", tmp_path / "x.json", "--write-index")[0] == 0
+    assert index.read_bytes() == expected
+
+
+def test_the_index_of_another_file_stays(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     (tmp_path / "x.json").unlink()
     index = (tmp_path / "x.idx").read_bytes()
     say("pack", source, tmp_path / "x.tfrecord")
     (tmp_path / "x.tfrecord.idx").unlink()
-    say("index", tmp_path / "x.tfrecord")
+    say("verify", tmp_path / "x.tfrecord", "--write-index")
     assert (tmp_path / "x.idx").read_bytes() == index
     assert (tmp_path / "x.tfrecord.idx").is_file()
 
 
-def test_index_replaces_a_stale_one(tmp_path, source, say):
+def test_a_stale_index_is_replaced(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     index = (tmp_path / "x.idx").read_bytes()
     (tmp_path / "x.idx").write_text("0\t12\n")
-    say("index", tmp_path / "x.rec")
+    assert say("verify", tmp_path / "x.rec", "--write-index")[0] == 0
     assert (tmp_path / "x.idx").read_bytes() == index
 
 
@@ -152,8 +187,9 @@ def test_a_compressed_file_has_no_index(tmp_path, source, say):
     say("pack", source, tmp_path / "x.tfrecord")
     path = tmp_path / "y.tfrecord.gz"
     path.write_bytes(gzip.compress((tmp_path / "x.tfrecord").read_bytes()))
-    status, _, errors = say("index", path)
-    assert (status, "is compressed" in errors) == (1, True)
+    status, output, _ = say("verify", path, "--write-index")
+    assert (status, f"{path}: compressed, so that" in output) == (1, True)
+    assert output.endswith("6 records are right, 1 things are wrong\n")
 
 
 # --- verify, convert ---
@@ -192,8 +228,7 @@ def test_a_shells_wildcard_may_find_indexes_and_manifests(tmp_path, source, say)
     assert {each.suffix for each in found} == {".rec", ".idx", ".json"}
     status, output, _ = say("verify", *found)
     assert (status, output.splitlines()[-1]) == (0, "12 records are right, 0 things are wrong")
-    for command in ("index", "inspect"):
-        assert say(command, *found)[0] == 0
+    assert say("inspect", *found)[0] == 0
     assert say("convert", *found, tmp_path / "all.tfrecord")[0] == 0
     assert len(open_records(tmp_path / "all.tfrecord")) == 6
 
@@ -201,7 +236,7 @@ def test_a_shells_wildcard_may_find_indexes_and_manifests(tmp_path, source, say)
 # --- status ---
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", OF_FILES)
 def test_a_missing_file_is_a_line_and_status_1(tmp_path, monkeypatch, say, command):
     monkeypatch.chdir(tmp_path)
     out = ["out.rec"] if command in ("pack", "convert") else []
@@ -214,7 +249,7 @@ def test_a_missing_file_is_a_line_and_status_1(tmp_path, monkeypatch, say, comma
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", COMMANDS[1:])
+@pytest.mark.parametrize("command", OF_FILES[1:])
 def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, command):
     (tmp_path / "text").write_text("This is no record file, but text.")
     out = [tmp_path / "out.rec"] if command == "convert" else []
@@ -227,6 +262,7 @@ def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, comm
     [
         ([], "required: COMMAND"),
         (["burn"], "invalid choice"),
+        (["show", "a.py:b"], "invalid choice"),
         (["pack"], "required: source"),
         (["pack", "a"], "required: out"),
         (["pack", "a", "b"], "--format must be given where OUT doesn't end in .rec (recordio)"),
@@ -247,12 +283,12 @@ def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, comm
         (["pack", "a", "b.rec", "--quality", "101"], "must be <= 100, got '101'"),
         (["pack", "a", "b.rec", "--on-error", "ignore"], "invalid choice: 'ignore'"),
         (["verify"], "required: files"),
+        (["verify", "a", "--all"], "unrecognized arguments: --all"),
         (["inspect", "a", "--count", "0"], "must be an integer >= 1, got '0'"),
-        (["doctor", "--seconds", "inf", "a.py"], "--seconds: must be a finite number, got 'inf'"),
-        (["doctor", "--t", "inf", "a.py"], "--t: must be a finite number, got 'inf'"),
+        (["doctor", "--seconds", "inf", "a.py"], "--seconds: must be a number > 0, got 'inf'"),
+        (["doctor", "--step-ms", "nan", "a.py"], "--step-ms: must be a number > 0, got 'nan'"),
         (["doctor", "--skip", "-1", "a.py"], "--skip: must be an integer >= 0, got '-1'"),
-        (["tune", "a.py:b", "--seconds", "inf"], "must be a finite number, got 'inf'"),
-        (["tune", "a.py:b", "--seconds", "nan"], "must be a finite number, got 'nan'"),
+        ([*REPLAY, "--epoch", "0", "--lr", "1"], "adapters replay train.py -- --lr 1"),
         ([*REPLAY, "--epoch", "-1"], "argument --epoch: must be an integer >= 0, got '-1'"),
         ([*REPLAY, "--epoch", "0", "--skip", "-1"], "argument --skip: must be an integer >= 0"),
     ],
@@ -270,7 +306,7 @@ def test_a_script_that_is_no_program_is_refused_in_a_line(tmp_path, source, say,
         expected = f"adapters {words[0]}: script must be a Python program, got '{path}'"
         status, output, errors = say(*words, path)
         assert (status, output, errors.startswith(expected)) == (1, "", True), errors
-        assert errors.endswith("records and pictures are measured by adapters tune\n")
+        assert errors.endswith("records and pictures are measured by adapters doctor --tune\n")
 
 
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in COMMANDS)])
@@ -289,7 +325,7 @@ def test_the_version_is_told(say):
 
 
 def test_ctrl_c_is_status_130(monkeypatch, say):
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("adapters.cli.files.verify", interrupted)

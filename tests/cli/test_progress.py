@@ -58,15 +58,14 @@ def test_without_a_terminal_nothing_is_shown(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_pack_index_and_verify_show_theirs(watched, tmp_path, capsys):
+def test_pack_and_verify_show_theirs(watched, tmp_path, capsys):
     terminal = watched()
     folder(tmp_path / "photos")
     out = str(tmp_path / "train")
     assert main(["pack", str(tmp_path / "photos"), out, "--format", "recordio"]) == 0
     written = str(next(tmp_path.glob("train*.rec")))
-    assert main(["index", written]) == 0
     assert main(["verify", written]) == 0
-    for name, unit in (("pack", "picture"), ("index", "file"), ("verify", "record")):
+    for name, unit in (("pack", "picture"), ("verify", "record")):
         assert re.search(rf"{name}: .*{unit}", terminal.getvalue()), name
 
 
@@ -79,7 +78,7 @@ def test_tune_shows_its_own(watched, tmp_path, capsys):
         "import numpy as np\nfrom adapters import SafeSequence\n"
         "train = SafeSequence(np.zeros((100, 4)), 10)\n"
     )
-    assert main(["tune", f"{program}:train", "--seconds", "0.01", "--rounds", "1"]) == 0
+    assert main(["doctor", "--tune", f"{program}:train", "--seconds", "0.01", "--rounds", "1"]) == 0
     assert re.search(r"tune: .*measurement", terminal.getvalue())
 
 

@@ -25,7 +25,7 @@ def test_a_batch_of_a_script(tmp_path):
     script, sheet = tmp_path / "train.py", tmp_path / "sheet.png"
     script.write_text(_SCRIPT)
     options = ["--epoch", 2, "--batch", 1, "--sheet", sheet]
-    process = ended("replay", script, *options, "--args", "4", KERAS_BACKEND="jax")
+    process = ended("replay", script, *options, "--", "4", KERAS_BACKEND="jax")
     assert process.returncode == 0, process.stderr
     first, *table, last = process.stdout.splitlines()
     assert first.startswith("batch 1 of epoch 2: 4 samples, float32 (4, 8, 8, 1)")
@@ -39,7 +39,7 @@ def test_a_batch_of_a_script(tmp_path):
 def test_a_batch_that_an_epoch_does_not_have(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
-    options = ["--epoch", 0, "--batch", 99, "--args", "4"]
+    options = ["--epoch", 0, "--batch", 99, "--", "4"]
     process = ended("replay", script, *options, KERAS_BACKEND="jax")
     assert process.returncode == 1
     assert process.stderr.splitlines()[-1].endswith(": batch index must be in range(-3, 3), got 99")

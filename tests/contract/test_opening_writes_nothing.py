@@ -181,7 +181,7 @@ def test_several_may_open_a_file_at_once(format, tmp_path, cache):
 def test_an_index_is_written_where_that_is_asked_for(format, tmp_path, cache, capsys):
     path = tmp_path / f"a{'.rec' if format == 'recordio' else '.tfrecord'}"
     path.write_bytes(content_of(tmp_path, format, RECORDS))
-    assert main(["index", str(path)]) == 0
+    assert main(["verify", "--write-index", str(path)]) == 0
     assert (tmp_path / "a.idx").is_file()
     assert open_records(path)[:] == RECORDS
     assert files_below(cache) == []  # The one beside the file is used.

@@ -7,16 +7,14 @@ import itertools
 import time
 from typing import Any
 
-import numpy as np
 import pytest
 
-from adapters import ImageDecoder, SafeSequence, diagnose, open_records, pack
+from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.prediction import Prediction, with_threads, with_workers
 from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers, burning
-from tests.packing.materials import jpeg
 
 INLINE = Workers("inline", 0, 4)
 STORAGE = made_up(storage=0.038)
@@ -62,7 +60,7 @@ def test_computing_workers_beyond_the_cpus_bring_nothing():
 def test_threads_that_bring_nothing_bring_nothing_more_and_processes_do():
     diagnosis = made_up(memory=0.038, alone=0.041)
     assert with_workers(diagnosis, 4).gain == 1.0
-    assert {each.change for each in diagnosis.predictions} == {"processes", "without transforms"}
+    assert {each.change for each in diagnosis.predictions} == {"processes"}
     assert named(diagnosis, "processes").seconds == pytest.approx(0.041 / 4, rel=0.01)
 
 
@@ -115,27 +113,9 @@ def test_processes_that_wait_are_four_for_each_cpu_at_the_most():
 
 
 def test_without_a_part_the_others_are_left():
-    assert named(TRANSFORMS, "without transforms").seconds == pytest.approx(0.010)
     assert named(STORAGE, "without storage").seconds == pytest.approx(0.010)
     slow_rest = made_up(storage=0.020, memory=0.019, workers=INLINE, alone=0.04, whole=0.05)
     assert named(slow_rest, "without storage").seconds == pytest.approx(0.019 + 0.010)
-
-
-def test_pictures_that_are_packed_anew_are_still_to_be_decoded():
-    changes = {each.change for each in made_up(memory=0.038, decodes=True).predictions}
-    assert changes == {"workers"}
-
-
-def test_pictures_that_were_packed_take_what_was_measured_of_them():
-    diagnosis = made_up(memory=0.038, packed=0.018, decodes=True)
-    assert named(diagnosis, "packed at 256 pixels").seconds == pytest.approx(0.020)
-    assert named(diagnosis, "packed at 256 pixels").gain == pytest.approx(2)
-    assert " (+100% packed at 256 pixels)" in "".join(diagnosis.advice)
-
-
-def test_pictures_that_get_no_quicker_by_packing_bring_nothing():
-    diagnosis = made_up(memory=0.038, packed=0.039, decodes=True)
-    assert named(diagnosis, "packed at 256 pixels").gain == 1.0
 
 
 def test_a_loader_without_a_step_is_predicted_alone():
@@ -183,18 +163,10 @@ def step(batch: Any) -> None:
     time.sleep(STEP_SECONDS)
 
 
-def slow_copy(batch: Any) -> Any:
-    time.sleep(BATCH_SECONDS)
-    return batch
-
-
-slow_copy.thread_safe = True  # type: ignore[attr-defined]
-
-
-def before(source: Any, step: Any = step, to_device: Any = None, **options: Any) -> Diagnosis:
+def before(source: Any, step: Any = step, **options: Any) -> Diagnosis:
     """What the doctor finds."""
     with SafeSequence(source, BATCH_SIZE, **options) as sequence:
-        found = diagnose(sequence, step, to_device=to_device, seconds=SECONDS)
+        found = diagnose(sequence, step, seconds=SECONDS)
     if found.noise:
         pytest.skip("the doctor predicts nothing while others have the CPUs")
     return found
@@ -256,49 +228,6 @@ def test_processes_for_a_transform_that_computes_bring_what_was_predicted():
     predicted = with_workers(found, 2, processes=True)
     options = {"workers": 2, "use_multiprocessing": True, "transform": burning}
     assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
-
-
-@pytest.mark.alone
-@pytest.mark.full
-def test_packing_at_256_pixels_brings_what_was_predicted(tmp_path):
-    # Large enough that a slow batch lies far above the step, however fast the machine decodes.
-    pictures = [(jpeg(number, 2400, 3200), number) for number in range(16)]
-    pack(pictures, tmp_path / "large.rec", format="recordio")
-    pack(pictures, tmp_path / "small.rec", format="recordio", resize=256)
-    decode = ImageDecoder(224, crop="random_resized")
-    large, small = (
-        open_records(tmp_path / f"{name}.rec", decode=decode) for name in ("large", "small")
-    )
-    predicted = named(before(large, workers=0), "packed at 256 pixels")
-    assert predicted.gain > 1.5
-    assert trained_seconds(small, workers=0) == happens(predicted.seconds)
-
-
-@pytest.mark.alone
-@pytest.mark.full
-def test_a_transform_that_is_done_out_of_band_brings_what_was_predicted():
-    predicted = named(before(Numbers(), batch_transform=waiting, workers=0), "without transforms")
-    assert trained_seconds(Numbers(), workers=0) == happens(predicted.seconds)
-
-
-@pytest.mark.alone
-@pytest.mark.full
-def test_a_copy_ahead_of_the_step_brings_what_was_predicted():
-    found = before(Numbers(), to_device=slow_copy, workers=1)
-    assert found.bottleneck == "copy"
-    # As a loader with ctx= does it: beside the step.
-    taken = trained_seconds(Numbers(), batch_transform=slow_copy, workers=1)
-    assert taken == happens(named(found, "copy ahead").seconds)
-
-
-@pytest.mark.alone
-@pytest.mark.full
-def test_less_collation_brings_what_was_predicted():
-    wide = np.zeros((16, 4000, 1000, 3), np.uint8)
-    found = before(wide, shuffle=True, workers=0)
-    assert found.bottleneck == "collation"
-    taken = trained_seconds(wide[:, :10], shuffle=True, workers=0)
-    assert taken == happens(named(found, "without collation").seconds)
 
 
 @pytest.mark.alone

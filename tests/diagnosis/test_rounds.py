@@ -12,13 +12,13 @@ import pytest
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.ablation import Ablations
 from adapters.diagnosis.examination import MOST_ROUNDS, ROUNDS, examine
-from adapters.diagnosis.registry import FACES
+from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.timing import Timing
 from tests.diagnosis.planted import SIZE
-from tests.diagnosis.toys import LINE, Feed, ToyFace
+from tests.diagnosis.toys import LINE, Feed, ToyFrontEnd
 from tests.plans import plan_of
 
-ROUND = ["whole", "loader", "storage", "memory", "collation", "packed"]
+ROUND = ["whole", "loader", "storage", "memory", "collation"]
 # A batch that is only fetched, and one as it is, both without workers.
 ROUND += ["storage", "alone", "same", "copy"]
 
@@ -72,16 +72,16 @@ class NotedTrainer:
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
-    """Of a face that takes its loaders apart into plans that are noted."""
+    """Of a front end that takes its loaders apart into plans that are noted."""
     notes = Notes()
 
     def noted(name: str) -> Any:
         return plan_of(np.zeros((SIZE, 1)), 8, batch_transform=notes.noting(name))
 
     plans = map(noted, ("alone", "storage", "memory", "collation"))
-    ablations = Ablations(*plans, decodes=False, packed=noted("packed"))
-    monkeypatch.setitem(FACES, "playthings", LINE)
-    monkeypatch.setattr(ToyFace, "ablations", lambda self, loader: ablations)
+    ablations = Ablations(*plans, decodes=False)
+    monkeypatch.setitem(FRONT_ENDS, "playthings", LINE)
+    monkeypatch.setattr(ToyFrontEnd, "ablations", lambda self, loader: ablations)
     return notes
 
 

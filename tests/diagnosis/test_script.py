@@ -25,7 +25,7 @@ from tests.diagnosis.planted import SECONDS, slow_step
 
 @pytest.fixture(autouse=True)
 def no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "FACES", {})
+    monkeypatch.setattr(script, "FRONT_ENDS", {})
 
 
 def run(tmp_path: Path, text: str, *arguments: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence, diagnose
-from adapters.keras.diagnosed import FACE
+from adapters.keras.diagnosed import FRONT_END
 from tests.diagnosis.planted import SECONDS, Breaking, Numbers, found, quick_step
 from tests.plans import notes_of
 
@@ -60,13 +60,13 @@ def test_the_waits_of_the_sequence_are_its_own():
 def test_a_twin_stands_where_its_sequence_does():
     with SafeSequence(Numbers(), 8, workers=0, shuffle=True) as sequence:
         sequence.load_state_dict({"epoch": 1, "batch": 2})
-        with FACE.twin(sequence) as twin:
+        with FRONT_END.twin(sequence) as twin:
             assert batches_of(twin) == batches_of(sequence)
 
 
 def test_a_twin_that_is_closed_leaves_its_sequence_open():
     with SafeSequence(Numbers(), 8, workers=2) as sequence:
-        FACE.twin(sequence).close()
+        FRONT_END.twin(sequence).close()
         assert len(batches_of(sequence)) == 8
 
 

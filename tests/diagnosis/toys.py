@@ -1,4 +1,4 @@
-"""A toy framework with a face of its own, which comes from outside.
+"""A toy framework with a front end of its own, which comes from outside.
 
 from tests.diagnosis.toys import Feed        our loader for it
 playthings.Bucket                            its own loader, in a module that scripts import
@@ -17,7 +17,7 @@ import numpy as np
 from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
 from adapters.diagnosis.ablation import Ablations, ablations_of
-from adapters.diagnosis.faces import Face, Observer
+from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.diagnosis.registry import Registered
 from adapters.diagnosis.timing import Timing
 from adapters.diagnosis.verdict import Hints
@@ -76,7 +76,7 @@ class ModelTrainer:
         return None
 
 
-class ToyFace(Face):
+class ToyFrontEnd(FrontEnd):
     workers_keyword = "hands"
     hints = Hints("play with transforms", "play one at a time")
 
@@ -114,7 +114,7 @@ class ToyFace(Face):
             kind.__iter__ = plain
 
 
-FACE = ToyFace()
+FRONT_END = ToyFrontEnd()
 LINE = Registered(
     __name__, "Feed (Toys)", "a Feed", others="a Bucket", step="a toy", copies="Feed: hose="
 )

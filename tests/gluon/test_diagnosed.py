@@ -15,7 +15,7 @@ from mxnet.gluon.data.vision import transforms
 from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack, split
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
-from adapters.gluon.diagnosed import FACE
+from adapters.gluon.diagnosed import FRONT_END
 from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import (
     BATCH_SIZE,
@@ -106,12 +106,12 @@ def test_transforms_of_gluon_are_found():
     images = ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
     diagnosis = found(images.transform_first(resize))
     assert diagnosis.bottleneck == "transforms"
-    assert diagnosis.hints is FACE.hints
+    assert diagnosis.hints is FRONT_END.hints
 
 
 def test_what_to_change_about_transforms_of_gluon_is_said():
     """Of figures that are made up: those of a busy machine may be good for no advice."""
-    diagnosis = made_up(memory=0.038, hints=FACE.hints)
+    diagnosis = made_up(memory=0.038, hints=FRONT_END.hints)
     assert "loader.explain()" in str(diagnosis)
 
 

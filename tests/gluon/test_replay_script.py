@@ -37,7 +37,7 @@ def test_a_training_that_is_under_way_is_no_obstacle_and_nothing_is_written(tmp_
     held.join(30)
     try:
         before = sorted(folder.iterdir())
-        asked = ["replay", "--epoch", "4", "--batch", "2", str(script), "--args", str(folder)]
+        asked = ["replay", "--epoch", "4", "--batch", "2", str(script), "--", str(folder)]
         assert main(asked) == 0
         assert sorted(folder.iterdir()) == before
         assert training.writes

@@ -1,19 +1,21 @@
 """Which backend of Keras the tests in this folder run on.
 
 Keras fixes its backend when it is imported, so one process tests one backend: the one that
-``KERAS_BACKEND`` names, TensorFlow if it doesn't. With ``--full``, ``test_backends.py`` runs the
-folder again on each further backend that is installed, in a process of its own, without what is
+``KERAS_BACKEND`` names, TensorFlow if it doesn't. With ``--backends``, ``test_backends.py`` runs
+the folder again on each further backend that is installed, in a process of its own, without what is
 marked ``full``, but for what is ``full_on_each_backend``.
 
 ``ADAPTERS_KERAS_PYTHONS=/path/to/python:/path/to/another`` names further interpreters, with other
 versions of Keras in them (and pytest, pytest-rerunfailures, pytest-timeout, psutil, scipy and this
-package); every backend that is installed beside each of them is run, too. What is marked
+package); the first backend that is installed beside each of them is run, too, and with ``--full``
+every one. What is marked
 ``one_backend`` is repeated by neither, and what is marked ``one_keras`` by no further interpreter:
 nothing that is different there changes it.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -66,6 +68,14 @@ def sent_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
+@functools.cache
+def _backends_beside(python: str) -> tuple[str, ...]:
+    """List the backends that are installed for an interpreter."""
+    look = f"import importlib.util as u; print(*filter(u.find_spec, {BACKENDS!r}))"
+    found = subprocess.run([python, "-c", look], check=True, capture_output=True, text=True)
+    return tuple(found.stdout.split())
+
+
 @dataclass(frozen=True)
 class OtherRun:
     """This folder's tests, elsewhere."""
@@ -84,8 +94,13 @@ class OtherRun:
         """Whether it can be."""
         if self.python == sys.executable:
             return importlib.util.find_spec(self.backend) is not None
-        look = f"import importlib.util as u, sys; sys.exit(u.find_spec({self.backend!r}) is None)"
-        return subprocess.run([self.python, "-c", look], check=False).returncode == 0
+        return self.backend in _backends_beside(self.python)
+
+    @property
+    def first(self) -> bool:
+        """True for this interpreter, and for the first backend beside another one."""
+        others = () if self.python == sys.executable else _backends_beside(self.python)
+        return not others or others[0] == self.backend
 
     @property
     def absence(self) -> str:

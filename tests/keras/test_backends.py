@@ -11,7 +11,7 @@ from tests.conftest import REPORT_MARK
 from tests.keras.conftest import OtherRun, other_runs
 
 
-@pytest.mark.full
+@pytest.mark.backends
 @pytest.mark.runs_tests
 @pytest.mark.timeout(1800)
 @pytest.mark.flaky(reruns=0)
@@ -22,7 +22,9 @@ from tests.keras.conftest import OtherRun, other_runs
         for run in other_runs()
     ],
 )
-def test_all_of_this_folder_passes(run: OtherRun, report, tmp_path):
+def test_all_of_this_folder_passes(run: OtherRun, report, pytestconfig, tmp_path):
+    if not (run.first or pytestconfig.getoption("full")):
+        pytest.skip("another backend is tested with this Keras; pytest --full runs all")
     if not run.installed:
         pytest.skip(f"{run.backend} is not installed for {run.python}: {run.absence}")
     # Dumps a traceback after a time that is meant for a single test.

@@ -11,7 +11,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.engine import pool
-from adapters.keras.diagnosed import FACE, ModelTrainer
+from adapters.keras.diagnosed import FRONT_END, ModelTrainer
 from tests.engine.executors import end_idle_workers
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, AfterBatch, sequence_of
@@ -80,7 +80,7 @@ def test_a_slow_batch_transform_is_found():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model_of())
     assert diagnosis.bottleneck in ("transforms", "storage")
     assert diagnosis.parts["transforms"] > 0.8 * SLOW
-    assert diagnosis.hints is FACE.hints
+    assert diagnosis.hints is FRONT_END.hints
 
 
 def test_a_slow_step_is_found():

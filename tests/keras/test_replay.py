@@ -225,7 +225,7 @@ def identity() -> keras.Model:
 
 @pytest.mark.parametrize(("label", "kind"), [(9.0, "spike"), (np.nan, "not a number")])
 def test_the_batch_is_named_that_stands_out(label, kind, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["my train.py"])
+    monkeypatch.setattr(sys, "argv", ["my train.py", "--name", "a b"])
     watch = Watch(tmp_path / "watch.txt")
     with caplog.at_level(logging.WARNING, "adapters"):
         watched([1.0] * 29 + [label], watch)
@@ -233,7 +233,7 @@ def test_the_batch_is_named_that_stands_out(label, kind, tmp_path, caplog, monke
     assert found.kind == kind
     line = (tmp_path / "watch.txt").read_text().strip()
     command = f"adapters replay 'my train.py' --epoch {found.epoch} --batch {found.batch}"
-    assert line.endswith(command)
+    assert line.endswith(f"{command} -- --name 'a b'")
     assert line in caplog.text
 
 

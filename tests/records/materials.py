@@ -99,7 +99,7 @@ def rewritten(path: Path, content: bytes, index_is_newer: bool = False) -> None:
 
 
 def index_written(path: Path) -> Path:
-    """Write the index beside a file, as ``adapters index`` does; where it is."""
+    """Write the index beside a file, as ``adapters verify --write-index`` does; where it is."""
     shard = Shard(path, "auto", True, index="search")
     place = sidecar.place_of_command(path)
     write_atomically(place, text_of(shard.whole, shard.codec))

@@ -1,8 +1,8 @@
 """The interface between an examination and the front end for a framework.
 
-A front end provides an object ``FACE`` in a module that ``registry.FACES`` names. The module is
-imported when a loader or model comes from the framework or from the front end's package, or when an
-examined script imports the framework. Only the examining thread calls it.
+A front end provides an object ``FRONT_END`` in a module that ``registry.FRONT_ENDS`` names. The
+module is imported when a loader or model comes from the framework or from the front end's package,
+or when an examined script imports the framework. Only the examining thread calls it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from adapters.diagnosis.ablation import Ablations
-from adapters.diagnosis.registry import FACES
+from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.timing import Timing
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
@@ -58,7 +58,7 @@ class Observer(Protocol):
         ...
 
 
-class Face(abc.ABC):
+class FrontEnd(abc.ABC):
     """The front end for one framework."""
 
     workers_keyword = "workers"
@@ -121,16 +121,16 @@ class Face(abc.ABC):
         return nullcontext()
 
 
-def face_towards(framework: str) -> Face:
+def front_end_of(framework: str) -> FrontEnd:
     """Import the front end registered for a framework."""
-    face: Face = importlib.import_module(FACES[framework].module).FACE
-    return face
+    front_end: FrontEnd = importlib.import_module(FRONT_ENDS[framework].module).FRONT_END
+    return front_end
 
 
-def faces_near(thing: Any) -> Iterator[Face]:
+def front_ends_near(thing: Any) -> Iterator[FrontEnd]:
     """Import the front ends whose framework or package a loader or model comes from."""
     places = [f"{base.__module__}." for base in type(thing).__mro__]
-    for framework, registered in list(FACES.items()):
+    for framework, registered in list(FRONT_ENDS.items()):
         package = registered.module.rpartition(".")[0]
         if any(place.startswith((f"{framework}.", f"{package}.")) for place in places):
-            yield face_towards(framework)
+            yield front_end_of(framework)

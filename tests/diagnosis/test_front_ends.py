@@ -1,4 +1,4 @@
-"""A face that comes from outside, one file and one line, is diagnosed like the package's own."""
+"""A front end from outside, one file and one line, is diagnosed like the package's own."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from adapters import diagnose
-from adapters.diagnosis.registry import FACES, Registered
+from adapters.diagnosis.registry import FRONT_ENDS, Registered
 from adapters.diagnosis.script import diagnose_script
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from tests.diagnosis.made_up import THREADS, made_up
 from tests.diagnosis.planted import SECONDS, Numbers, Waiting, quick_step
-from tests.diagnosis.toys import ITEMS, LINE, PLAYTHINGS, Feed, ToyFace
+from tests.diagnosis.toys import ITEMS, LINE, PLAYTHINGS, Feed, ToyFrontEnd
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FACES, "playthings", LINE)
+    monkeypatch.setitem(FRONT_ENDS, "playthings", LINE)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def of_feed(data: Any, *arguments: Any, **options: Any) -> Any:
 # --- its loaders ---
 
 
-def test_a_loader_of_the_face_is_taken_apart(registered):
+def test_a_loader_of_the_front_end_is_taken_apart(registered):
     diagnosis = of_feed(Waiting(), quick_step, hands=2)
     assert diagnosis.bottleneck == "storage"
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
@@ -53,9 +53,9 @@ def test_a_loader_of_the_face_is_taken_apart(registered):
     assert diagnosis.hints.transforms == "play with transforms"
 
 
-def test_workers_are_advised_in_the_words_of_the_face():
+def test_workers_are_advised_in_the_words_of_the_front_end():
     """Of figures that are made up: those of a busy machine may be good for no number."""
-    workers = dataclasses.replace(THREADS, keyword=ToyFace.workers_keyword)
+    workers = dataclasses.replace(THREADS, keyword=ToyFrontEnd.workers_keyword)
     assert made_up(storage=0.038, workers=workers).advice[0].startswith("hands=8: ")
 
 
@@ -64,13 +64,13 @@ def test_without_its_line_the_loader_is_any_that_gives_batches():
     assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("loader", "unknown")
 
 
-def test_a_loader_of_the_framework_is_examined_as_the_faces_own(playthings):
+def test_a_loader_of_the_framework_is_examined_as_the_front_ends_own(playthings):
     diagnosis = diagnose(playthings().Bucket(ITEMS), quick_step, seconds=SECONDS)
     assert diagnosis.replaced == "Feed in the place of the Bucket"
     assert diagnosis.storage is not None
 
 
-def test_a_loader_of_the_face_is_tuned(registered, monkeypatch):
+def test_a_loader_of_the_front_end_is_tuned(registered, monkeypatch):
     monkeypatch.setattr("adapters.diagnosis.sweep.obstacle_to_processes", lambda plan: "slow here")
     feed = Feed(Numbers())
     found = sweep(feed, seconds=0.01, rounds=1)
@@ -96,8 +96,8 @@ def test_a_model_copies_for_itself(playthings):
 
 @pytest.mark.parametrize("imported", [False, True], ids=["in the script", "before"])
 def test_a_loop_of_a_script_is_examined(playthings, monkeypatch, tmp_path, imported):
-    others = {name: each for name, each in FACES.items() if name == "playthings"}
-    monkeypatch.setattr("adapters.diagnosis.script.FACES", others)
+    others = {name: each for name, each in FRONT_ENDS.items() if name == "playthings"}
+    monkeypatch.setattr("adapters.diagnosis.script.FRONT_ENDS", others)
     if imported:
         playthings()
     script = tmp_path / "train.py"
@@ -145,8 +145,8 @@ def test_advice_names_it(registered):
 # --- what is not imported ---
 
 
-def test_a_face_is_not_imported_for_what_is_none_of_its_own(monkeypatch):
+def test_a_front_end_is_not_imported_for_what_is_none_of_its_own(monkeypatch):
     for name in ("sys", "not_there"):
-        monkeypatch.setitem(FACES, name, Registered(f"{name}.diagnosed", "", ""))
+        monkeypatch.setitem(FRONT_ENDS, name, Registered(f"{name}.diagnosed", "", ""))
     diagnosis = diagnose([np.zeros((4, 2))] * 3, quick_step, seconds=0.03)
     assert diagnosis.workers.kind == "unknown"

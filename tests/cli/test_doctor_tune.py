@@ -1,4 +1,4 @@
-"""``adapters tune`` as it is typed: the table, and the line to paste."""
+"""``adapters doctor --tune``: the table, and the line to paste."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters import pack
-from adapters.cli import main, tune
+from adapters.cli import doctor, main
 from adapters.diagnosis import sweep
 from tests.packing.materials import folder, jpeg
 
@@ -64,7 +64,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Any:
 
     def said(*words: Any) -> tuple[int, list[str], str]:
         try:
-            status = main(["tune", *map(str, words)])
+            status = main(["doctor", "--tune", *map(str, words)])
         except SystemExit as end:
             status = int(end.code or 0)
         captured = capsys.readouterr()
@@ -159,7 +159,7 @@ def test_a_name_of_something_else_is_refused(file, say, name, message):
 def test_what_is_not_there_is_refused_in_a_line(say, name):
     status, lines, errors = say(name)
     assert (status, lines) == (1, [])
-    assert errors.startswith("adapters tune: ")
+    assert errors.startswith("adapters doctor: ")
     assert "nowhere" in errors or "no_such_module" in errors
 
 
@@ -167,7 +167,8 @@ def test_what_is_not_there_is_refused_in_a_line(say, name):
 def test_no_measurement_is_refused(file, say, option):
     status, _, errors = say(f"{file}:train", option, "0")
     assert status == 2
-    assert f"{option} must be > 0, got 0" in errors
+    assert f"argument {option}: must be " in errors
+    assert "got '0'" in errors
 
 
 # --- what goes wrong in somebody's own code ---
@@ -199,7 +200,7 @@ def test_an_exception_of_the_users_code_comes_with_its_place(tmp_path, say, text
     assert place in errors
     assert f"{error}: " in errors
     assert "mine" in errors
-    assert errors.splitlines()[-1].startswith("adapters tune: ")
+    assert errors.splitlines()[-1].startswith("adapters doctor: ")
 
 
 def test_an_exception_of_a_module_comes_with_its_place(tmp_path, say, monkeypatch):
@@ -220,7 +221,7 @@ def test_ctrl_c_is_told_and_leaves_nothing(file, say, monkeypatch):
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tune, "table_of", interrupted)
+    monkeypatch.setattr(doctor, "table_of", interrupted)
     status, _, errors = say(f"{file}:train", *QUICK)
     assert status == 130
-    assert "adapters tune: interrupted" in errors
+    assert "adapters doctor: interrupted" in errors
