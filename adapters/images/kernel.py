@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.geometry import Crop, reduced, reduction
+from adapters.images.probe import own_huffman_fits
 
 log = logging.getLogger("adapters")
 # First byte of a JPEG. Raw images have another, and aren't decoded smaller.
@@ -48,21 +49,6 @@ def load() -> ModuleType | None:
     Raises:
         ImportError: It can't be loaded, and ``ADAPTERS_KERNEL`` is ``required``.
     """
-    kernel = load_untried()
-    if kernel is not None and kernel.HUFFMAN_IS_OWN:
-        from adapters.images.probe import own_huffman_fits  # Programs with arrays don't need it.
-
-        if not own_huffman_fits(kernel):
-            _say(
-                "its own Huffman decoding doesn't fit the libjpeg-turbo that is loaded, which "
-                "decodes alone now; rebuild the kernel with that one's headers"
-            )
-    return kernel
-
-
-@functools.cache
-def load_untried() -> ModuleType | None:
-    """Load the kernel for callers that decode no JPEGs: its JPEG decoding may be untested."""
     wanted = os.environ.get("ADAPTERS_KERNEL")
     if wanted == "0":
         return None
@@ -76,6 +62,11 @@ def load_untried() -> ModuleType | None:
         if getattr(error, "name", None) != _NAME or not isinstance(error, ModuleNotFoundError):
             _say(f"it was built, but can't be loaded: {error}")
         return None
+    if kernel.HUFFMAN_IS_OWN and not own_huffman_fits(kernel):
+        _say(
+            "its own Huffman decoding doesn't fit the libjpeg-turbo that is loaded, which "
+            "decodes alone now; rebuild the kernel with that one's headers"
+        )
     return kernel
 
 

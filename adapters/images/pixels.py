@@ -110,20 +110,6 @@ def stored(buffer: memoryview | bytes) -> NDArray[Any]:
     return _decoded(buffer, AS_STORED)
 
 
-def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) -> None:
-    """Decode a crop of an image into its row.
-
-    Args:
-        buffer: The encoded image.
-        crop: The crop.
-        row: uint8 (height, width, 3), contiguous; overwritten completely.
-
-    Raises:
-        ContentError: This is no image, or it is damaged.
-    """
-    cropped(buffer, crop, (row.shape[0], row.shape[1]), PLAIN, row)
-
-
 def cropped(
     buffer: memoryview | bytes,
     crop: Crop,

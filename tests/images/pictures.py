@@ -11,6 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from adapters.images.bands import PLAIN
+from adapters.images.geometry import Crop
+from adapters.images.pixels import cropped
+
 # Levels by which OpenCV's resizing lies beside the kernel's, which is the same on all processors:
 # for Arm, OpenCV has one of its own that rounds otherwise.
 OPENCV_LEVELS = 0 if platform.machine() == "x86_64" else 2
@@ -42,3 +46,8 @@ def by_opencv(encoded: bytes) -> NDArray[np.uint8]:
     """RGB, as OpenCV decodes it."""
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     return cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)[:, :, ::-1]
+
+
+def decode_into(content: bytes, crop: Crop, row: NDArray[np.uint8]) -> None:
+    """Decode a crop into its row, without the kernel."""
+    cropped(content, crop, (row.shape[0], row.shape[1]), PLAIN, row)

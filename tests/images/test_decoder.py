@@ -12,8 +12,7 @@ import pytest
 from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.generators import DECODE, generator
-from adapters.images.pixels import decode_into
-from tests.images.pictures import encoded, npy, picture
+from tests.images.pictures import decode_into, encoded, npy, picture
 
 PHOTO = picture(37, 53)
 PNG, JPEG = encoded(PHOTO, "PNG"), encoded(PHOTO, "JPEG")

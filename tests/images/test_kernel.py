@@ -17,7 +17,7 @@ from adapters.generators import DECODE, generator
 from adapters.images import kernel, pixels
 from adapters.images.geometry import Crop, whole
 from tests.fuzzing import examples
-from tests.images.pictures import OPENCV_LEVELS, encoded, npy, picture
+from tests.images.pictures import OPENCV_LEVELS, decode_into, encoded, npy, picture
 
 pytestmark = pytest.mark.skipif(
     kernel.load() is None, reason="the kernel isn't built, or switched off"
@@ -46,7 +46,7 @@ def by_kernel(content: bytes, crop: Crop, height: int, width: int) -> Any:
 
 def by_pixels(content: bytes, crop: Crop, height: int, width: int) -> Any:
     row = np.empty((height, width, 3), np.uint8)
-    pixels.decode_into(content, crop, row)
+    decode_into(content, crop, row)
     return row
 
 

@@ -17,8 +17,7 @@ from PIL import Image
 from adapters.errors import ContentError
 from adapters.images import decode, pixels, size_of
 from adapters.images.geometry import Crop, reduction, whole
-from adapters.images.pixels import decode_into
-from tests.images.pictures import by_opencv, encoded, npy, picture
+from tests.images.pictures import by_opencv, decode_into, encoded, npy, picture
 
 PHOTO = picture(37, 53)
 

@@ -27,10 +27,8 @@ def anew(monkeypatch):
     monkeypatch.setattr(kernel, "_trouble", None)
     monkeypatch.setattr(probe, "_fits", {})
     kernel.load.cache_clear()
-    kernel.load_untried.cache_clear()
     yield
     kernel.load.cache_clear()
-    kernel.load_untried.cache_clear()
 
 
 class Fake:

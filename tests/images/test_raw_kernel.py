@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from adapters import ImageDecoder
 from adapters.generators import DECODE, Generators, generator
-from adapters.images import kernel, pixels
+from adapters.images import kernel
 from adapters.images.geometry import Crop
 from tests.fuzzing import examples
-from tests.images.pictures import npy, picture
+from tests.images.pictures import decode_into, npy, picture
 
 pytestmark = pytest.mark.skipif(
     kernel.load() is None, reason="the kernel isn't built, or switched off"
@@ -100,7 +100,7 @@ def test_a_raw_box_differs_by_1_at_most_from_opencvs(work):
     kind, image, crop, goal = work
     content = content_of(kind, image)
     row = np.empty((*goal, 3), np.uint8)
-    pixels.decode_into(content, crop, row)
+    decode_into(content, crop, row)
     assert np.abs(by_kernel(content, crop, goal).astype(int) - row).max() <= 1
 
 
