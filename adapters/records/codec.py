@@ -77,10 +77,8 @@ class Codec:
         suffixes: File name suffixes, the default first. An index file's suffix replaces one of
             these.
         envelope: Layout of image and label in a payload.
-        crcs_fit: Checks the payload CRCs of many framed records of one size at once; None if the
-            format has no CRC or each record must be read by itself.
-        kernel_kind: The native kernel's number for this format if it finds image and label as
-            ``read`` and ``envelope`` do; else 0.
+        kernel_kind: The native kernel's number for this format if it parses records as ``read`` and
+            ``envelope`` do; else 0.
         compressible: True if whole files may be compressed with GZIP or ZLIB.
         following: Finds the next intact record in a damaged file; None if a file that can't be
             scanned is refused as a whole.
@@ -100,7 +98,6 @@ class Codec:
     has_sizes: bool
     suffixes: tuple[str, ...] = ()
     envelope: Envelope = IN_EXAMPLE
-    crcs_fit: Callable[[NDArray[np.uint8]], NDArray[np.bool_]] | None = None
     kernel_kind: int = 0
     compressible: bool = False
     following: Following | None = None
