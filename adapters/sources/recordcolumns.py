@@ -9,6 +9,7 @@ to Python, are named, to be read one by one.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ _MOST_FILES = max(1, most() // 16)
 _PAGE_BYTES = 4096
 # Records after which their bytes are accounted for.
 _ACCOUNTED = 256
+_SMALL_BYTES = 256 << 20
 
 
 class Column(NamedTuple):
@@ -93,6 +95,8 @@ class RecordColumns:
         self._stays = len(self._shards) <= _MOST_FILES and not files.are_remote
         self._opened: _Opened | None = None
         self._since = 0
+        self._size = sum(shard.storage.size for shard in self._shards)
+        self._see_again()
         self._touched_bytes = max(_PAGE_BYTES, int(files.record_bytes))
 
     def parse(
@@ -118,10 +122,12 @@ class RecordColumns:
             if opened is None:
                 opened = self._open(self._shards, [None] * len(self._shards))
                 self._opened = opened if all(map(len, opened.buffers)) else None
-            self._since += len(numbers)  # Threads may lose updates, which is harmless.
-            if self._since >= _ACCOUNTED:
-                account(self, self._since * self._touched_bytes)
-                self._since = 0
+            if self._unseen > 0:  # Threads may lose updates, which is harmless.
+                self._since += len(numbers)
+                if self._since >= _ACCOUNTED:
+                    self._unseen -= self._since
+                    account(self, self._since * self._touched_bytes)
+                    self._since = 0
         else:
             opened, numbers = self._open_for(numbers)
         wrong = self._kernel.gather(self._schema, opened.handle, numbers, rows, tuple(columns))
@@ -152,8 +158,14 @@ class RecordColumns:
         )
         return _Opened(handle, [b"" if buffer is None else buffer for buffer in buffers])
 
+    def _see_again(self) -> None:
+        """Account for records until all pages of small files are in memory; for ever in others."""
+        is_small = self._size <= _SMALL_BYTES
+        self._unseen = 2.0 * self._firsts[-1] if is_small else math.inf
+
     def _let_go(self) -> None:
         """Drop the pages of the files from this process's memory, for ``account``."""
+        self._see_again()
         for shard in self._shards:
             if isinstance(shard.storage, MappedFile):
                 shard.storage._let_go()
