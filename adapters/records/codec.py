@@ -71,7 +71,6 @@ class Codec:
         begins: Returns True if a file may begin with these bytes, of which there may be fewer than
             16.
         header_bytes: Number of bytes before the payload.
-        crc_bytes: Number of bytes after the payload that hold its CRC; it covers the payload alone.
         has_sizes: True if an index line is ``offset size`` (DALI), False if it is
             ``key<TAB>offset`` (MXNet).
         suffixes: File name suffixes, the default first. An index file's suffix replaces one of
@@ -94,7 +93,6 @@ class Codec:
     end: Callable[[Storage, int], int]
     begins: Callable[[bytes], bool]
     header_bytes: int
-    crc_bytes: int
     has_sizes: bool
     suffixes: tuple[str, ...] = ()
     envelope: Envelope = IN_EXAMPLE

@@ -240,7 +240,6 @@ CODEC = Codec(
     end=end,
     begins=begins_here,
     header_bytes=HEADER.size,
-    crc_bytes=0,
     has_sizes=False,
     suffixes=(".rec", ".recordio"),
     envelope=BEHIND_HEADER,

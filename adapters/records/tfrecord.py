@@ -230,7 +230,6 @@ CODEC = Codec(
     end=end,
     begins=begins_here,
     header_bytes=HEADER.size,
-    crc_bytes=FOOTER.size,
     has_sizes=True,
     suffixes=(".tfrecord", ".tfrecords", ".tfrec", ".record", ".records"),
     envelope=IN_EXAMPLE,
