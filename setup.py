@@ -18,7 +18,7 @@ from setuptools import Extension, setup
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
 UNITS = (
-    *("arguments", "batch", "codes", "colours", "crcs", "crops", "decode", "find", "floats"),
+    *("arguments", "batch", "checksums", "codes", "colours", "crcs", "crops", "decode", "floats"),
     *("frame", "gather", "huffman", "idct", "jpeg", "picture", "raw", "records", "resize"),
     *("tints", "vectors", "ycc"),
 )

@@ -162,7 +162,7 @@ def begins(head: bytes) -> bool:
     return head.startswith(_MAGIC)
 
 
-TOY = Codec("toy", "Toy", encode, scan, read, end, begins, 8, 0, has_sizes=True, suffixes=(".toy",))
+TOY = Codec("toy", "Toy", encode, scan, read, end, begins, 8, has_sizes=True, suffixes=(".toy",))
 
 
 @pytest.fixture

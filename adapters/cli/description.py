@@ -10,7 +10,7 @@ import numpy as np
 
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
-from adapters.records import RecordFiles, example, tfrecord, wire
+from adapters.records import RecordFiles, example, tfrecord
 from adapters.records.tensor import tensor_in
 from adapters.remote import clean
 from adapters.sources import (
@@ -104,18 +104,18 @@ def _feature_lists(payload: memoryview, format: str) -> dict[str, list[bytes]]:
     try:
         return {
             str(name, "utf-8", "replace"): [_bytes_of(payload, step) for step in steps]
-            for name, steps in wire.feature_lists(payload).items()
+            for name, steps in example.feature_lists(payload).items()
         }
     except ContentError:
         return {}
 
 
-def _bytes_of(payload: memoryview, step: wire.Entry) -> bytes:
+def _bytes_of(payload: memoryview, step: example.Span) -> bytes:
     """The first bytes value of a step; ``b""`` if its values are numbers."""
-    held = wire.list_in(payload, step)
-    if held.kind != wire.BYTES_LIST:
+    held = example.list_in(payload, step)
+    if held.kind != example.BYTES_LIST:
         return b""
-    return bytes(next(iter(wire.strings(payload, held.begin, held.end)), b""))
+    return bytes(next(iter(example.strings(payload, held.begin, held.end)), b""))
 
 
 def images_of(paths: Sequence[str], count: int) -> list[Any]:

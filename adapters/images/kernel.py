@@ -29,17 +29,8 @@ log = logging.getLogger("adapters")
 _JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
-_VERSION = 4
+_VERSION = 5
 _trouble: str | None = None
-# As in ``native/records.h``.
-INTEGER, FLOATING = 1, 2
-_CONTENTS = np.dtype(
-    {
-        "names": ["kind", "begin", "size", "integer", "floating"],
-        "formats": ["i8", "i8", "i8", "i8", "f8"],
-        "offsets": [0, 8, 16, 24, 24],
-    }
-)
 
 
 @functools.cache
@@ -89,30 +80,6 @@ def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | N
         return [None] * len(buffers)
     found: list[tuple[int, int] | None] = kernel.sizes(buffers)
     return found
-
-
-def find_images(
-    buffers: Sequence[memoryview], records: NDArray[np.int64], names: tuple[str, str]
-) -> NDArray[Any] | None:
-    """Find images and labels in records, without the GIL, as reading from a disk may take long.
-
-    Args:
-        buffers: The files.
-        records: File number, first byte, size or 0, the codec's ``kernel_kind``, and whether to
-            verify, for each record; int64 ``(records, 5)``.
-        names: Names of the image's and the label's feature, if records have features.
-
-    Returns:
-        A structured array: ``kind`` (``INTEGER``, ``FLOATING``, or 0 if the kernel leaves the
-        record undone), ``begin`` and ``size`` of the image, and the label as ``integer`` or
-        ``floating``. None without the kernel, or if the names are equal or not ASCII.
-    """
-    kernel = load()
-    if kernel is None or names[0] == names[1] or not all(map(str.isascii, names)):
-        return None
-    image, label = (name.encode() for name in names)
-    found = kernel.find_images(buffers, records, len(records), image, label)
-    return np.frombuffer(found, _CONTENTS)
 
 
 def decode_rows(

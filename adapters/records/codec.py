@@ -71,16 +71,13 @@ class Codec:
         begins: Returns True if a file may begin with these bytes, of which there may be fewer than
             16.
         header_bytes: Number of bytes before the payload.
-        crc_bytes: Number of bytes after the payload that hold its CRC; it covers the payload alone.
         has_sizes: True if an index line is ``offset size`` (DALI), False if it is
             ``key<TAB>offset`` (MXNet).
         suffixes: File name suffixes, the default first. An index file's suffix replaces one of
             these.
         envelope: Layout of image and label in a payload.
-        crcs_fit: Checks the payload CRCs of many framed records of one size at once; None if the
-            format has no CRC or each record must be read by itself.
-        kernel_kind: The native kernel's number for this format if it finds image and label as
-            ``read`` and ``envelope`` do; else 0.
+        kernel_kind: The native kernel's number for this format if it parses records as ``read`` and
+            ``envelope`` do; else 0.
         compressible: True if whole files may be compressed with GZIP or ZLIB.
         following: Finds the next intact record in a damaged file; None if a file that can't be
             scanned is refused as a whole.
@@ -96,11 +93,9 @@ class Codec:
     end: Callable[[Storage, int], int]
     begins: Callable[[bytes], bool]
     header_bytes: int
-    crc_bytes: int
     has_sizes: bool
     suffixes: tuple[str, ...] = ()
     envelope: Envelope = IN_EXAMPLE
-    crcs_fit: Callable[[NDArray[np.uint8]], NDArray[np.bool_]] | None = None
     kernel_kind: int = 0
     compressible: bool = False
     following: Following | None = None

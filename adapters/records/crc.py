@@ -60,9 +60,3 @@ def masked_crcs_of(
         parts = zip(begins.tolist(), ends.tolist())
         crc = np.array([_value(bytes(view[begin:end])) for begin, end in parts], np.uint32)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)
-
-
-def masked_crcs(rows: NDArray[np.uint8], begin: int, end: int) -> NDArray[np.uint32]:
-    """Compute the masked CRC-32C of bytes ``begin`` to ``end`` of each row, ``(rows,)``."""
-    starts = np.arange(len(rows)) * rows.shape[1]
-    return masked_crcs_of(memoryview(rows.tobytes()), starts + begin, starts + end)

@@ -7,14 +7,14 @@ a tf.train.Example. Each ``Codec`` names its default; another layout is another 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.records import example, irheader, wire
+from adapters.records import example, irheader
 from adapters.records.tensor import refuse_tensor
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
@@ -33,8 +33,6 @@ _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]
 """Feature names of image and label; unused in formats without features."""
-LabelKind = Literal["varint", "floats"]
-"""Encoding of a label: one varint, or little-endian float32."""
 
 
 class Envelope(Protocol):
@@ -82,14 +80,6 @@ class Envelope(Protocol):
         """
         ...
 
-    def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
-        """Return a view of the label's bytes; None if there are none or they aren't contiguous."""
-        ...
-
-    def identity_in(self, payload: memoryview) -> memoryview | None:
-        """Return a view of the id's bytes, by which records of the same layout may differ."""
-        ...
-
 
 class BehindHeader:
     """Image after MXNet's IRHeader, with float32 labels; ``names`` is ignored."""
@@ -113,16 +103,6 @@ class BehindHeader:
         head = bytes(irheader.unpack(payload).content[:8])
         return "image" if head.startswith(IMAGE_BEGINS) else None
 
-    def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
-        """Return the label in the header, or the labels after it."""
-        flag = irheader.HEADER.unpack_from(payload)[0]
-        size = irheader.HEADER.size
-        return payload[size : size + 4 * flag] if flag else payload[4:8], "floats"
-
-    def identity_in(self, payload: memoryview) -> memoryview | None:
-        """Return both ids of the header."""
-        return payload[8 : irheader.HEADER.size]
-
 
 class InExample:
     """Features of a tf.train.Example, with the names that TensorFlow's ImageNet converters use."""
@@ -143,51 +123,36 @@ class InExample:
 
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
         """Return the two named features."""
-        features = example.lists(payload, names)
+        features = example.features(payload)
+        lists = []
         for name in names:
-            if name not in features:
+            if name.encode() not in features:
                 refuse_tensor(payload)
-                raise no_feature(name, example.lists(payload), wire.feature_lists(payload))
-        kind, view = features[names[0]]
-        images = example.strings(view) if kind == example.BYTES_LIST else []
+                raise no_feature(name, features, example.feature_lists(payload))
+            lists.append(example.list_in(payload, features[name.encode()]))
+        image, label = lists
+        images = []
+        if image.kind == example.BYTES_LIST:
+            images = example.strings(payload, image.begin, image.end)
         if len(images) != 1:
             raise ContentError(f"one image as {names[0]!r}", f"{len(images)}")
-        kind, view = features[names[1]]
-        label = example.integer(view) if kind == example.INT64_LIST else None
-        return images[0], _label(example.values(kind, view)) if label is None else label
+        return images[0], _label(example.values(payload, label))
 
     def identity(self, payload: memoryview) -> int:
         """Return the first value of the id feature."""
-        kind, view = example.lists(payload).get(ID, (0, memoryview(b"")))
-        values = example.values(kind, view) if kind == example.INT64_LIST else []
+        span = example.features(payload).get(ID.encode(), (0, 0))
+        held = example.list_in(payload, span)
+        if held.kind != example.INT64_LIST:
+            return 0
+        values = example.integers(payload, held.begin, held.end)
         return int(values[0]) if len(values) else 0
 
     def guessed(self, payload: memoryview) -> str | None:
         """Guess "image" from the feature names."""
-        features = example.lists(payload)
-        if IMAGE in features and LABEL in features:
+        features = example.features(payload)
+        if IMAGE.encode() in features and LABEL.encode() in features:
             return "image"
         return "example" if features else None
-
-    def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
-        """Return a single integer's bytes, or those of contiguous floats."""
-        kind, view = example.lists(payload)[names[1]]
-        packed, count = example.strings(view), len(example.values(kind, view))
-        if kind == example.FLOAT_LIST:
-            if len(packed) == 1 and len(packed[0]) == 4 * count:
-                return packed[0] if count else None, "floats"
-            return view[1:] if (len(view), count) == (5, 1) else None, "floats"
-        if kind != example.INT64_LIST or count != 1 or len(packed) > 1:
-            return None, "varint"
-        return packed[0] if packed else view[1:], "varint"
-
-    def identity_in(self, payload: memoryview) -> memoryview | None:
-        """Return a single integer's bytes."""
-        kind, view = example.lists(payload, (ID,)).get(ID, (0, payload[:0]))
-        if kind != example.INT64_LIST or len(example.values(kind, view)) != 1:
-            return None
-        packed = example.strings(view)
-        return packed[0] if packed else view[1:]
 
 
 BEHIND_HEADER: Envelope = BehindHeader()
@@ -195,18 +160,23 @@ IN_EXAMPLE: Envelope = InExample()
 
 
 def no_feature(
-    name: str, features: Mapping[str, Any], lists: Mapping[bytes, Any] | None = None
+    name: str, features: Iterable[str | bytes], lists: Iterable[bytes] = ()
 ) -> ContentError:
     """Build the error for a feature that is neither here nor in a SequenceExample's lists."""
-    listed = ", ".join(sorted(features)) or "none"
+    listed = _listed(features) or "none"
     found = f"the features {listed}"
     if lists:
-        steps = ", ".join(sorted(str(each, "utf-8", "replace") for each in lists))
         found += (
-            f", and the feature lists {steps} of a SequenceExample, which "
+            f", and the feature lists {_listed(lists)} of a SequenceExample, which "
             "decode={name: Feature(bytes, (None,))} reads"
         )
     return ContentError(f"a feature {name!r} (fields= renames)", found)
+
+
+def _listed(names: Iterable[str | bytes]) -> str:
+    return ", ".join(
+        sorted(str(name, "utf-8", "replace") if isinstance(name, bytes) else name for name in names)
+    )
 
 
 def _label(values: example.Feature) -> Any:

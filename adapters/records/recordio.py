@@ -23,7 +23,6 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.envelope import BEHIND_HEADER
 from adapters.records.storage import Storage
-from adapters.records.windows import windows
 
 NAME = "recordio"
 MAGIC = 0xCED7230A
@@ -35,8 +34,6 @@ _WINDOW_BYTES = 1 << 20
 # Up to this size, searching a copy is faster than NumPy. Worth it: 2.9 us, against 5.4, to check a
 # record of 0.8 kB, and 9.9 us, against 15.5, for one of 16 kB (2 cores, CPU time, 2026-11).
 _SHORT_BYTES = 4096
-# Largest records that are checked in one vectorized pass.
-_MOST_AT_ONCE_BYTES = 16384
 
 
 def encode(payload: bytes) -> bytes:
@@ -144,41 +141,6 @@ def read(
     return pieces[0] if flag == _WHOLE else memoryview(b"".join(pieces))
 
 
-def sound(
-    view: memoryview,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    sizes: NDArray[np.int64] | None,
-) -> NDArray[np.bool_]:
-    """Return which records certainly pass the checks of ``read``.
-
-    Only short records of one part are checked here; others may pass, too.
-
-    Args:
-        view: The file; the records lie within it.
-        starts: Offsets of the records, ``(records,)``.
-        lengths: Sizes of the payloads.
-        sizes: Sizes with headers and padding, if the index has them.
-    """
-    right: NDArray[np.bool_] = (starts % 4 == 0) & (lengths > 0)
-    right &= lengths <= _MOST_AT_ONCE_BYTES
-    ends = starts + HEADER.size + (lengths + 3 & ~3)
-    right &= ends <= len(view)
-    if sizes is not None:
-        right &= sizes == ends - starts
-    else:
-        inside = ends + HEADER.size <= len(view)
-        right &= inside | (ends == len(view))
-        after = windows(view, HEADER.size, np.where(inside, ends, starts)).view("<u4")
-        flags = after[:, 1] >> 29
-        right &= ~inside | ((after[:, 0] == MAGIC) & ((flags == _WHOLE) | (flags == _FIRST)))
-    for length in np.unique(lengths[right]).tolist():
-        rows = np.flatnonzero(right & (lengths == length))
-        held = windows(view, length + 3 & ~3, starts[rows] + HEADER.size)
-        right[rows] = ~(held.view("<u4") == MAGIC).any(1) & ~held[:, length:].any(1)
-    return right
-
-
 def end(storage: Storage, offset: int) -> int:
     """Return the end of the record at ``offset``, including padding.
 
@@ -278,7 +240,6 @@ CODEC = Codec(
     end=end,
     begins=begins_here,
     header_bytes=HEADER.size,
-    crc_bytes=0,
     has_sizes=False,
     suffixes=(".rec", ".recordio"),
     envelope=BEHIND_HEADER,

@@ -93,20 +93,8 @@ class Shard:
         """Name of its codec."""
         return self.codec.name
 
-    @property
-    def parts(self) -> list[Shard]:
-        """Files that it consists of, in order."""
-        return [self]
-
     def __len__(self) -> int:
         return len(self.offsets)
-
-    def inside(
-        self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
-    ) -> NDArray[np.bool_]:
-        """Return which of these byte ranges lie within the file."""
-        within: NDArray[np.bool_] = (starts >= 0) & (starts <= self.storage.size - sizes)
-        return within
 
     def read(self, number: int) -> memoryview:
         """Return the payload of record ``number``, counted from 0; valid as long as it is held.

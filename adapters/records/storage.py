@@ -15,8 +15,7 @@ import stat
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +23,10 @@ from numpy.typing import NDArray
 from adapters.errors import RecordError
 from adapters.records.ahead import AHEAD
 from adapters.records.inflation import inflate
-from adapters.records.mapping import Mapping, NoMapError, Reserved, living, most
+from adapters.records.mapping import Mapping, NoMapError, living, most
 
 # Most files mapped at once. Mapping a file again takes 20 us.
 _MOST_MAPPED = most()
-_Map = TypeVar("_Map", Mapping, Reserved)
 
 
 class Storage(Protocol):
@@ -91,7 +89,7 @@ class MappedFile:
         self.version = self.size, self.changed_ns  # Of the compressed file, if any.
         self._view: memoryview | None = None
         # The map of ``_view``, or an unmapped one that views still keep alive.
-        self._map: weakref.ref[Mapping | Reserved] | None = None
+        self._map: weakref.ref[Mapping] | None = None
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes without a copy; fewer if the file ends before."""
@@ -124,10 +122,6 @@ class MappedFile:
         """Start read-ahead of these bytes. Doesn't wait."""
         AHEAD.read(self.path, offset, size)
 
-    @staticmethod
-    def _none_seen() -> None:
-        """Do nothing; ``JoinedFiles`` calls it."""
-
     def close(self) -> None:
         """Unmap the file as soon as no view of it is left."""
         AHEAD.forget(self.path)
@@ -157,7 +151,7 @@ class MappedFile:
             self._check(file)
             return self._keep(_map_of(file, self.size))
 
-    def _keep(self, mapping: Mapping | Reserved) -> memoryview:
+    def _keep(self, mapping: Mapping) -> memoryview:
         self._map, self._view = weakref.ref(mapping), mapping.view()
         view = self._view
         self._list()
@@ -255,21 +249,17 @@ class InflatedFile(MappedFile):
         return file
 
 
-def with_room(mapped: Callable[[], _Map]) -> _Map:
-    """Call ``mapped``; if there is no space for a map, unmap other files and retry.
+def _map_of(file: IO[bytes], size: int) -> Mapping:
+    """Map a file; if there is no space for a map, unmap other files and retry.
 
     Raises:
         NoMapError: That isn't enough.
     """
     with contextlib.suppress(NoMapError):
-        return mapped()
+        return Mapping(file.fileno(), size)
     for other in [*_open, *_inflated]:
         other._unmap()
-    return mapped()
-
-
-def _map_of(file: IO[bytes], size: int) -> Mapping:
-    return with_room(lambda: Mapping(file.fileno(), size))
+    return Mapping(file.fileno(), size)
 
 
 # Mapped files, oldest first. Removing one keeps its map alive while views exist.

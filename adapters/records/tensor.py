@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.records import wire
+from adapters.records import example
 
 _TAG_DTYPE, _TAG_SHAPE, _TAG_VERSION = 1 << 3, 2 << 3 | 2, 3 << 3
 _TAG_CONTENT, _TAG_STRING = 4 << 3 | 2, 8 << 3 | 2
@@ -101,12 +101,12 @@ def _parsed(payload: memoryview) -> Tensor | None:
     while at < end:
         tag = payload[at]
         if tag in (_TAG_DTYPE, _TAG_VERSION):
-            value, at = wire.varint(payload, at + 1, end)
+            value, at = example.varint(payload, at + 1, end)
             kind = value if tag == _TAG_DTYPE else kind
             continue
         if tag not in (_TAG_SHAPE, _TAG_CONTENT, _TAG_STRING):
             return None
-        size, at = wire.sized(payload, at + 1, end)
+        size, at = example.sized(payload, at + 1, end)
         if tag == _TAG_SHAPE:
             sides = _sides(payload, at, at + size)
         elif tag == _TAG_CONTENT:
@@ -130,12 +130,12 @@ def _sides(payload: memoryview, at: int, end: int) -> list[int]:
     while at < end:
         if payload[at] != _TAG_DIM:
             raise ContentError("a dimension", f"the tag {payload[at]}")
-        size, at = wire.sized(payload, at + 1, end)
+        size, at = example.sized(payload, at + 1, end)
         stop, side = at + size, 0  # A size of zero isn't written.
         if at < stop:
             if payload[at] != _TAG_SIZE:
                 raise ContentError("a dimension's size", f"the tag {payload[at]}")
-            side, at = wire.varint(payload, at + 1, stop)
+            side, at = example.varint(payload, at + 1, stop)
         if at != stop:
             raise ContentError("a dimension's size alone", f"{stop - at} bytes more")
         sides.append(side)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.crc import extended, masked, masked_crc, masked_crcs, masked_crcs_of
+from adapters.records.crc import extended, masked, masked_crc, masked_crcs_of
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
@@ -209,15 +209,6 @@ def _is_whole(storage: Storage, offset: int) -> bool:
     return True
 
 
-def crcs_fit(records: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which records of one size, ``(records, bytes)``, have the right data CRC."""
-    found = records[:, -FOOTER.size :].copy().view("<u4")[:, 0]
-    right: NDArray[np.bool_] = (
-        masked_crcs(records, HEADER.size, records.shape[1] - FOOTER.size) == found
-    )
-    return right
-
-
 def _wrong_crc(
     name: str, number: int, offset: int, what: str, found: int, expected: int
 ) -> RecordError:
@@ -239,11 +230,9 @@ CODEC = Codec(
     end=end,
     begins=begins_here,
     header_bytes=HEADER.size,
-    crc_bytes=FOOTER.size,
     has_sizes=True,
     suffixes=(".tfrecord", ".tfrecords", ".tfrec", ".record", ".records"),
     envelope=IN_EXAMPLE,
-    crcs_fit=crcs_fit,
     kernel_kind=1,  # TFRECORD_EXAMPLE
     compressible=True,
     following=following,

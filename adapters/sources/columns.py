@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder, npy
-from adapters.records import example, wire
+from adapters.records import example
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.structure import as_array, in_order, unflatten
@@ -125,10 +125,10 @@ class Column:
         """
         key = self.name.encode()
         if decoder is not None:
-            return Field(self.name, key, wire.BYTES_LIST, decoder.dtype, decoder=decoder)
+            return Field(self.name, key, example.BYTES_LIST, decoder.dtype, decoder=decoder)
         if self.kind == ARRAY:
-            part = Field(self.name, key, wire.BYTES_LIST, np.dtype(object), text=bytes)
-            return Field(self.name, key, wire.BYTES_LIST, np.dtype(object), target=_Array(part))
+            part = Field(self.name, key, example.BYTES_LIST, np.dtype(object), text=bytes)
+            return Field(self.name, key, example.BYTES_LIST, np.dtype(object), target=_Array(part))
         text = {"str": str, "bytes": bytes}.get(self.dtype)
         raw = None if text is not None else np.dtype(self.dtype)
         dtype = np.dtype(object) if raw is None else raw.newbyteorder("=")
@@ -138,7 +138,7 @@ class Column:
         return Field(
             self.name,
             key,
-            wire.BYTES_LIST,
+            example.BYTES_LIST,
             dtype,
             self.shape,
             self.varies,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
-from adapters.records import irheader, recordio, wire
+from adapters.records import example, irheader, recordio
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
 from adapters.sources.contents import check_alike
 from adapters.sources.features import Field
@@ -112,11 +112,11 @@ class Examples:
         if format == recordio.NAME and has_header(payload):
             fields = in_header(self._read)
             return [_behind_header(field, payload, self._moves) for field in fields]
-        lists: dict[bytes, list[wire.Entry]] = {}
+        lists: dict[bytes, list[example.Span]] = {}
         try:
-            found = wire.features(payload)
+            found = example.features(payload)
             if self._varies:
-                lists = wire.feature_lists(payload)
+                lists = example.feature_lists(payload)
         except ContentError as error:
             raise ContentError(f"a tf.train.Example: {error.expected}", error.found) from error
         if not found and not lists:
@@ -182,9 +182,9 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     if field.raw is not None and (field.raw.kind, dtype.kind) == ("u", "i"):  # MXNet's ids.
         wrong = values > np.uint64(np.iinfo(dtype).max)
         return wrong if wrong.any() else None
-    if field.kind == wire.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
+    if field.kind == example.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
         return _fractions(values, dtype)
-    if field.kind != wire.INT64_LIST or dtype == np.int64 or not values.size:
+    if field.kind != example.INT64_LIST or dtype == np.int64 or not values.size:
         return None
     if values.dtype == np.uint8 and dtype.kind != "b":  # Varints of one byte.
         return None
@@ -203,12 +203,12 @@ def _fractions(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_] 
 def _value(
     field: Field,
     payload: memoryview,
-    found: dict[bytes, wire.Entry],
-    lists: dict[bytes, list[wire.Entry]],
+    found: dict[bytes, example.Span],
+    lists: dict[bytes, list[example.Span]],
 ) -> Any:
     entry = found.get(field.key)
     try:
-        held = wire.List(0, 0, 0) if entry is None else wire.list_in(payload, entry)
+        held = example.List(0, 0, 0) if entry is None else example.list_in(payload, entry)
         if not held.kind:
             return _missing(field, entry, found, lists or _lists_of_images(field, payload))
         return _of_list(field, payload, held)
@@ -219,7 +219,7 @@ def _value(
 def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
     try:
         held = values_in(field, payload)
-        if field.kind == wire.BYTES_LIST:
+        if field.kind == example.BYTES_LIST:
             return _of_bytes(field, [held])
         values = np.frombuffer(held, "<f4").astype(np.float32)
         # Object labels begin with widths, so no shape has rows of them.
@@ -231,48 +231,48 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
         raise told(field, error) from error
 
 
-def _of_list(field: Field, payload: memoryview, held: wire.List) -> Any:
+def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:
     kind = field.kind
-    if field.part_of is not None and (kind, held.kind) == (wire.FLOAT_LIST, wire.INT64_LIST):
+    if field.part_of is not None and (kind, held.kind) == (example.FLOAT_LIST, example.INT64_LIST):
         kind = held.kind  # Integer pixel coordinates.
     if held.kind != kind:
-        found = wire.LISTS.get(held.kind, "no values")
-        if held.kind == wire.BYTES_LIST and len(stored := _bytes_in(payload, held)) == 1:
+        found = example.LISTS.get(held.kind, "no values")
+        if held.kind == example.BYTES_LIST and len(stored := _bytes_in(payload, held)) == 1:
             found = _as_tensor(stored[0]) or found
-        raise ContentError(wire.LISTS[field.kind], found)
-    if held.kind == wire.BYTES_LIST:
+        raise ContentError(example.LISTS[field.kind], found)
+    if held.kind == example.BYTES_LIST:
         return _of_bytes(field, _bytes_in(payload, held))
-    read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
+    read = example.floats if held.kind == example.FLOAT_LIST else example.integers
     values = read(payload, held.begin, held.end)
     _check_count(field, len(values))
     return converted(field, values)[()]
 
 
-def _bytes_in(payload: memoryview, held: wire.List) -> list[memoryview]:
-    return wire.strings(payload, held.begin, held.end)
+def _bytes_in(payload: memoryview, held: example.List) -> list[memoryview]:
+    return example.strings(payload, held.begin, held.end)
 
 
-def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDArray[Any]:
+def _of_steps(field: Field, payload: memoryview, steps: list[example.Span]) -> NDArray[Any]:
     """Stack the steps of a feature list; each has the shape after the first axis."""
     one = dataclasses.replace(field, varies=False)
     array = np.empty((len(steps), *field.shape), field.dtype)
     for place, step in enumerate(steps):
         try:
-            array[place] = _of_list(one, payload, wire.list_in(payload, step))
+            array[place] = _of_list(one, payload, example.list_in(payload, step))
         except ContentError as error:
             expected = f"{_called(field)} with, in step {place} of its list, {error.expected}"
             raise ContentError(expected, error.found) from error
     return array
 
 
-def _lists_of_images(field: Field, payload: memoryview) -> dict[bytes, list[wire.Entry]]:
+def _lists_of_images(field: Field, payload: memoryview) -> dict[bytes, list[example.Span]]:
     """Feature lists of a SequenceExample, to report an image that is missing elsewhere."""
-    return wire.feature_lists(payload) if field.decoder is not None else {}
+    return example.feature_lists(payload) if field.decoder is not None else {}
 
 
 def _missing(
     field: Field,
-    entry: wire.Entry | None,
+    entry: example.Span | None,
     features: Iterable[bytes],
     lists: Mapping[bytes, Any],
 ) -> Any:

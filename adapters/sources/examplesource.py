@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,8 @@ from adapters.records import RecordFiles
 from adapters.records.envelope import LABEL
 from adapters.sources.contents import cut_out
 from adapters.sources.examples import Examples, told
-from adapters.sources.featurerows import FeatureRows
+from adapters.sources.featurerows import FeatureRows, feature_rows
 from adapters.sources.features import Field
-from adapters.sources.located import Located
 from adapters.sources.origin import Origin
 from adapters.sources.records import RecordSource
 from adapters.sources.source import Leaf
@@ -26,10 +25,9 @@ from adapters.sources.source import Leaf
 class ExampleSource(RecordSource):
     """Source that ``open_records`` returns for a mapping of features.
 
-    If all features have one shape and no image is decoded, ``featurerows`` gathers a batch at once.
-    Records that it can't read are parsed one by one, straight into the batch. Records with encoded
-    images are parsed once; then ``located`` knows where the images lie. Text and variable-length
-    features are returned as samples.
+    If all features have one shape, ``featurerows`` gathers a batch at once and says where encoded
+    images lie. Records that it can't read are parsed one by one, straight into the batch. Text and
+    variable-length features are returned as samples.
 
     Args:
         files: The records.
@@ -43,16 +41,17 @@ class ExampleSource(RecordSource):
         known = tuple(leaf for leaf in leaves if leaf is not None)
         self._numbers_known = known if len(known) == len(leaves) else None
         self._fixed = all(field.is_fixed for field in content.fields)
+        self._encoded = [place for place, field in enumerate(content.fields) if field.decoder]
         self._pads = any(field.varies and field.default is not None for field in content.fields)
-        self._gatherer: FeatureRows | None = None
-        self._located: Located | None = None
+        # Made on first use; False if each record must be read by itself.
+        self._gatherer: FeatureRows | Literal[False] | None = None
 
     def _let_go(self) -> None:
         super()._let_go()
-        self._gatherer = self._located = None
+        self._gatherer = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_gatherer": None, "_located": None}
+        return {**super().__getstate__(), "_gatherer": None}
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
@@ -97,48 +96,39 @@ class ExampleSource(RecordSource):
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, one array for each feature."""
-        if self._fixed:
-            gatherer = self._gatherer
-            if gatherer is None:
-                gatherer = self._gatherer = FeatureRows(self._files, self._examples.fields)
-            done = gatherer.gather(numbers, rows)
-            if done is None:
-                return []
-            todo = np.flatnonzero(~done)
-        else:
-            todo = numbers.argsort(kind="stable")
+        self._files.check_open()
+        gatherer = self._gatherer
+        if gatherer is None:
+            made = feature_rows(self._files, self._examples.fields)
+            gatherer = self._gatherer = False if made is None else made
+        images = self._encoded
         failures: dict[int, Exception] = {}
-        located = self._located
-        images = [place for place, field in enumerate(self._examples.fields) if field.decoder]
-        rest = [place for place in range(len(rows)) if place not in images]
-        if images:
-            columns = [rows[place] for place in rest]
-            if located is None:
-                leaves = [(column.shape[1:], column.dtype) for column in columns]
-                located = self._located = Located(self._files, len(images), leaves)
-            found = located.find(numbers[todo], todo, columns)
-            wanted = todo[found.places]
-            for place, pieces in zip(images, found.pieces):
-                decode = self._decoder(place).decode_pieces
-                rng = chosen(rng_of, wanted)
-                failed = decode(found.buffers, pieces, rng, wanted, rows[place])
-                self._note(failures, place, wanted, failed)
-            todo = np.delete(todo, found.places)
-        self._taken_apart(todo, images, rest, numbers, rng_of, rows, located, failures)
+        todo = numbers.argsort(kind="stable") if images or not gatherer else None
+        if gatherer:
+            wrong, buffers, places = gatherer.gather(numbers, todo, rows)
+            if wrong is None and not images:
+                return []
+            todo = np.arange(len(numbers)) if todo is None else todo
+            done = todo if wrong is None else todo[~wrong[todo]]
+            todo = todo[:0] if wrong is None else todo[wrong[todo]]
+            for place in images if len(done) else ():
+                decode, rng = self._decoder(place).decode_pieces, chosen(rng_of, done)
+                failed = decode(buffers, places[place][done], rng, done, rows[place])
+                self._note(failures, place, done, failed)
+        if todo is not None and len(todo):
+            self._one_by_one(todo, images, numbers, rng_of, rows, failures)
         return [(row, self._told(int(numbers[row]), error)) for row, error in failures.items()]
 
-    def _taken_apart(
+    def _one_by_one(
         self,
         todo: NDArray[np.int64],
         images: Sequence[int],
-        rest: Sequence[int],
         numbers: NDArray[np.int64],
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
-        located: Located | None,
         failures: dict[int, Exception],
     ) -> None:
-        """Parse records of unknown layout, and write their rows."""
+        """Parse records one after another, and write their rows."""
         wanted: list[int] = []
         encoded: list[list[memoryview]] = [[] for _ in images]
         for row in todo.tolist():
@@ -149,13 +139,11 @@ class ExampleSource(RecordSource):
             except Exception as error:
                 failures[row] = error
                 continue
-            for place in rest:
-                rows[place][row] = values[place]
+            for place, column in enumerate(rows):
+                if place not in images:
+                    column[row] = values[place]
             for place, group in zip(images, encoded):
                 group.append(values[place])
-            if located is not None:
-                held = [values[place] for place in images]
-                located.note(number, payload, held, [rows[place][row] for place in rest])
             wanted.append(row)
         for place, group in zip(images, encoded):
             rng = chosen(rng_of, wanted)

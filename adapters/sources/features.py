@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
-from adapters.records import wire
+from adapters.records import example
 
 _TEXTS = {str: str, bytes: bytes, "str": str, "bytes": bytes}
 _MOST_BYTES = (1 << 31) - 1
@@ -198,7 +198,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
         ValueError: A TensorFlow specification that isn't supported.
     """
     if isinstance(given, ImageDecoder):
-        return Field(name, key.encode(), wire.BYTES_LIST, given.dtype, decoder=given)
+        return Field(name, key.encode(), example.BYTES_LIST, given.dtype, decoder=given)
     needed: bool | None = None
     if not isinstance(given, Feature):
         given, key, needed = _of_tensorflow(name, key, given)
@@ -208,7 +208,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
     stored = np.dtype(object if given.is_text else given.dtype)
     if given.stored == "raw" and stored.byteorder == "=":
         stored = stored.newbyteorder("<")
-    kind = wire.FLOAT_LIST if stored.kind == "f" else wire.INT64_LIST
+    kind = example.FLOAT_LIST if stored.kind == "f" else example.INT64_LIST
     default = None
     if given.default is not None:
         default = np.array(given.default, stored.newbyteorder("="))
@@ -216,7 +216,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
     return Field(
         name,
         key.encode(),
-        wire.BYTES_LIST if given.stored != "values" or given.is_text else kind,
+        example.BYTES_LIST if given.stored != "values" or given.is_text else kind,
         stored.newbyteorder("="),
         shape,
         varies,

@@ -1,32 +1,46 @@
 """``ImageRows``: writes images of record files, and labels, straight into rows of a batch.
 
-Raw arrays of one shape are gathered at once from all files that are alike (``strided``). The other
-records, and encoded images, are located (``located``) and decoded into their rows.
+The kernel's parser (``recordcolumns``) writes raw arrays and labels, and says where encoded images
+lie, which are then decoded into their rows. Other records, and all of them without the kernel, are
+read one by one.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ContentError, UnlikeError
+from adapters.errors import ContentError, RecordError, UnlikeError
 from adapters.generators import RngOf, chosen
-from adapters.images import size_of
-from adapters.records import RecordFiles, Shard
-from adapters.records.joined import ApartError, joined
+from adapters.images import kernel, npy, size_of
+from adapters.records import RecordFiles, Shard, example, irheader, recordio
 from adapters.sources.contents import Images
-from adapters.sources.located import Found, Located
+from adapters.sources.recordcolumns import (
+    CONTENT,
+    LABELS,
+    LEFT,
+    OWN_LABEL,
+    Column,
+    Parsed,
+    RecordColumns,
+)
 from adapters.sources.rows import put_image, put_label
 from adapters.sources.source import Leaf
-from adapters.sources.strided import Strided, strided_of
+
+# Damaged records to skip in search of one that shows what they are like.
+_TRIES = 100
+_NUMBERS = {
+    np.dtype(np.int64): example.INT64_LIST,
+    np.dtype(np.float64): example.FLOAT_LIST,
+    np.dtype(np.float32): example.FLOAT_LIST,
+}
 
 
 class ImageRows:
-    """Fills rows of batches. Thread-safe; what it finds is kept for this process alone.
+    """Fills rows of batches. Thread-safe; for this process alone.
 
     Args:
         files: The records.
@@ -36,7 +50,7 @@ class ImageRows:
     def __init__(self, files: RecordFiles, content: Images) -> None:
         self._files = files
         self._content = content
-        self._located: Located | None = None
+        self._columns: tuple[Leaf, RecordColumns | None] | None = None
 
     @property
     def leaf(self) -> Leaf | None:
@@ -45,11 +59,26 @@ class ImageRows:
         if decoder is not None and decoder.shape is not None:
             return decoder.shape, decoder.dtype
         self._files.check_open()
-        return None if self._first is None else (self._first.shape, self._first.dtype)
+        return None if self._raw is None else (self._raw[0].shape, self._raw[0].dtype)
 
     @functools.cached_property
-    def _first(self) -> Strided | None:
-        return strided_of(self._files.locate(0)[0], self._content)
+    def _raw(self) -> tuple[NDArray[Any], bytes] | None:
+        """First raw array, and its header, if all records of its file are equally long."""
+        shard = self._files.locate(0)[0]
+        if self._content.decoder is not None or not _are_equally_long(shard):
+            return None
+        for number in range(min(len(shard), _TRIES)):
+            try:
+                encoded, _ = self._content.split(shard.read(number), shard.format)
+                if bytes(encoded[: len(npy.MAGIC)]) != npy.MAGIC:
+                    continue
+                array = npy.read(encoded)
+            except (ContentError, RecordError):
+                continue  # Damaged; the next one may do.
+            if not array.size or not array.flags.c_contiguous:
+                return None
+            return array.copy(), bytes(encoded[: len(encoded) - array.nbytes])
+        return None
 
     def fill(
         self,
@@ -69,34 +98,31 @@ class ImageRows:
         Returns:
             Rows that couldn't be written, and why. A ``ContentError`` doesn't name its record yet.
         """
+        self._files.check_open()
         decoder = self._content.decoder
-        if decoder is None:
-            done = self.gather(numbers, images, labels)
-            if done.all():
-                return []
+        failures: list[tuple[int, Exception]] = []
         todo = numbers.argsort(kind="stable")
-        if decoder is None:
-            todo = todo[~done[todo]]
-        located = self._located
-        if located is None:
-            located = self._located = Located(self._files, 1, [(labels.shape[1:], labels.dtype)])
-        found = located.find(numbers[todo], todo, [labels])
-        if decoder is not None and len(found.places) < len(todo):
-            located.look(numbers[np.delete(todo, found.places)], self._content.names)
-            found = located.find(numbers[todo], todo, [labels])
-        failures = self._known(found, todo[found.places], numbers, rng_of, images)
-        if len(found.places) == len(todo):
+        columns = self._columns_for((labels.shape[1:], labels.dtype))
+        if columns is not None:
+            places = np.empty((len(numbers), 3), np.int64)
+            first = images if decoder is None else places
+            wrong, buffers = self._parsed(columns, numbers, todo, first, labels)
+            done = todo if wrong is None else todo[~wrong]
+            todo = todo[:0] if wrong is None else todo[wrong]
+            if decoder is not None and len(done):
+                failed = decoder.decode_pieces(
+                    buffers, places[done], chosen(rng_of, done), done, images
+                )
+                failures += ((int(done[place]), error) for place, error in failed)
+        if not len(todo):
             return failures
         encoded: list[memoryview] = []
         wanted: list[int] = []
-        for row in np.delete(todo, found.places).tolist():
+        for row in todo.tolist():
             try:
-                own = int(numbers[row])
-                shard, number = self._files.locate(own)
-                payload = shard.read(number)
-                image, label = self._content.split(payload, shard.format)
+                shard, number = self._files.locate(int(numbers[row]))
+                image, label = self._content.split(shard.read(number), shard.format)
                 put_label(label, labels, row)
-                located.note(own, payload, [image], [labels[row]])
                 if decoder is None:
                     put_image(image, images, row)
             except UnlikeError as error:
@@ -112,81 +138,72 @@ class ImageRows:
             failures += ((wanted[place], error) for place, error in failed)
         return failures
 
-    def _known(
+    def _parsed(
         self,
-        found: Found,
-        rows: NDArray[np.int64],
+        columns: RecordColumns,
         numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        images: NDArray[Any],
-    ) -> list[tuple[int, Exception]]:
-        """Write images whose places are known; see ``fill``."""
-        decoder, failures = self._content.decoder, []
-        (pieces,) = found.pieces
-        if decoder is not None:
-            failed = decoder.decode_pieces(
-                found.buffers, pieces, chosen(rng_of, rows), rows, images
-            )
-            return [(int(rows[place]), error) for place, error in failed]
-        for row, (buffer, begin, size) in zip(rows.tolist(), pieces.tolist()):
-            try:
-                put_image(found.buffers[buffer][begin : begin + size], images, row)
-            except Exception as error:
-                failures.append((row, error))
-        return failures
-
-    def gather(
-        self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
-    ) -> NDArray[np.bool_]:
-        """Gather rows at once; return a mask of those that were written."""
-        self._files.check_open()
-        numbers = self._files.in_order(numbers)
-        try:
-            return self._gathered(self._units, numbers, images, labels)
-        except ApartError:
-            self._units = units = self._parted(self._files.shards)
-            return self._gathered(units, numbers, images, labels)
-
-    @staticmethod
-    def _gathered(
-        units: Sequence[tuple[int, Strided | None]],
-        numbers: NDArray[np.int64],
-        images: NDArray[Any],
+        order: NDArray[np.int64],
+        first: NDArray[Any],
         labels: NDArray[Any],
-    ) -> NDArray[np.bool_]:
-        if len(units) == 1:
-            _, strided = units[0]
-            if strided is None or not strided.fits(images, labels):
-                return np.zeros(len(numbers), bool)
-            return strided.gather(numbers, images, labels)
-        firsts = np.cumsum([0, *(records for records, _ in units)])
-        places = np.searchsorted(firsts, numbers, "right") - 1
-        right = np.zeros(len(numbers), bool)
-        for place in np.unique(places).tolist():
-            _, strided = units[place]
-            rows = np.flatnonzero(places == place)
-            if strided is None or not strided.fits(images, labels):
-                continue
-            part = np.empty((len(rows), *images.shape[1:]), images.dtype)
-            own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)
-            right[rows] = strided.gather(numbers[rows] - firsts[place], part, own)
-            images[rows], labels[rows] = part, own
-        return right
+    ) -> Parsed:
+        """Parse records in this order of rows; the mask of wrong ones is in this order, too."""
+        own = labels
+        if labels.dtype == np.float64:  # Stored as float32.
+            own = np.empty(labels.shape, "<f4")
+        wrong, buffers = columns.parse(numbers[order], order, (first, own))
+        if own is not labels:
+            labels[...] = own
+        if self._content.moves and labels.ndim > 1:
+            refused = np.array([_are_objects(label) for label in labels[order]], bool)
+            wrong = refused if wrong is None else wrong | refused
+        return wrong, buffers
 
-    @functools.cached_property
-    def _units(self) -> list[tuple[int, Strided | None]]:
-        """Record counts of the files, and their matrices; similar neighbours are joined."""
-        return self._parted(joined(self._files.shards))
+    def _columns_for(self, label: Leaf) -> RecordColumns | None:
+        """Columns of an image and a label like this; None if each record is read by itself."""
+        if self._columns is None or self._columns[0] != label:
+            self._columns = label, self._made(*label)
+        return self._columns[1]
 
-    def _parted(self, shards: Sequence[Shard]) -> list[tuple[int, Strided | None]]:
-        units: list[tuple[int, Strided | None]] = []
-        for unit in shards:
-            whole = strided_of(unit, self._content)
-            if whole is not None or len(unit.parts) == 1:
-                units.append((len(unit), whole))
-            else:
-                units += [(len(part), strided_of(part, self._content)) for part in unit.parts]
-        return units
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> RecordColumns | None:
+        module, (image, label) = kernel.load(), self._content.names
+        if module is None or dtype not in _NUMBERS or len(shape) > 1 or 0 in shape:
+            return None
+        if self._content.decoder is not None:
+            first = Column(image.encode(), example.BYTES_LIST, 1, CONTENT, is_place=True)
+        elif self._raw is not None:
+            array, prefix = self._raw
+            first = Column(image.encode(), example.BYTES_LIST, array.nbytes, CONTENT, prefix=prefix)
+        else:
+            return None
+        part = LABELS if shape else OWN_LABEL
+        second = Column(label.encode(), _NUMBERS[dtype], sum(shape) or 1, part)
+
+        def kind_of(shard: Shard) -> int:
+            # One value of an Example is a number, not an array.
+            is_other = shape == (1,) and shard.format != recordio.NAME
+            return LEFT if is_other else shard.codec.kernel_kind
+
+        return RecordColumns(module, self._files, [first, second], kind_of)
+
+
+def _are_equally_long(shard: Shard) -> bool:
+    """True if the records of a file take the same number of bytes each."""
+    try:
+        first, last = int(shard.offsets[0]), int(shard.offsets[-1])
+        stride = shard.codec.end(shard.storage, first) - first
+        is_last = shard.codec.end(shard.storage, last) - last == stride
+    except (IndexError, RecordError):
+        return False
+    return is_last and bool((np.diff(shard.offsets) == stride).all())
+
+
+def _are_objects(label: NDArray[Any]) -> bool:
+    """True for a label that ``Images.split`` refuses."""
+    try:
+        irheader.refuse_objects(label)
+    except ContentError:
+        return True
+    return False
 
 
 def _is_image(encoded: memoryview) -> bool:

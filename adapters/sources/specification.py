@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from adapters.errors import ContentError
 from adapters.images import png
-from adapters.records import wire
+from adapters.records import example
 from adapters.records.envelope import IMAGE_BEGINS
 from adapters.records.tensor import tensor_in
 
 REMEDY = "decode each in transform, [decoder.decode(image, rng) for image in images]"
 """Advice for several images in a sample."""
-_NUMBERS = {wire.FLOAT_LIST: "float32", wire.INT64_LIST: "int64"}
+_NUMBERS = {example.FLOAT_LIST: "float32", example.INT64_LIST: "int64"}
 _HEADER_BYTES = 33  # Up to the header chunk of a PNG.
 _OBJECT = "image/object/"
 _BBOX = tuple(f"{_OBJECT}bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
@@ -29,15 +29,15 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
     Args:
         payloads: Some records; those that are no Examples are skipped.
     """
-    found: dict[str, list[wire.List]] = {}
+    found: dict[str, list[example.List]] = {}
     values: dict[str, list[memoryview]] = {}
-    steps: dict[str, list[tuple[wire.List, list[memoryview]]]] = {}
+    steps: dict[str, list[tuple[example.List, list[memoryview]]]] = {}
     records = 0
     for payload in payloads:
         try:
             lists = [
-                (str(name, "utf-8", "replace"), wire.list_in(payload, entry))
-                for name, entry in wire.features(payload).items()
+                (str(name, "utf-8", "replace"), example.list_in(payload, entry))
+                for name, entry in example.features(payload).items()
             ]
             counted = [(name, held, _values(payload, held)) for name, held in lists if held.kind]
             listed = _steps(payload)
@@ -74,7 +74,7 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
 
 
 def _boxes(
-    found: dict[str, list[wire.List]], values: dict[str, list[memoryview]], records: int
+    found: dict[str, list[example.List]], values: dict[str, list[memoryview]], records: int
 ) -> tuple[list[str], set[str]]:
     """Line of ``Boxes`` for the object-detection layout, and the features that it reads."""
     if not found.keys() >= {*_BBOX}:
@@ -86,7 +86,7 @@ def _boxes(
         if name.startswith(_OBJECT) and [held.end for held in lists] == counts
     }
     arguments, per_box = [], []
-    if _CLASSES not in read or found[_CLASSES][0].kind != wire.INT64_LIST:
+    if _CLASSES not in read or found[_CLASSES][0].kind != example.INT64_LIST:
         arguments.append("classes=None")
         read.discard(_CLASSES)
     for name in sorted(read - {*_BBOX, _CLASSES}):
@@ -115,17 +115,17 @@ def _decoder(images: list[memoryview], beside_others: bool) -> str:
 
 def _steps(
     payload: memoryview,
-) -> list[tuple[str, list[tuple[wire.List, list[memoryview]]]]]:
+) -> list[tuple[str, list[tuple[example.List, list[memoryview]]]]]:
     """Feature lists of a SequenceExample: what each step holds, and its values."""
     found = []
-    for name, entries in wire.feature_lists(payload).items():
-        held = [wire.list_in(payload, entry) for entry in entries]
+    for name, entries in example.feature_lists(payload).items():
+        held = [example.list_in(payload, entry) for entry in entries]
         own = [(each, _values(payload, each) if each.kind else []) for each in held]
         found.append((str(name, "utf-8", "replace"), own))
     return found
 
 
-def _of_steps(steps: list[tuple[wire.List, list[memoryview]]]) -> str | None:
+def _of_steps(steps: list[tuple[example.List, list[memoryview]]]) -> str | None:
     """Feature of a feature list; None if its steps differ or there are none."""
     kinds, counts = {held.kind for held, _ in steps}, {len(own) for _, own in steps}
     if len(kinds) != 1 or len(counts) != 1:
@@ -149,14 +149,14 @@ def _of_steps(steps: list[tuple[wire.List, list[memoryview]]]) -> str | None:
     return _called("bytes", shape, 'default=b""')
 
 
-def _values(payload: memoryview, held: wire.List) -> list[memoryview]:
-    if held.kind == wire.BYTES_LIST:
-        return wire.strings(payload, held.begin, held.end)
-    read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
+def _values(payload: memoryview, held: example.List) -> list[memoryview]:
+    if held.kind == example.BYTES_LIST:
+        return example.strings(payload, held.begin, held.end)
+    read = example.floats if held.kind == example.FLOAT_LIST else example.integers
     return [memoryview(b"")] * len(read(payload, held.begin, held.end))
 
 
-def _feature(lists: list[wire.List], values: list[memoryview], is_missing: bool) -> str:
+def _feature(lists: list[example.List], values: list[memoryview], is_missing: bool) -> str:
     kind, counts = lists[0].kind, {held.end for held in lists}
     varies = len(counts) > 1 or 0 in counts
     shape = "(None,)" if varies else f"({max(counts)},)" * (counts != {1})

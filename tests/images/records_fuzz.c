@@ -1,5 +1,5 @@
-/* records_fuzz SEED COUNT FILE...: look for images in mutants of record files, under the compiler's
- * sanitizers; prints how many were found in TFRecord and RecordIO. */
+/* records_fuzz SEED COUNT FILE...: parse mutants of record files, under the compiler's sanitizers;
+ * prints how many were taken of TFRecord and RecordIO. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,9 +36,29 @@ int main(int count, char **arguments) {
     state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
     check_crcs();
     static uint8_t content[1 << 16];
-    static const size_t sizes[] = {0, 1, SIZE_MAX, 1 << 20};
-    const Name image = {(const uint8_t *)"image/encoded", 13};
-    const Name label = {(const uint8_t *)"image/class/label", 17};
+    static const int64_t sizes[] = {0, 1, INT64_MAX, 1 << 20};
+    static int64_t slots[16];
+    static uint8_t rows[6][2 * 24];
+    static uint64_t marks[6];
+    const uint8_t zeros[24] = {0};
+    const Text image = {(const uint8_t *)"image/encoded", 13};
+    const Text label = {(const uint8_t *)"image/class/label", 17};
+    const Text id = {(const uint8_t *)"image/id", 8}, none = {(const uint8_t *)"none", 4};
+    Field fields[] = {
+        {.name = image, .list = BYTES_LIST, .is_place = 1, .count = 1},
+        {.name = label, .list = INT64_LIST, .part = NOWHERE, .count = 1},
+        {.name = id, .list = INT64_LIST, .count = 1, .default_row = zeros},
+        {.name = none, .list = FLOAT_LIST, .count = 3, .default_row = zeros},
+        {.name = label, .list = INT64_LIST, .count = 1, .default_row = zeros},
+    };
+    Field header[] = {
+        {.name = image, .list = BYTES_LIST, .part = CONTENT, .is_place = 1, .count = 1},
+        {.name = label, .list = FLOAT_LIST, .part = LABEL, .count = 1},
+        {.name = id, .list = BYTES_LIST, .part = ID2, .count = 8},
+    };
+    Schema schemas[] = {{.fields = fields, .count = 5}, {.fields = header, .count = 3}};
+    uint8_t *columns[6];
+    for (int n = 0; n < 6; n++) columns[n] = rows[n];
     long found[3] = {0};
     for (long left = strtol(arguments[2], NULL, 10); left > 0; left--) {
         FILE *file = fopen(arguments[3 + draw((uint32_t)count - 3)], "rb");
@@ -49,17 +69,32 @@ int main(int count, char **arguments) {
         uint8_t *copy = malloc(bytes + !bytes); /* Of its own size, so that no byte behind is read. */
         if (copy == NULL) return 3;
         memcpy(copy, content, bytes);
+        int verify = (int)draw(2);
         for (uint32_t changes = draw(4); changes && bytes; changes--) {
             uint32_t at = draw(draw(2) ? (uint32_t)bytes : 120) % (uint32_t)bytes;
             copy[at] = draw(2) ? copy[at] ^ (uint8_t)(1u << draw(8)) : (uint8_t)draw(256);
         }
-        size_t offset = draw(9) ? 0 : draw(9) ? draw(300) : SIZE_MAX - draw(9);
-        size_t size = draw(9) ? 0 : sizes[draw(4)];
-        int kind = draw(20) ? 1 + (int)draw(2) : (int)draw(9) - 4;
-        Contents contents = record_look(copy, bytes, offset, size, kind, (int)draw(2), image, label);
-        if (contents.kind != NO_LABEL) {
-            if (contents.begin < 0 || contents.size < 1 || (size_t)contents.begin > bytes ||
-                (size_t)contents.size > bytes - (size_t)contents.begin)
+        int kind = draw(20) ? 1 + (int)draw(2) : 0;
+        int64_t offsets[2] = {0, draw(9) ? 0 : draw(9) ? draw(300) : INT64_MAX - draw(9)};
+        int64_t known[2] = {0}, *given = draw(9) ? NULL : known;
+        known[0] = known[1] = sizes[draw(4)];
+        uint8_t checked[2] = {(uint8_t)!verify, (uint8_t)!verify};
+        File opened = {copy, bytes, 2, offsets, given, checked, (Kind)kind};
+        Schema *schema = &schemas[kind == RECORDIO_IRHEADER];
+        schema->slots = slots, schema->mask = 15, schema->longest = 0;
+        memset(slots, -1, sizeof slots);
+        for (int64_t n = 0; n < schema->count; n++)
+            schema->fields[n].row_bytes = field_bytes(&schema->fields[n]);
+        schema_enter(schema);
+        Scratch scratch = {.marks = marks};
+        memset(marks, 0, sizeof marks);
+        for (int64_t n = 0; n < 2; n++) { /* The second one may begin as the first one does. */
+            Record record = {&opened, 0, n, n, offsets[n], given ? known[n] : 0, checked[n]};
+            if (!record_parse(schema, &record, columns, &scratch)) continue;
+            int64_t place[3];
+            memcpy(place, rows[0] + 24 * n, sizeof place);
+            if (place[0] != 0 || place[1] < 0 || place[2] < 1 || (size_t)place[1] > bytes ||
+                (size_t)place[2] > bytes - (size_t)place[1])
                 return 6;
             found[kind]++;
         }

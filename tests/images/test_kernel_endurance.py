@@ -212,7 +212,9 @@ def test_a_million_images_leave_nothing_in_memory():
     crop, out = whole(8, 8), np.zeros((1, 8, 8, 3), np.uint8)
     buffers = [content, damaged] * 500
     process = psutil.Process()
-    module, records = kernel.load(), np.array([(n % 10, 0, 0, n % 4, 1) for n in range(1000)])
+    module = kernel.load()
+    offsets, checked, label = np.arange(9), np.zeros(9, bool), np.zeros(9, np.int64)
+    field = (b"a", 3, 0, False, 1, b"", None)
     rows, wrong = np.zeros(1000, np.int64), np.full((1000, 3), 1 << 40)
     rng_of = Generators(1, 2, DECODE, np.arange(1000))
     asked = drawn.asked_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
@@ -226,9 +228,16 @@ def test_a_million_images_leave_nothing_in_memory():
             raw(NUMBERS, jpegs=[content, None], crops=np.zeros((2, 13), np.int32))
         assert drawn.decode(buffers, None, rng_of, rows, asked, into) == left
         assert len(drawn.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
-        assert not kernel.find_images([content] * 9, records, ("a", "b"))["kind"].any()
+        schema = module.schema([field])
+        files = module.files((content,), (offsets,), (None,), (checked,), (1,))
+        assert module.gather(schema, files, offsets, None, (label,)) == b"\1" * 9
+        for given in ((schema, files, offsets, None, (b"",)), (schema, schema, offsets, None, ())):
+            with pytest.raises((ValueError, BufferError)):
+                module.gather(*given)
         with pytest.raises(TypeError):
-            module.find_images(None, records, 1000, b"a", b"b")
+            module.schema([field, None])
+        with pytest.raises(ValueError, match="must fit"):
+            module.files((content,), (offsets,), (None,), (checked[1:],), (1,))
         with pytest.raises(ValueError, match="read-only"):
             drawn.decode(buffers, None, rng_of, rows, asked, unwritable)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from adapters.errors import RecordError
 from adapters.records import recordio
@@ -216,38 +212,3 @@ def test_a_magic_number_at_an_odd_place_begins_no_record():
     assert content[9:13] == MAGIC
     with pytest.raises(RecordError, match="a multiple of 4"):
         recordio.read(Memory(content), 9, 0)
-
-
-@given(data=st.data())
-def test_what_is_checked_with_others_is_right_by_itself(data):
-    records = data.draw(st.lists(st.one_of(magic_rich, st.binary(max_size=40)), min_size=1))
-    content = bytearray(b"".join(map(recordio.encode, records)))
-    starts, sizes = recordio.scan(Memory(bytes(content)))
-    whole = data.draw(st.booleans())
-    if not whole:
-        place = data.draw(st.integers(0, len(content) - 1))
-        content[place] ^= data.draw(st.sampled_from([1, 4, 32, 128, 255]))
-        content = content[: data.draw(st.integers(8, len(content)))]
-    by_index = sizes if data.draw(st.booleans()) else None
-    view = memoryview(bytes(content))
-    inside = np.flatnonzero(starts + 8 <= len(view))
-    words = np.array([recordio.HEADER.unpack_from(view, start) for start in starts[inside]])
-    lengths = words[:, 1].astype(np.int64) & (1 << 29) - 1
-    here = (words[:, 0] == recordio.MAGIC) & (words[:, 1] >> 29 == 0)
-    here &= starts[inside] + 8 + lengths <= len(view)
-    numbers, lengths = inside[here], lengths[here]
-    own = None if by_index is None else sizes[numbers]
-    sound = recordio.sound(view, starts[numbers], lengths, own)
-
-    def by_itself(number: int) -> Any:
-        size = None if by_index is None else int(sizes[number])
-        try:
-            return recordio.read(Memory(bytes(content)), int(starts[number]), number, True, size)
-        except RecordError:
-            return None
-
-    for number, right, length in zip(numbers, sound, lengths):
-        if right:
-            assert len(by_itself(number)) == length
-        elif whole:
-            assert length == 0

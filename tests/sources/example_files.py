@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from adapters import RecordError
-from adapters.records import wire
+from adapters.records import example
 from tests.sources.record_files import write
 
 SPEC = ("image", "label", "weight", "marks")
@@ -36,16 +36,16 @@ def listed(values: Any, packed: bool = True) -> bytes:
     if not values:
         return b""
     if isinstance(values[0], bytes):
-        return message(wire.BYTES_LIST, b"".join(message(1, value) for value in values))
+        return message(example.BYTES_LIST, b"".join(message(1, value) for value in values))
     if isinstance(values[0], float):
         parts = [struct.pack("<f", value) for value in values]
         content = message(1, b"".join(parts))
         if not packed:
             content = b"".join(b"\x0d" + part for part in parts)
-        return message(wire.FLOAT_LIST, content)
+        return message(example.FLOAT_LIST, content)
     parts = [varint(value) for value in values]
     content = message(1, b"".join(parts)) if packed else b"".join(b"\x08" + part for part in parts)
-    return message(wire.INT64_LIST, content)
+    return message(example.INT64_LIST, content)
 
 
 def entry(name: str, feature: bytes, value_first: bool = False) -> bytes:

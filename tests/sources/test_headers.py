@@ -136,7 +136,6 @@ def test_batches_are_the_samples(tmp_path, label, shuffle):
             for row, number in enumerate(plan.order.batch(0, index).tolist()):
                 for name, value in source[number].items():
                     np.testing.assert_array_equal(batch[name][row], value, strict=True)
-    assert source._gatherer._rows._kinds[0].of.min() >= 0
 
 
 def test_images_and_boxes(tmp_path, safe_sequence):

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import Feature, RecordError, open_records
-from tests.sources.example_files import entry, file_of, listed, message, varint
+from tests.plans import batch_of, plan_of
+from tests.sources.example_files import entry, file_of, listed, message, outcome, varint
 
 _INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 127, 128, 2**31])
 _FLOATS = st.floats(width=32)
@@ -148,6 +149,22 @@ HOSTILE = {
 def test_what_nobody_writes_is_what_tensorflow_reads_or_an_error(tf, tmp_path, payload):
     spec = {"a": tf.io.FixedLenFeature([], tf.int64)}
     assert_theirs_or_an_error(tf, tmp_path, payload, spec)
+
+
+@pytest.mark.parametrize("default", [None, 9])
+@pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE.keys())
+def test_what_nobody_writes_is_in_a_batch_what_it_is_by_itself(tmp_path, payload, default):
+    """Also between records that are written as usual."""
+    usual = message(1, entry("a", listed([1])))
+    path = file_of(tmp_path, [usual, payload, usual, payload])
+    source = open_records(path, decode={"a": Feature("int64", default=default)})
+    expected = outcome(source, 1)
+    if isinstance(expected, str):
+        with pytest.raises(RecordError) as raised:
+            batch_of(plan_of(source, 4))
+        assert str(raised.value) == expected
+        return
+    assert batch_of(plan_of(source, 4))["a"].tolist() == [1, expected["a"], 1, expected["a"]]
 
 
 @settings(deadline=None)

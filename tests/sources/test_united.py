@@ -14,7 +14,7 @@ from adapters.sources.concatenation import Concatenation, joined
 from adapters.sources.forms import form_of
 from tests.plans import batch_of, plan_of
 from tests.sources.record_files import damage, jpeg_file, write
-from tests.sources.test_joined import SPEC, assert_batches_are_the_samples, shards
+from tests.sources.test_many_files import SPEC, assert_batches_are_the_samples, shards
 
 
 def arrays(count: int, first: int) -> dict[str, Any]:

@@ -1,8 +1,3 @@
-/* Fields of records, or rows of arrays, into rows of a batch, in one call: raw pictures, and what is
-stored beside them.
-
-What a record's kind says about where its fields lie is taken on trust nowhere: each row is checked
-against the file's end and its varints, and one that isn't right is told, and left to others. */
 #include "gather.h"
 
 #include <stdint.h>
@@ -10,227 +5,319 @@ against the file's end and its varints, and one that isn't right is told, and le
 #include <string.h>
 
 #include "ahead.h"
+#include "records.h"
 
 enum {
-    MOST_FIELDS = 1 << 12,
-    MOST_VARINT_BYTES = 10,
+    MOST_FIELDS = 1 << 16,
     /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
        may be waited for, and others read on meanwhile. */
     MUCH_BYTES = 1 << 14,
 };
 
-typedef struct {
-    uint8_t *rows;
-    const uint8_t *default_row; /* Or NULL. */
-} Column;
+/* --- the fields that are wanted --- */
+
+static const char SCHEMA[] = "adapters.schema";
 
 typedef struct {
-    const uint8_t *file;
-    int64_t file_bytes;
-    Py_ssize_t count, fields, kinds, records;
-    const int64_t *numbers;          /* Of the records that are wanted, (count). */
-    const int64_t *rows;             /* Into which they go, (count); NULL: one after another. */
-    const int64_t *starts;           /* Of all records. */
-    const int16_t *kind_of;          /* Of all records; NULL: all are of kind 0. */
-    const int32_t *places, *lengths; /* (kinds, fields), from a record's start; -1 if missing. */
-    const int64_t *sizes;            /* (fields): bytes in a row. */
-    const int64_t *varints;          /* (fields): how many varints a row is; 0: bytes as they are. */
-    Column *columns;
+    Schema schema;
+    PyObject *given; /* A tuple that holds the names, prefixes and default rows. */
+} HeldSchema;
+
+static void free_schema(HeldSchema *held) {
+    free(held->schema.fields);
+    free(held->schema.slots);
+    Py_XDECREF(held->given);
+    free(held);
+}
+
+static void schema_is_gone(PyObject *capsule) {
+    free_schema(PyCapsule_GetPointer(capsule, SCHEMA));
+}
+
+/* (name, list, part, is_place, count, prefix, default row or None) */
+static int read_spec(PyObject *given, Field *field) {
+    int list, part;
+    long long count;
+    const char *name, *prefix, *row = NULL;
+    Py_ssize_t name_size, prefix_size, row_size = 0;
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a field must be a tuple");
+        return 0;
+    }
+    if (!PyArg_ParseTuple(given, "y#iipLy#z#:field", &name, &name_size, &list, &part,
+                          &field->is_place, &count, &prefix, &prefix_size, &row, &row_size))
+        return 0;
+    field->name = (Text){(const uint8_t *)name, (size_t)name_size};
+    field->prefix = (Text){(const uint8_t *)prefix, (size_t)prefix_size};
+    field->list = (List)list, field->part = (Part)part, field->count = count;
+    field->default_row = (const uint8_t *)row;
+    int is_right = list >= BYTES_LIST && list <= INT64_LIST && part >= CONTENT && part <= NOWHERE;
+    is_right &= count >= 1 && count <= INT32_MAX && (list == BYTES_LIST || prefix_size == 0);
+    is_right &= !field->is_place || (list == BYTES_LIST && prefix_size == 0);
+    field->row_bytes = is_right ? field_bytes(field) : 0;
+    if (is_right && (row == NULL || row_size == field->row_bytes)) return 1;
+    PyErr_SetString(PyExc_ValueError, "a field's numbers don't fit each other");
+    return 0;
+}
+
+PyObject *kernel_schema(PyObject *self, PyObject *fields) {
+    (void)self;
+    PyObject *given = PySequence_Tuple(fields), *capsule = NULL;
+    if (given == NULL) return NULL;
+    Py_ssize_t count = PyTuple_Size(given);
+    HeldSchema *held = count < 1 || count > MOST_FIELDS ? NULL : calloc(1, sizeof *held);
+    if (held == NULL) {
+        Py_DECREF(given);
+        if (count < 1 || count > MOST_FIELDS)
+            return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields", MOST_FIELDS);
+        return PyErr_NoMemory();
+    }
+    Schema *schema = &held->schema;
+    held->given = given, schema->count = count, schema->mask = 1;
+    while (schema->mask < 2 * (size_t)count) schema->mask = 2 * schema->mask + 1;
+    schema->fields = calloc((size_t)count, sizeof *schema->fields);
+    schema->slots = malloc((schema->mask + 1) * sizeof *schema->slots);
+    if (schema->fields == NULL || schema->slots == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    memset(schema->slots, -1, (schema->mask + 1) * sizeof *schema->slots);
+    for (Py_ssize_t n = 0; n < count; n++)
+        if (!read_spec(PyTuple_GetItem(given, n), &schema->fields[n])) goto end;
+    schema_enter(schema);
+    capsule = PyCapsule_New(held, SCHEMA, schema_is_gone);
+end:
+    if (capsule == NULL) free_schema(held);
+    return capsule;
+}
+
+/* --- the files --- */
+
+static const char FILES[] = "adapters.files";
+enum { VIEWS_OF_FILE = 4 };
+
+typedef struct {
+    File *files;
+    int64_t *firsts; /* (count + 1): how many records lie in the files before. */
+    Py_ssize_t count, opened;
+    Py_buffer *views; /* Of each file: its bytes, offsets, sizes and marks of checked records. */
+} HeldFiles;
+
+static void free_files(HeldFiles *held) {
+    for (Py_ssize_t n = 0; held->views != NULL && n < held->opened; n++)
+        if (held->views[n].obj != NULL) PyBuffer_Release(&held->views[n]);
+    free(held->views);
+    free(held->files);
+    free(held->firsts);
+    free(held);
+}
+
+static void files_are_gone(PyObject *capsule) {
+    free_files(PyCapsule_GetPointer(capsule, FILES));
+}
+
+/* Open the next view: of an item of a tuple, which may be None. */
+static int open_next(HeldFiles *held, PyObject *tuple, Py_ssize_t at, int flags) {
+    PyObject *object = PyTuple_GetItem(tuple, at);
+    Py_buffer *view = &held->views[held->opened];
+    if (object == NULL) return 0;
+    memset(view, 0, sizeof *view);
+    if (object != Py_None && PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS) < 0)
+        return 0;
+    held->opened++;
+    return 1;
+}
+
+static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
+    static const int flags[VIEWS_OF_FILE] = {0, 0, 0, PyBUF_WRITABLE};
+    const Py_buffer *views = &held->views[held->opened];
+    for (int i = 0; i < VIEWS_OF_FILE; i++)
+        if (!open_next(held, given[i], n, flags[i])) return 0;
+    long kind = PyLong_AsLong(PyTuple_GetItem(given[VIEWS_OF_FILE], n));
+    if (kind == -1 && PyErr_Occurred()) return 0;
+    int64_t records = views[1].len / 8;
+    int is_right = views[1].obj != NULL && views[3].obj != NULL && views[3].len == records;
+    is_right &= views[1].len % 8 == 0 && (views[2].obj == NULL || views[2].len == views[1].len);
+    is_right &= (uintptr_t)views[1].buf % 8 == 0 && (uintptr_t)views[2].buf % 8 == 0;
+    if (!is_right || kind < 0 || kind > RECORDIO_IRHEADER) {
+        PyErr_SetString(PyExc_ValueError, "offsets, sizes, checked and kinds must fit each other");
+        return 0;
+    }
+    held->files[n] = (File){
+        .bytes = views[0].buf,
+        .size = (size_t)views[0].len,
+        .records = records,
+        .offsets = views[1].buf,
+        .sizes = views[2].buf,
+        .checked = views[3].buf,
+        .kind = (Kind)kind,
+    };
+    held->firsts[n + 1] = held->firsts[n] + records;
+    return 1;
+}
+
+PyObject *kernel_files(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *given[VIEWS_OF_FILE + 1], *capsule = NULL;
+    if (!PyArg_ParseTuple(arguments, "OOOOO:files", &given[0], &given[1], &given[2], &given[3],
+                          &given[4]))
+        return NULL;
+    for (int i = 0; i <= VIEWS_OF_FILE; i++)
+        if (!PyTuple_Check(given[i]) || PyTuple_Size(given[i]) != PyTuple_Size(given[0])) {
+            PyErr_SetString(PyExc_TypeError, "files asks for 5 tuples of one length");
+            return NULL;
+        }
+    HeldFiles *held = calloc(1, sizeof *held);
+    if (held == NULL) return PyErr_NoMemory();
+    size_t count = (size_t)PyTuple_Size(given[0]);
+    held->count = (Py_ssize_t)count;
+    held->files = calloc(count + 1, sizeof *held->files);
+    held->firsts = calloc(count + 1, sizeof *held->firsts);
+    held->views = calloc(VIEWS_OF_FILE * count + 1, sizeof *held->views);
+    if (held->files == NULL || held->firsts == NULL || held->views == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    for (Py_ssize_t n = 0; n < held->count; n++)
+        if (!open_file(held, n, given)) goto end;
+    capsule = PyCapsule_New(held, FILES, files_are_gone);
+end:
+    if (capsule == NULL) free_files(held);
+    return capsule;
+}
+
+/* --- records into rows --- */
+
+typedef struct {
+    const Schema *schema;
+    Record *records;
+    Py_ssize_t count;
+    uint8_t **columns;
+    Scratch scratch;
     char *wrong; /* (count) */
 } Gather;
 
-/* Whether that many varints, and no byte more, lie there. */
-static int read_varints(const uint8_t *at, const uint8_t *end, int64_t count, uint8_t *row) {
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t value = 0;
-        int shift = 0;
-        for (;; shift += 7) {
-            if (at == end || shift == 7 * MOST_VARINT_BYTES) return 0;
-            uint8_t byte = *at++;
-            if (shift == 63 && byte > 1) return 0;
-            value |= (uint64_t)(byte & 127) << shift;
-            if (byte < 128) break;
-        }
-        memcpy(row + 8 * i, &value, sizeof value);
-    }
-    return at == end;
-}
-
-/* Where a record begins, and its kind; -1 where it has none, or doesn't begin in the file. Others may
-   write kinds meanwhile. */
-static Py_ssize_t kind_at(const Gather *g, Py_ssize_t at, int64_t *start) {
-    int64_t number = g->numbers[at];
-    if (number < 0 || number >= g->records) return -1;
-    Py_ssize_t kind = g->kind_of == NULL ? 0 : g->kind_of[number];
-    *start = g->starts[number];
-    return *start < 0 || *start > g->file_bytes || kind >= g->kinds ? -1 : kind;
-}
-
-static void ask_for(const Gather *g, Py_ssize_t at) {
-    int64_t start;
-    Py_ssize_t kind = kind_at(g, at, &start);
-    for (Py_ssize_t field = 0; kind >= 0 && field < g->fields; field++) {
-        int64_t place = g->places[kind * g->fields + field];
-        int64_t bytes = g->lengths[kind * g->fields + field];
-        if (place >= 0 && bytes > 0)
-            ask_for_bytes((const uint8_t *)((uintptr_t)g->file + (uint64_t)start + (uint64_t)place), bytes);
-    }
-}
-
-/* The same for what says where a record begins. */
-static void ask_where(const Gather *g, Py_ssize_t at) {
+/* Copy where the records lie: first all of it is asked for, as it is scattered over memory. */
+static void find_records(Gather *g) {
 #ifdef __GNUC__
-    int64_t number = g->numbers[at];
-    if (number < 0 || number >= g->records) return;
-    __builtin_prefetch(&g->starts[number]);
-    if (g->kind_of != NULL) __builtin_prefetch(&g->kind_of[number]);
+    for (Py_ssize_t at = 0; at < g->count; at++) {
+        const Record *record = &g->records[at];
+        __builtin_prefetch(&record->file->offsets[record->number]);
+        if (record->file->sizes != NULL) __builtin_prefetch(&record->file->sizes[record->number]);
+        __builtin_prefetch(&record->file->checked[record->number]);
+    }
 #endif
+    for (Py_ssize_t at = 0; at < g->count; at++) {
+        Record *record = &g->records[at];
+        const File *file = record->file;
+        record->offset = file->offsets[record->number];
+        record->size = file->sizes == NULL ? 0 : file->sizes[record->number];
+        record->is_checked = file->checked[record->number];
+    }
 }
 
-static int read_record(const Gather *g, Py_ssize_t at) {
-    int64_t start, row = g->rows == NULL ? at : g->rows[at];
-    Py_ssize_t kind = kind_at(g, at, &start);
-    if (kind < 0) return 0;
-    const uint8_t *from = g->file + start;
-    for (Py_ssize_t field = 0; field < g->fields; field++) {
-        const Column *column = &g->columns[field];
-        int64_t size = g->sizes[field];
-        uint8_t *into = column->rows + row * size;
-        int64_t place = g->places[kind * g->fields + field];
-        int64_t length = g->lengths[kind * g->fields + field];
-        if (place < 0) {
-            if (column->default_row == NULL) return 0;
-            memcpy(into, column->default_row, (size_t)size);
-            continue;
-        }
-        if (length < 0 || place + length > g->file_bytes - start) return 0;
-        if (g->varints[field]) {
-            const uint8_t *first = from + place;
-            if (!read_varints(first, first + length, g->varints[field], into)) return 0;
-        } else if (length == size)
-            memcpy(into, from + place, (size_t)size);
-        else
-            return 0;
-    }
-    return 1;
+static void ask_for(const Record *record) {
+    uintptr_t begin = (uintptr_t)record->file->bytes + (uint64_t)record->offset;
+    int64_t size = record->file->sizes == NULL ? MOST_ASKED_BYTES : record->size;
+    ask_for_bytes((const uint8_t *)begin, size);
 }
 
 static int read_records(Gather *g) {
     int all = 1;
-    for (Py_ssize_t at = 0; at < g->count && at < 2 * ROWS_AHEAD; at++) ask_where(g, at);
-    for (Py_ssize_t at = 0; at < g->count && at < ROWS_AHEAD; at++) ask_for(g, at);
+    find_records(g);
+    for (Py_ssize_t at = 0; at < g->count && at < ROWS_AHEAD; at++) ask_for(&g->records[at]);
     for (Py_ssize_t at = 0; at < g->count; at++) {
-        if (at + 2 * ROWS_AHEAD < g->count) ask_where(g, at + 2 * ROWS_AHEAD);
-        if (at + ROWS_AHEAD < g->count) ask_for(g, at + ROWS_AHEAD);
-        g->wrong[at] = (char)!read_record(g, at);
+        if (at + ROWS_AHEAD < g->count) ask_for(&g->records[at + ROWS_AHEAD]);
+        g->wrong[at] = (char)!record_parse(g->schema, &g->records[at], g->columns, &g->scratch);
         all &= !g->wrong[at];
     }
     return all;
 }
 
-/* --- arguments --- */
-
-enum { FILE_, NUMBERS, ROWS, STARTS, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
-enum { COLUMNS = VIEWS, DEFAULTS, ARGUMENTS };
-
-static int open_view(PyObject *object, Py_buffer *view, Py_ssize_t item, const char *name) {
-    view->buf = NULL;
-    if (object == Py_None) return 0;
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS) < 0) return -1;
-    if (view->len % item == 0 && (uintptr_t)view->buf % (uintptr_t)item == 0) return 0;
-    PyErr_Format(PyExc_ValueError, "%s must have items of %zd bytes", name, item);
-    PyBuffer_Release(view);
-    view->buf = NULL;
-    return -1;
-}
-
-static int check(const Gather *g, const Py_buffer *views, const Py_buffer *rows) {
-    const char *wrong = NULL;
-    Py_ssize_t both = (Py_ssize_t)sizeof(int32_t) * g->fields;
-    int64_t available = INT64_MAX, bytes = 0;
-    if (views[FILE_].buf == NULL && views[FILE_].len) wrong = "file";
-    if (both == 0 || views[PLACES].len % both || views[PLACES].len != views[LENGTHS].len)
-        wrong = "places and lengths";
-    if (g->rows != NULL && views[ROWS].len / 8 != g->count) wrong = "rows";
-    if (g->kind_of != NULL && views[KINDS].len / 2 != g->records) wrong = "kinds";
-    if (views[SIZES].len / 8 != g->fields || views[VARINTS].len / 8 != g->fields) wrong = "sizes";
-    for (Py_ssize_t field = 0; field < g->fields && wrong == NULL; field++) {
-        int64_t size = g->sizes[field], varints = g->varints[field];
-        if (size < 1 || varints < 0 || varints > size || (varints && (size % 8 || size / 8 != varints))) {
-            wrong = "sizes";
-            break;
+/* Copy which records are wanted, and into which of the rows that there are. */
+static int list_records(Gather *g, const HeldFiles *held, const Py_buffer *numbers,
+                        const Py_buffer *rows, int64_t available) {
+    const int64_t *wanted = numbers->buf, *into = rows->buf;
+    for (Py_ssize_t n = 0; n < g->count; n++) {
+        int64_t number = wanted[n], row = into == NULL ? n : into[n];
+        if (number < 0 || number >= held->firsts[held->count] || row < 0 || row >= available) {
+            PyErr_SetString(PyExc_ValueError, "numbers and rows must be of files and columns");
+            return 0;
         }
-        if (rows[field].len / size < available) available = rows[field].len / size;
-        bytes += size;
+        Py_ssize_t low = 0, high = held->count; /* firsts[low] <= number < firsts[high] */
+        while (high - low > 1) {
+            Py_ssize_t middle = low + (high - low) / 2;
+            if (held->firsts[middle] <= number)
+                low = middle;
+            else
+                high = middle;
+        }
+        Record *record = &g->records[n];
+        record->file = &held->files[low], record->file_number = low;
+        record->number = number - held->firsts[low], record->row = row;
     }
-    if (wrong == NULL && g->rows == NULL && g->count > available) wrong = "columns";
-    for (Py_ssize_t i = 0; i < g->count && wrong == NULL && g->rows != NULL; i++)
-        if (g->rows[i] < 0 || g->rows[i] >= available) wrong = "rows";
-    if (wrong != NULL) PyErr_Format(PyExc_ValueError, "%s don't fit the other arguments", wrong);
-    return wrong != NULL ? -1 : bytes * g->count > MUCH_BYTES;
+    return 1;
 }
+
+static int open_numbers(PyObject *object, Py_buffer *view) {
+    if (object == Py_None) return 1;
+    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS) < 0) return 0;
+    if (view->len % 8 == 0 && (uintptr_t)view->buf % 8 == 0) return 1;
+    PyErr_SetString(PyExc_ValueError, "numbers and rows must be int64");
+    return 0;
+}
+
+enum { SCHEMA_, FILES_, NUMBERS, ROWS, COLUMNS, ARGUMENTS };
 
 PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 8, 2, 4, 4, 8, 8};
-    static const char *names[VIEWS] = {"file",   "numbers", "rows",  "starts", "kinds",
-                                       "places", "lengths", "sizes", "varints"};
-    if (given != ARGUMENTS || !PyTuple_Check(arguments[COLUMNS]) ||
-        !PyTuple_Check(arguments[DEFAULTS])) {
-        PyErr_SetString(PyExc_TypeError, "gather asks for 11 arguments, the last two tuples");
+    if (given != ARGUMENTS || !PyTuple_Check(arguments[COLUMNS]) || arguments[NUMBERS] == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "gather asks for 5 arguments, the last one a tuple");
         return NULL;
     }
-    PyObject *columns = arguments[COLUMNS], *defaults = arguments[DEFAULTS], *result = NULL;
-    Py_buffer views[VIEWS] = {{0}};
-    Py_ssize_t fields = PyTuple_Size(columns), opened = 0;
-    if (fields < 1 || fields > MOST_FIELDS || PyTuple_Size(defaults) != fields) {
-        PyErr_SetString(PyExc_ValueError, "columns and defaults must be as many");
+    HeldSchema *held = PyCapsule_GetPointer(arguments[SCHEMA_], SCHEMA);
+    HeldFiles *files = held == NULL ? NULL : PyCapsule_GetPointer(arguments[FILES_], FILES);
+    if (files == NULL) return NULL;
+    const Schema *schema = &held->schema;
+    size_t fields = (size_t)schema->count;
+    PyObject *columns = arguments[COLUMNS], *result = NULL;
+    if (PyTuple_Size(columns) != schema->count) {
+        PyErr_SetString(PyExc_ValueError, "there must be a column for each field");
         return NULL;
     }
-    Py_buffer *rows = calloc((size_t)fields, sizeof *rows);
-    Gather g = {.fields = fields, .columns = calloc((size_t)fields, sizeof *g.columns)};
-    if (rows == NULL || g.columns == NULL) {
+    Py_buffer numbers = {0}, rows = {0};
+    Py_buffer *views = calloc(fields, sizeof *views);
+    Gather g = {.schema = schema};
+    g.columns = calloc(fields, sizeof *g.columns);
+    g.scratch.marks = calloc(fields, sizeof *g.scratch.marks);
+    if (views == NULL || g.columns == NULL || g.scratch.marks == NULL) {
         PyErr_NoMemory();
         goto end;
     }
-    for (int i = 0; i < VIEWS; i++) {
-        if (arguments[i] == Py_None && i != ROWS && i != KINDS) {
-            PyErr_Format(PyExc_TypeError, "%s must not be None", names[i]);
-            goto end;
-        }
-        if (open_view(arguments[i], &views[i], items[i], names[i]) < 0) goto end;
+    if (!open_numbers(arguments[NUMBERS], &numbers) || !open_numbers(arguments[ROWS], &rows)) goto end;
+    int64_t available = INT64_MAX, bytes = 0;
+    for (size_t n = 0; n < fields; n++) {
+        PyObject *column = PyTuple_GetItem(columns, (Py_ssize_t)n);
+        if (PyObject_GetBuffer(column, &views[n], PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) goto end;
+        int64_t size = schema->fields[n].row_bytes;
+        g.columns[n] = views[n].buf;
+        if (views[n].len / size < available) available = views[n].len / size;
+        bytes += schema->fields[n].is_place ? MUCH_BYTES : size;
     }
-    for (; opened < fields; opened++) {
-        PyObject *column = PyTuple_GetItem(columns, opened);
-        if (PyObject_GetBuffer(column, &rows[opened], PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
-            goto end;
-        g.columns[opened].rows = rows[opened].buf;
+    g.count = numbers.len / 8;
+    if (rows.obj != NULL && rows.len != numbers.len) {
+        PyErr_SetString(PyExc_ValueError, "rows must be as many as numbers");
+        goto end;
     }
-    g.file = views[FILE_].buf, g.file_bytes = views[FILE_].len;
-    g.count = views[NUMBERS].len / 8, g.numbers = views[NUMBERS].buf;
-    g.rows = views[ROWS].buf, g.starts = views[STARTS].buf, g.kind_of = views[KINDS].buf;
-    g.records = views[STARTS].len / 8;
-    g.places = views[PLACES].buf, g.lengths = views[LENGTHS].buf;
-    g.kinds = views[PLACES].len / ((Py_ssize_t)sizeof(int32_t) * fields);
-    g.sizes = views[SIZES].buf, g.varints = views[VARINTS].buf;
-    int is_much = check(&g, views, rows);
-    if (is_much < 0) goto end;
-    for (Py_ssize_t field = 0; field < fields; field++) {
-        PyObject *row = PyTuple_GetItem(defaults, field);
-        if (row == Py_None) continue;
-        if (!PyBytes_Check(row) || PyBytes_Size(row) != g.sizes[field]) {
-            PyErr_SetString(PyExc_ValueError, "defaults must be None, or the bytes of a row");
-            goto end;
-        }
-        g.columns[field].default_row = (const uint8_t *)PyBytes_AsString(row);
-    }
+    g.records = malloc(((size_t)g.count + 1) * sizeof *g.records);
     g.wrong = malloc((size_t)g.count + 1);
-    if (g.wrong == NULL) {
+    if (g.records == NULL || g.wrong == NULL) {
         PyErr_NoMemory();
         goto end;
     }
+    if (!list_records(&g, files, &numbers, &rows, available)) goto end;
     int all;
-    if (is_much) {
+    if (g.count > MUCH_BYTES / bytes) {
         Py_BEGIN_ALLOW_THREADS
         all = read_records(&g);
         Py_END_ALLOW_THREADS
@@ -238,11 +325,14 @@ PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t g
         all = read_records(&g);
     result = all ? Py_BuildValue("") : PyBytes_FromStringAndSize(g.wrong, g.count);
 end:
-    while (opened > 0) PyBuffer_Release(&rows[--opened]);
-    for (int i = 0; i < VIEWS; i++)
-        if (views[i].obj != NULL) PyBuffer_Release(&views[i]);
-    free(g.wrong);
+    for (size_t n = 0; views != NULL && n < fields; n++)
+        if (views[n].obj != NULL) PyBuffer_Release(&views[n]);
+    if (numbers.obj != NULL) PyBuffer_Release(&numbers);
+    if (rows.obj != NULL) PyBuffer_Release(&rows);
+    free(views);
     free(g.columns);
-    free(rows);
+    free(g.scratch.marks);
+    free(g.records);
+    free(g.wrong);
     return result;
 }

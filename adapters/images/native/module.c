@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checksums.h"
 #include "colours.h"
 #include "crops.h"
 #include "decode.h"
-#include "find.h"
 #include "floats.h"
 #include "gather.h"
 #include "huffman.h"
@@ -41,19 +41,22 @@ static PyMethodDef methods[] = {
      "decode says how that went. pieces: int64 (images, 3), number of a buffer, first byte, bytes,\n"
      "or None where each is a buffer; rows: int64; counters: uint64 (images, 4), or None where nothing is drawn; asked: (cut,\n"
      "resize_short, least and most area, ratio, and logarithm of the ratio, flip)."},
-    {"find_images", kernel_find_images, METH_VARARGS,
-     "find_images(buffers, records, count, image, label) -> bytes\n\n"
-     "Where the images of records lie, and their labels: records.h's Contents of each. records:\n"
-     "int64 (count, 5), number of a buffer, first byte, bytes or 0, which kind of record, and\n"
-     "whether to verify it; image, label: what the features are called."},
     {"crcs", kernel_crcs, METH_VARARGS,
      "crcs(data, begins, ends) -> bytes\n\n"
      "The CRC-32C of parts of data, uint32 (parts); where they lie: int64 (parts)."},
+    {"schema", kernel_schema, METH_O,
+     "schema(fields)\n\n"
+     "Fields of records that are wanted: (name, list, part, is_place, count, prefix, default row or\n"
+     "None), as records.h describes them."},
+    {"files", kernel_files, METH_VARARGS,
+     "files(buffers, offsets, sizes, checked, kinds)\n\n"
+     "Files of records, whose memory is held: tuples of a buffer or None, int64 (records), int64\n"
+     "(records) or None, bool (records), and a Kind of records.h or 0, for each file."},
     {"gather", (PyCFunction)(void (*)(void))kernel_gather, METH_FASTCALL,
-     "gather(file, numbers, rows, starts, kinds, places, lengths, sizes, varints, columns,\n"
-     "       defaults)\n\n"
-     "Write fields of records into rows of columns: bytes as they are, or varints as int64. None\n"
-     "if all are right, else a byte for each record, 1 for one that isn't, whose row is undefined."},
+     "gather(schema, files, numbers, rows, columns)\n\n"
+     "Write the fields of records, which are numbered through all files, into rows of columns, or\n"
+     "into one after another. None if all were taken, else a byte for each, 1 for one that wasn't,\n"
+     "whose row is undefined."},
     {"mix", kernel_mix, METH_VARARGS,
      "mix(images, count, order, shares)\n\n"
      "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
@@ -86,7 +89,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 4 };
+enum { VERSION = 5 };
 
 static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");

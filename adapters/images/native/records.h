@@ -1,8 +1,8 @@
-/* Images and labels in records, as adapters/records finds them.
+/* Features of records, from the bytes of a file into rows of columns: the one parser of
+ * tf.train.Example, for all fields that are wanted at once; and what an IRHeader holds.
  *
- * What is read here is what writers write: one Features message, in each entry the name before the
- * feature, in each feature one list; one part of RecordIO. Of all else, and of all that is damaged,
- * nothing is said: it is for Python to read, or to say what is wrong.
+ * It takes what adapters/records/example.py takes, and reads the same from it. It says nothing of a
+ * record that it doesn't take: Python reads that one by itself, or says what is wrong with it.
  */
 #ifndef ADAPTERS_IMAGES_RECORDS_H
 #define ADAPTERS_IMAGES_RECORDS_H
@@ -10,34 +10,100 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How records stand in a file, and image and label in a record. */
+/* How a file frames its records, and what they are. */
 typedef enum {
-    TFRECORD_EXAMPLE = 1,  /* Two features of a tf.train.Example. */
-    RECORDIO_IRHEADER = 2, /* Behind an IRHeader with one label. */
+    TFRECORD_EXAMPLE = 1,  /* A tf.train.Example. */
+    RECORDIO_IRHEADER = 2, /* An IRHeader, and bytes behind it; in one part. */
 } Kind;
 
-typedef enum { NO_LABEL = 0, INTEGER = 1, FLOATING = 2 } LabelKind;
+typedef enum { BYTES_LIST = 1, FLOAT_LIST = 2, INT64_LIST = 3 } List;
+
+/* What a field is in a record with an IRHeader. */
+typedef enum {
+    CONTENT = 0,   /* The bytes behind header and labels. */
+    LABEL = 1,     /* As many labels as are wanted, in the header or behind it. */
+    OWN_LABEL = 2, /* The header's own label, with none behind it. */
+    LABELS = 3,    /* Labels behind the header. */
+    ID = 4,
+    ID2 = 5,
+    NOWHERE = 6,
+} Part;
 
 typedef struct {
     const uint8_t *bytes;
     size_t size;
-} Name;
+} Text;
 
-/* What a record holds; `kind` is NO_LABEL where nothing is said of it. */
+/* A feature that is wanted. Its row is `count` int64, float32 or bytes; or, with `is_place`, three
+ * int64: number of the file, first byte and size of the only value of a bytes list. */
 typedef struct {
-    int64_t kind;
-    int64_t begin, size; /* Of the image, from the file's first byte. */
-    union {
-        int64_t integer;
-        double floating;
-    } label;
-} Contents;
+    Text name;
+    List list;
+    Part part;
+    int is_place;
+    int64_t count;
+    Text prefix;                /* Bytes of the value before those that go into the row. */
+    const uint8_t *default_row; /* If a record lacks the feature; NULL: it is not taken. */
+    int64_t next;               /* Another field of this name, or -1. */
+    int is_alone;               /* Whether there is no other field of this name. */
+    int64_t row_bytes;          /* As `field_bytes` has it. */
+} Field;
 
-/* Look at the record that begins at `offset`.
- *
- * `record_size` is what an index says, 0 where none does. With `verify`, CRCs are compared, and
- * what else shows damage is looked for. */
-Contents record_look(const uint8_t *file, size_t file_size, size_t offset, size_t record_size,
-                     int kind, int verify, Name image, Name label);
+/* The fields that are wanted, and a hash table of their names. */
+typedef struct {
+    Field *fields;
+    int64_t count;
+    int64_t *slots; /* First field of each name; -1: a free slot. */
+    size_t mask;    /* Number of slots, a power of two, less 1. */
+    size_t longest; /* Size of the longest name. */
+} Schema;
+
+/* Bytes of a row. */
+int64_t field_bytes(const Field *field);
+
+/* Enter the fields into the table: at least twice as many slots, all -1. It sets their `next` and
+ * `is_alone`. */
+void schema_enter(Schema *schema);
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+    int64_t records;
+    const int64_t *offsets; /* (records) */
+    const int64_t *sizes;   /* (records), with framing; NULL: only the record itself says it. */
+    uint8_t *checked;       /* (records), 1: not to be verified; set where that was done. */
+    Kind kind;
+} File;
+
+/* A record that is wanted. */
+typedef struct {
+    File *file;
+    int64_t file_number; /* For places. */
+    int64_t number;      /* In the file. */
+    int64_t row;
+    int64_t offset, size; /* As the file's arrays have them; 0 if there are no sizes. */
+    int is_checked;
+} Record;
+
+/* How an entry of the record before began, up to its values. */
+typedef struct {
+    const uint8_t *bytes; /* Or NULL. */
+    size_t size, entry_size;
+    int64_t field; /* -1: nobody wants it. */
+} Head;
+
+enum { MOST_HEADS = 64 };
+
+/* For the records of one call; all zeros at first. */
+typedef struct {
+    uint64_t *marks; /* (fields): the last record that had the field. */
+    uint64_t record; /* Counted from 1. */
+    Head heads[MOST_HEADS];
+} Scratch;
+
+/* Write the features of a record into a row of each column; 0 if it isn't taken, and the row is
+ * undefined. */
+int record_parse(const Schema *schema, const Record *record, uint8_t *const *columns,
+                 Scratch *scratch);
 
 #endif

@@ -1,4 +1,4 @@
-"""Files that are gathered from as one: the samples of each, errors of each, and no more of any."""
+"""Batches of many files: the samples of each, errors of each, and no more of any."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ import pytest
 
 from adapters import Feature, RecordError, mix, open_records
 from adapters.records import irheader
-from adapters.records import joined as joining
-from adapters.records.joined import joined
 from adapters.records.mapping import NoMapError, living
-from adapters.sources import featurekinds
-from adapters.sources.featurerows import UnitRows
+from adapters.records.storage import MappedFile
+from adapters.sources import recordcolumns
 from tests.images.pictures import npy
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import encoded, sample
@@ -67,20 +65,6 @@ def assert_batches_are_the_samples(source: Any) -> None:
 def test_batches_of_many_files_are_their_samples(tmp_path, format):
     source = source_of(format, shards(tmp_path, format))
     assert_batches_are_the_samples(source)
-    assert len(source._gatherer._rows._units) == 1
-
-
-@pytest.mark.usefixtures("gatherer")
-def test_a_batch_of_many_files_is_gathered_at_once(tmp_path, monkeypatch):
-    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
-    plan = plan_of(source, sum(COUNTS), shuffle=True)
-    batch_of(plan, 0, 0)
-    calls: list[int] = []
-    name = "_written" if source._gatherer._rows._kernel is not None else "_table"
-    real = getattr(UnitRows, name)
-    monkeypatch.setattr(UnitRows, name, lambda *each: calls.append(1) or real(*each))
-    batch_of(plan, 1, 0)
-    assert len(calls) == 1
 
 
 @pytest.mark.usefixtures("gatherer")
@@ -89,28 +73,23 @@ def test_chosen_records_of_many_files(tmp_path):
     assert_batches_are_the_samples(whole.select(np.arange(len(whole))[::-3]))
 
 
-def test_what_cannot_be_mapped_together_stays_by_itself(tmp_path, monkeypatch):
+def test_a_compressed_file_among_them(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     paths[2] = tmp_path / "2.tfrecord.gz"
     paths[2].write_bytes(gzip.compress((tmp_path / "2.tfrecord").read_bytes()))
-    source = source_of("tfrecord", paths)
-    assert [len(unit) for unit in joined(source._files.shards)] == [6, 30, 21]
-    assert_batches_are_the_samples(source)
-    monkeypatch.setattr(joining, "_MOST_FILES", 2)
-    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
-    assert [len(unit) for unit in joined(source._files.shards)] == [6, 39, 12]
-    assert_batches_are_the_samples(source)
-    monkeypatch.setattr(joining, "_MOST_RECORDS", 10)
-    assert joined(source._files.shards) == source._files.shards
+    assert_batches_are_the_samples(source_of("tfrecord", paths))
 
 
-def test_both_formats_are_two_units(tmp_path):
+def test_more_files_than_stay_mapped(tmp_path, monkeypatch):
+    monkeypatch.setattr(recordcolumns, "_MOST_FILES", 2)
+    assert_batches_are_the_samples(source_of("tfrecord", shards(tmp_path, "tfrecord")))
+
+
+def test_both_formats(tmp_path):
     spec = {"image": Feature("uint8", (2, 3, 4), stored="raw")}
     examples = shards(tmp_path, "tfrecord")
     packed = write(tmp_path / "a.rec", "recordio", payloads("tfrecord", range(4)))
-    source = open_records([*examples, packed], decode=spec)
-    assert [len(unit) for unit in joined(source._files.shards)] == [sum(COUNTS), 4]
-    assert_batches_are_the_samples(source)
+    assert_batches_are_the_samples(open_records([*examples, packed], decode=spec))
 
 
 @pytest.mark.usefixtures("gatherer")
@@ -159,26 +138,12 @@ def test_a_file_that_was_changed_since_is_told_and_the_others_are_read(tmp_path,
 
 
 @pytest.mark.usefixtures("gatherer")
-def test_where_there_is_no_room_for_all_each_is_mapped_by_itself(tmp_path, monkeypatch):
+def test_where_there_is_no_room_for_a_map_records_are_read(tmp_path, monkeypatch):
     def no_room(*_: Any, **__: Any) -> Any:
         raise NoMapError(12, "no room")
 
-    monkeypatch.setattr(joining, "Reserved", no_room)
-    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
-    assert_batches_are_the_samples(source)
-    assert len(source._gatherer._rows._units) == len(COUNTS)
-
-
-@pytest.mark.usefixtures("gatherer")
-def test_files_of_more_kinds_than_are_numbered_have_theirs_each(tmp_path, monkeypatch):
-    monkeypatch.setattr(featurekinds, "_MOST_KINDS", 3)
-    paths = []
-    for place in range(4):
-        named = [encoded({"name": [b"n" * (3 * place + own)], **sample(own)}) for own in range(3)]
-        paths.append(write(tmp_path / f"{place}.tfrecord", "tfrecord", named))
-    source = source_of("tfrecord", paths)
-    assert_batches_are_the_samples(source)
-    assert len(source._gatherer._rows._units) == 4
+    monkeypatch.setattr(MappedFile, "covering", no_room)
+    assert_batches_are_the_samples(source_of("tfrecord", shards(tmp_path, "tfrecord")))
 
 
 def test_parts_of_one_source_share_its_files(tmp_path):
@@ -186,10 +151,8 @@ def test_parts_of_one_source_share_its_files(tmp_path):
     odd, even = source.select(range(1, 57, 2)), source.select(range(0, 57, 2))
     for part in (odd, even):
         batch_of(plan_of(part, 10), 0, 0)
-    assert odd._gatherer._rows._units[0] is even._gatherer._rows._units[0]
     whole: Any = mix([odd, even, source])
     assert_batches_are_the_samples(whole)
-    assert whole._united._gatherer._rows._units[0] is even._gatherer._rows._units[0]
 
 
 @pytest.mark.usefixtures("gatherer")
@@ -225,11 +188,11 @@ def arrays_of(folder: Path, format: str, labels: list[Any]) -> list[Path]:
 
 @pytest.mark.parametrize("format", ["tfrecord", "recordio"])
 @pytest.mark.parametrize(
-    ("labels", "units"),
-    [([3, 5, 7, 9], [36]), ([3, 300, 5, 7], [9, 9, 9, 9]), ([3], [9])],
+    "labels",
+    [[3, 5, 7, 9], [3, 300, 5, 7], [3]],
     ids=["alike", "a label of two bytes", "one file"],
 )
-def test_raw_arrays_of_files_that_are_alike_are_gathered_at_once(tmp_path, format, labels, units):
+def test_raw_arrays_of_many_files_are_their_samples(tmp_path, format, labels):
     source: Any = open_records(arrays_of(tmp_path, format, labels), decode="image")
     plan = plan_of(source, 8, shuffle=True)
     for epoch in range(2):
@@ -238,8 +201,6 @@ def test_raw_arrays_of_files_that_are_alike_are_gathered_at_once(tmp_path, forma
             for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
                 np.testing.assert_array_equal(images[row], source[number][0])
                 assert found[row] == labels[number // 9]
-    if format == "tfrecord":  # RecordIO has floats.
-        assert [count for count, _ in source._images()._units] == units
 
 
 def test_a_damaged_array_of_one_of_many_files_is_told(tmp_path):

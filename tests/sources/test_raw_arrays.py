@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from adapters import ImageDecoder, RecordError, open_records, pack
 from adapters.batch.key import BatchKey
-from adapters.records import CODECS, example, irheader
+from adapters.records import example, irheader
 from adapters.sources import RecordSource
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
@@ -39,12 +38,13 @@ LABELS: dict[str, Any] = {
 
 
 def gathered(source: RecordSource) -> list[bool]:
-    """Which records come without a step in Python for each."""
+    """Which records are written into a batch."""
     numbers = np.arange(len(source))
     leaves = source.leaves
     assert leaves is not None
     rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in leaves]
-    return source._images().gather(numbers, rows[0], rows[1]).tolist()
+    failed = {row for row, _ in source.fill(numbers, None, rows)}
+    return [number not in failed for number in range(len(numbers))]
 
 
 def batch_in(paths: Any, size: int, **arguments: Any) -> Any:
@@ -71,13 +71,6 @@ def test_a_batch_is_what_its_records_are_one_by_one(tmp_path, format, labels, dt
     ) as source:
         assert gathered(source) == [True] * SIZE
         assert_as_one_by_one(source, 4)
-
-
-def test_records_whose_crcs_cannot_be_checked_at_once_are_read_one_by_one(tmp_path, monkeypatch):
-    codec = replace(CODECS["tfrecord"], crcs_fit=None)
-    monkeypatch.setitem(CODECS, "tfrecord", codec)
-    with open_records(raw_file(tmp_path, "tfrecord", raw()), decode="image") as source:
-        assert source.leaves is None
 
 
 @every_format
@@ -167,7 +160,6 @@ def test_a_record_as_long_with_its_features_in_another_order_is_read_right(tmp_p
     path = write(tmp_path / "a.tfrecord", "tfrecord", payloads)
     with open_records(path, decode="image") as source:
         arrays, labels = batch_of(plan_of(source, 2))
-        assert gathered(source) == [True, False]
     assert labels.tolist() == [7, 7]
     np.testing.assert_array_equal(arrays, [array, array])
 
@@ -198,7 +190,6 @@ def test_a_file_of_other_encodings_beside_raw_ones_is_read_right(tmp_path, forma
     other = write_images(tmp_path / "other", format, [encoded(a, "PNG") for a in arrays[3:]])
     with open_records([one, other], decode="image") as source:
         np.testing.assert_array_equal(batch_of(plan_of(source, 6))[0], np.stack(arrays))
-        assert gathered(source) == [True] * 3 + [False] * 3
 
 
 def test_records_in_parts_are_read_right(tmp_path):
@@ -358,16 +349,6 @@ def test_what_pack_writes_raw_is_gathered(tmp_path, count):
         found, numbers = batch_of(plan_of(source, count))
     np.testing.assert_array_equal(found, images)
     assert numbers.tolist() == labels
-
-
-def test_what_is_remembered_of_a_file_is_small_beside_its_arrays(tmp_path):
-    """As there may be 10,000 files, of arrays of 150 KB."""
-    path = raw_file(tmp_path, "tfrecord", raw(3, (200, 200, 3)))
-    source = open_records(path, decode="image")
-    batch_of(plan_of(source, 3))
-    ((_, strided),) = source._rows._units
-    assert strided is not None
-    assert strided.fixed.nbytes + strided.model.nbytes < 4000
 
 
 @pytest.mark.parametrize("decode", ["image", ImageDecoder(3)])
