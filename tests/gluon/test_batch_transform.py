@@ -14,7 +14,7 @@ from mxnet.gluon.data.vision.transforms import Cast, ToTensor
 
 from adapters import gluon_loader
 from adapters.batch.key import BatchKey
-from adapters.gluon.diagnosed import FACE
+from adapters.gluon.diagnosed import FRONT_END
 from tests.gluon.data_sets import IN_MEMORY, nd, numpy_semantics, outline, pixels, values
 from tests.gluon.executors import EXECUTORS, THREADS, every_executor, opened
 from tests.plans import notes_of
@@ -204,7 +204,7 @@ def test_a_twin_and_a_diagnosis_have_it():
         expected = [outline(batch) for batch in loader]
         with loader._twin() as twin:
             assert [outline(batch) for batch in twin] == expected
-        parts = FACE.ablations(loader)
+        parts = FRONT_END.ablations(loader)
         assert parts.memory.batch_transform is mixed
         assert parts.collation.batch_transform is None
         for plan in (parts.whole, parts.storage, parts.memory, parts.collation):

@@ -13,7 +13,7 @@ from mxnet.gluon.data.vision.transforms import CenterCrop, RandomFlipLeftRight, 
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from adapters.batch.key import BatchKey
-from adapters.gluon.diagnosed import FACE
+from adapters.gluon.diagnosed import FRONT_END
 from tests.gluon.data_sets import (
     IN_MEMORY,
     assert_same,
@@ -277,7 +277,7 @@ def test_samples_that_do_not_fit_together_are_no_samples_that_failed():
 
 def test_a_diagnosis_leaves_out_what_fails():
     with opened(Broken(), "inline", 5, on_error="skip") as loader:
-        parts = FACE.ablations(loader)
+        parts = FRONT_END.ablations(loader)
         for plan in (parts.whole, parts.storage, parts.memory, parts.collation):
             plan.batch(BatchKey(0, 0), np.empty)
 
