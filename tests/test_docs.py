@@ -36,7 +36,6 @@ SECTIONS = {
         "assert len(few) == len(range(0, 900, 7)) == sum(len(y) for _, y in sequence)\n"
         "assert next(iter(loader))[0].shape == (32, 8)",
     ),
-    "Five folds": ("", "assert len(validation) == 7 and len(train) == 25"),
     "Arrays on the disk": (
         "import h5py\n"
         "with h5py.File('train.h5', 'w') as made:\n"

@@ -319,8 +319,8 @@ static inline const uint8_t *write_alike(const Schema *schema, const Head *head,
     return entry + head->entry_size;
 }
 
-/* Write what an entry has, and note how it begins. Returns the number of its field, -1 if nobody
- * wants it, or -2 if it isn't taken. */
+/* Write what an entry has, and note how it begins. Returns the number of its field, -1 if it isn't
+ * wanted, or -2 if it isn't taken. */
 static inline int64_t write_entry(const Schema *schema, Reader whole, Reader *features, Head *head,
                                   int64_t last, const Target *target, int64_t *written) {
     Reader name, feature;

@@ -89,7 +89,7 @@ typedef struct {
 typedef struct {
     const uint8_t *bytes; /* Or NULL. */
     size_t size, entry_size;
-    int64_t field; /* -1: nobody wants it. */
+    int64_t field; /* -1 if it isn't wanted. */
 } Head;
 
 enum { MOST_HEADS = 64 };
