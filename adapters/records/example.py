@@ -313,8 +313,11 @@ def _run(payload: memoryview, begin: int, end: int) -> int:
 
 def _skipped(payload: memoryview, at: int, end: int) -> int:
     """Return the end of an unknown field."""
+    begin = at
     tag, at = varint(payload, at, end)
     number, wire_type = tag >> 3, tag & 7
+    if tag < 128 and at - begin > 1:
+        raise ContentError("a field's tag in its shortest form", f"{at - begin} bytes")
     if not number or tag >> 32:
         raise ContentError("a field's number", str(number))
     if wire_type == _VARINT:

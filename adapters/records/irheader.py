@@ -91,6 +91,15 @@ def objects(labels: NDArray[np.float32]) -> NDArray[np.float32]:
     )
 
 
+def are_objects(labels: NDArray[Any]) -> bool:
+    """True for labels that ``refuse_objects`` refuses."""
+    try:
+        refuse_objects(labels)
+    except ContentError:
+        return True
+    return False
+
+
 def refuse_objects(labels: NDArray[Any]) -> None:
     """Refuse labels that are clearly detection labels: boxes that all have an area.
 

@@ -53,7 +53,7 @@ class Examples:
         makers = [maker for field in fields for maker in (field.decoder, field.target)]
         self.draws = any(maker is not None and maker.draws for maker in makers)
         decoders = [field.decoder for field in self._read if field.decoder is not None]
-        self._moves = any(each.crop is not None or each.flip for each in decoders)
+        self.moves = any(each.crop is not None or each.flip for each in decoders)
         if any(each.interpolation == "nearest" for each in decoders):
             check_alike(decoders)  # An image and its mask.
 
@@ -111,7 +111,7 @@ class Examples:
         """Read the values of all parts from a record."""
         if format == recordio.NAME and has_header(payload):
             fields = in_header(self._read)
-            return [_behind_header(field, payload, self._moves) for field in fields]
+            return [_behind_header(field, payload, self.moves) for field in fields]
         lists: dict[bytes, list[example.Span]] = {}
         try:
             found = example.features(payload)

@@ -99,7 +99,7 @@ class ExampleSource(RecordSource):
         self._files.check_open()
         gatherer = self._gatherer
         if gatherer is None:
-            made = feature_rows(self._files, self._examples.fields)
+            made = feature_rows(self._files, self._examples.fields, self._examples.moves)
             gatherer = self._gatherer = False if made is None else made
         images = self._encoded
         failures: dict[int, Exception] = {}

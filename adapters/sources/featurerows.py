@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import kernel
-from adapters.records import RecordFiles, Shard, example, recordio
+from adapters.records import RecordFiles, Shard, example, irheader, recordio
 from adapters.sources import headers
 from adapters.sources.examples import misfits, of_raw, put
 from adapters.sources.features import Field
@@ -41,8 +41,14 @@ there are none; the memory of the files; and, for each field with a decoder, whe
 lies: ``(rows, 3)``, index of the memory, first byte and size."""
 
 
-def feature_rows(files: RecordFiles, fields: Sequence[Field]) -> FeatureRows | None:
-    """Return the ``FeatureRows`` for these fields; None if each record must be read by itself."""
+def feature_rows(files: RecordFiles, fields: Sequence[Field], moves: bool) -> FeatureRows | None:
+    """Return the ``FeatureRows`` for these fields; None if each record must be read by itself.
+
+    Args:
+        files: The records.
+        fields: Their features.
+        moves: True if an image is cropped or flipped, which boxes in a label wouldn't follow.
+    """
     module = kernel.load()
     # If only some files are RecordIO, their records are read one by one.
     has_headers = all(shard.format == recordio.NAME for shard in files.shards)
@@ -53,7 +59,7 @@ def feature_rows(files: RecordFiles, fields: Sequence[Field]) -> FeatureRows | N
             return None
     if module is None or any(_default_row(field) is None for field in fields):
         return None
-    return FeatureRows(module, files, fields, has_headers)
+    return FeatureRows(module, files, fields, has_headers, moves)
 
 
 class FeatureRows:
@@ -64,10 +70,16 @@ class FeatureRows:
         files: The records.
         fields: Their features, in column order; of one shape each, or images.
         has_headers: True if records have an IRHeader and the fields are ``in_header``.
+        moves: See ``feature_rows``.
     """
 
     def __init__(
-        self, module: ModuleType, files: RecordFiles, fields: Sequence[Field], has_headers: bool
+        self,
+        module: ModuleType,
+        files: RecordFiles,
+        fields: Sequence[Field],
+        has_headers: bool,
+        moves: bool,
     ) -> None:
         self._fields = list(fields)
         self._stored = [_stored(field) for field in fields]
@@ -77,6 +89,16 @@ class FeatureRows:
             if field.decoder is None and (stored != field.dtype or stored.kind == "b")
         ]
         self._images = [place for place, field in enumerate(fields) if field.decoder is not None]
+        self._labels = [
+            place
+            for place, field in enumerate(fields)
+            if moves
+            and has_headers
+            and field.key == headers.LABEL
+            and field.part_of is None
+            and field.shape
+        ]
+        """Labels that mustn't be boxes, see ``irheader.refuse_objects``."""
         self._is_direct = not self._indirect and not self._images
         columns = [_column(field, has_headers) for field in fields]
 
@@ -113,6 +135,9 @@ class FeatureRows:
             by_row = np.empty(count, bool)
             by_row[order] = wrong
             wrong = by_row
+        for place in self._labels:
+            objects = np.array([irheader.are_objects(label) for label in own[place]], bool)
+            wrong = objects if wrong is None else wrong | objects
         for place in self._indirect:
             misfit = _converted(self._fields[place], own[place], columns[place])
             if misfit is not None:

@@ -152,9 +152,10 @@ class ImageRows:
             own = np.empty(labels.shape, "<f4")
         wrong, buffers = columns.parse(numbers[order], order, (first, own))
         if own is not labels:
-            labels[...] = own
+            with np.errstate(invalid="ignore"):  # NaN, or a row that wasn't written.
+                labels[...] = own
         if self._content.moves and labels.ndim > 1:
-            refused = np.array([_are_objects(label) for label in labels[order]], bool)
+            refused = np.array([irheader.are_objects(label) for label in labels[order]], bool)
             wrong = refused if wrong is None else wrong | refused
         return wrong, buffers
 
@@ -195,15 +196,6 @@ def _are_equally_long(shard: Shard) -> bool:
     except (IndexError, RecordError):
         return False
     return is_last and bool((np.diff(shard.offsets) == stride).all())
-
-
-def _are_objects(label: NDArray[Any]) -> bool:
-    """True for a label that ``Images.split`` refuses."""
-    try:
-        irheader.refuse_objects(label)
-    except ContentError:
-        return True
-    return False
 
 
 def _is_image(encoded: memoryview) -> bool:

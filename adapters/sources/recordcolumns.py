@@ -106,7 +106,7 @@ class RecordColumns:
         Raises:
             ConnectionError: A store doesn't answer.
         """
-        numbers = self._files.in_order(numbers)
+        numbers = np.ascontiguousarray(self._files.in_order(numbers))
         if self._stays:
             opened = self._opened
             if opened is None:

@@ -15,6 +15,7 @@ from adapters import (
     Feature,
     ImageDecoder,
     RecordError,
+    SafeSequence,
     open_images,
     open_records,
 )
@@ -115,9 +116,12 @@ def test_detection_labels_as_rows_are_an_error_with_the_remedy(tmp_path, objects
 @pytest.mark.parametrize("shape", [(None,), (7,)])
 def test_detection_labels_that_would_stay_where_they_were_are_an_error(tmp_path, decoder, shape):
     path = det_file(tmp_path / "a.rec", [det_label(OBJECTS[:1])] * 2)
-    for decode in (decoder, {"image": decoder, "label": Feature("float32", shape)}):
-        with pytest.raises(RecordError, match=r'"label": Boxes\.im2rec\(\)'):
-            open_records(path, decode=decode)[0]
+    features = {"image": decoder, "label": Feature("float32", shape)}
+    named = open_records(path, decode=features, outputs=("image", "label"))
+    for source in (open_records(path, decode=decoder), named):
+        for read in (source.__getitem__, SafeSequence(source, 2, workers=0).__getitem__):
+            with pytest.raises(RecordError, match=r'"label": Boxes\.im2rec\(\)'):
+                read(0)
     plain = open_records(
         path, decode={"image": ImageDecoder(8), "label": Feature("float32", shape)}
     )

@@ -218,6 +218,13 @@ def test_a_list_whose_size_is_cut_or_too_large_is_an_error(feature):
         example.decode(nested(bytes.fromhex(feature)))
 
 
+@pytest.mark.parametrize("tag", [b"\x8a\x00", b"\x8a\x80\x00"])
+def test_a_tag_that_is_longer_than_it_need_be_is_an_error(tag):
+    """TensorFlow takes it for another field, Protocol Buffers doesn't."""
+    with pytest.raises(ContentError, match="shortest form"):
+        example.decode(tag + example.encode({"a": [1]})[1:])
+
+
 def test_a_field_that_only_looks_like_a_size_is_skipped():
     fixed64 = b"\x09" + b"\xff" * 8
     of_a_large_number = b"\x81\x80\x01" + b"\xff" * 8

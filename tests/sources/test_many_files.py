@@ -73,6 +73,14 @@ def test_chosen_records_of_many_files(tmp_path):
     assert_batches_are_the_samples(whole.select(np.arange(len(whole))[::-3]))
 
 
+@pytest.mark.parametrize("format", ["tfrecord", "recordio"])
+@pytest.mark.usefixtures("gatherer")
+def test_an_empty_file_among_them(tmp_path, format):
+    paths = shards(tmp_path, format, (5, 0, 30, 0))
+    decode = SPEC if format == "tfrecord" else HEADER_SPEC
+    assert_batches_are_the_samples(open_records(paths, format=format, decode=decode))
+
+
 def test_a_compressed_file_among_them(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     paths[2] = tmp_path / "2.tfrecord.gz"

@@ -128,6 +128,11 @@ static int open_next(HeldFiles *held, PyObject *tuple, Py_ssize_t at, int flags)
     return 1;
 }
 
+/* Whether int64 may be read; nothing is read of an empty array, which may begin anywhere. */
+static int is_aligned(const Py_buffer *view) {
+    return view->len == 0 || (uintptr_t)view->buf % 8 == 0;
+}
+
 static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
     static const int flags[VIEWS_OF_FILE] = {0, 0, 0, PyBUF_WRITABLE};
     const Py_buffer *views = &held->views[held->opened];
@@ -138,7 +143,7 @@ static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
     int64_t records = views[1].len / 8;
     int is_right = views[1].obj != NULL && views[3].obj != NULL && views[3].len == records;
     is_right &= views[1].len % 8 == 0 && (views[2].obj == NULL || views[2].len == views[1].len);
-    is_right &= (uintptr_t)views[1].buf % 8 == 0 && (uintptr_t)views[2].buf % 8 == 0;
+    is_right &= is_aligned(&views[1]) && is_aligned(&views[2]);
     if (!is_right || kind < 0 || kind > RECORDIO_IRHEADER) {
         PyErr_SetString(PyExc_ValueError, "offsets, sizes, checked and kinds must fit each other");
         return 0;
@@ -262,7 +267,7 @@ static int list_records(Gather *g, const HeldFiles *held, const Py_buffer *numbe
 static int open_numbers(PyObject *object, Py_buffer *view) {
     if (object == Py_None) return 1;
     if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS) < 0) return 0;
-    if (view->len % 8 == 0 && (uintptr_t)view->buf % 8 == 0) return 1;
+    if (view->len % 8 == 0 && is_aligned(view)) return 1;
     PyErr_SetString(PyExc_ValueError, "numbers and rows must be int64");
     return 0;
 }

@@ -137,7 +137,9 @@ NOT_INLINED static const uint8_t *end_of_field(Reader reader) {
     uint64_t tag, value;
     Reader inner;
     size_t size = 0;
+    const uint8_t *begin = reader.begin;
     if (!read_varint(&reader, &tag) || tag >> 3 == 0 || tag >> 32 != 0) return NULL;
+    if (tag < 128 && reader.begin - begin > 1) return NULL; /* Perhaps a known field, written longer. */
     switch (tag & 7) {
         case VARINT: return read_varint(&reader, &value) ? reader.begin : NULL;
         case SIZED: return read_sized(&reader, &inner) ? reader.begin : NULL;
