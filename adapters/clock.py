@@ -9,10 +9,7 @@ context switch counts as not having waited.
 from __future__ import annotations
 
 import resource
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
@@ -36,14 +33,13 @@ class Spent(NamedTuple):
 
     @classmethod
     def now(cls) -> Spent:
-        """Read the calling thread's clocks, for ``until_now``; they stand still during ``once``."""
-        clocks = cls(
+        """Read the calling thread's clocks, for ``until_now``."""
+        return cls(
             time.perf_counter(),
             time.process_time(),
             _queued_seconds(),
             resource.getrusage(_THREAD).ru_nvcsw,
         )
-        return clocks.beyond(_once.spent)
 
     def beyond(self, other: Spent) -> Spent:
         """Subtract ``other``."""
@@ -58,7 +54,7 @@ class Spent(NamedTuple):
         """Time since these clocks were read, in the same thread."""
         now = Spent.now()
         # Reading the queue time lets other threads run, after which this thread may queue again.
-        asking = time.perf_counter() - now.seconds - _once.spent.seconds
+        asking = time.perf_counter() - now.seconds
         spent = now.beyond(self)
         return spent._replace(queued_seconds=max(0.0, spent.queued_seconds - asking))
 
@@ -78,25 +74,6 @@ class Spent(NamedTuple):
     def noisy(self) -> bool:
         """True if other threads had the CPUs for so long that the time says little."""
         return self.queued_seconds > _NOISY * self.seconds
-
-
-class _Once(threading.local):
-    """Per-thread time that measurements leave out."""
-
-    spent = Spent()
-
-
-_once = _Once()
-
-
-@contextmanager
-def once() -> Iterator[None]:
-    """Exclude one-time work, which says nothing about later batches, from the clocks."""
-    started = Spent.now()
-    try:
-        yield
-    finally:
-        _once.spent = _once.spent.beyond(Spent().beyond(started.until_now()))
 
 
 def _queued_seconds() -> float:

@@ -1,6 +1,6 @@
 """``RemoteFile``: an object in a store, or a file on a slow disk, as storage of records.
 
-    covering, will_touch, touch --units--> region: there?  --no--> Pieces, all at once --> region
+    covering, touch --units--> region: there?  --no--> Pieces, all at once --> region
 
 It has one view, as long as the object, in which only requested bytes are available. Requesting a
 view waits for its bytes. ``expect`` prefetches bytes.
@@ -97,13 +97,6 @@ class RemoteFile:
     def covering(self, offset: int, size: int) -> memoryview:
         """Return a view of the object in which these bytes are available."""
         return self.touch(np.array([offset]), np.array([size]))
-
-    def will_touch(
-        self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
-    ) -> memoryview:
-        """Return a view of the object with ``size`` bytes available at each of these offsets."""
-        offsets = offsets if numbers is None else offsets[numbers]
-        return self.touch(offsets, np.full(len(offsets), size, np.int64))
 
     def touch(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
         """Return a view of the object with these ranges available; fetch what is missing.

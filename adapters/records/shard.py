@@ -145,21 +145,6 @@ class Shard:
         damage = self.damage.get(number)
         return int(self.offsets[number]) if damage is None else damage.offset
 
-    def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
-        """Return a view of the file in which these records may be read; fetch remote ones.
-
-        Args:
-            numbers: Numbers of the records.
-            size: Number of bytes of each that will be read.
-
-        Raises:
-            ConnectionError: The store doesn't answer.
-            NoMapError: There is no space for a map.
-        """
-        if isinstance(self.storage, RemoteFile):
-            return self.storage.touch(*self.extents(numbers))
-        return self.storage.will_touch(self.offsets, size, numbers)
-
     def bring(self, first: int, last: int) -> None:
         """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more.
 

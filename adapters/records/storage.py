@@ -2,9 +2,9 @@
 
 Formats need a ``Storage``: ``name``, ``size`` and ``read``. Batches are gathered from one view of a
 file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile`` is
-fetched piece by piece. Only bytes named when the view was requested (``covering``, ``will_touch``)
-may be read from it; other bytes of a remote file may be missing. Thread-safe. Returned memory stays
-valid as long as a reference exists, even after ``close``.
+fetched piece by piece. Only bytes named when the view was requested may be read from it; others of
+a remote file may be missing. Thread-safe. Returned memory stays valid as long as a reference
+exists, even after ``close``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ import tempfile
 import threading
 import weakref
 from typing import IO, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.ahead import AHEAD
@@ -58,12 +55,6 @@ class MappedStorage(Storage, Protocol):
         """Return a view of the file in which these bytes may be read."""
         ...
 
-    def will_touch(
-        self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
-    ) -> memoryview:
-        """Return a view of the file in which ``size`` bytes may be read at each offset."""
-        ...
-
 
 class MappedFile:
     """Local file, mapped into memory.
@@ -99,17 +90,6 @@ class MappedFile:
             return self._copied(offset, size)
 
     def covering(self, offset: int, size: int) -> memoryview:
-        """Return a view of the whole file.
-
-        Raises:
-            NoMapError: There is no space for a map.
-        """
-        view = self._view
-        return self._open() if view is None else view
-
-    def will_touch(
-        self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
-    ) -> memoryview:
         """Return a view of the whole file.
 
         Raises:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, Shard
 from adapters.records.mapping import NoMapError, most
+from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
 
 # What a field is in a record with an IRHeader, as in ``native/records.h``.
@@ -151,8 +152,9 @@ def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | 
         numbers: Records that will be read, for a remote file; None for all.
     """
     with contextlib.suppress(NoMapError, RecordError):
+        if isinstance(shard.storage, RemoteFile):
+            assert numbers is not None
+            return shard.storage.touch(*shard.extents(numbers))
         if isinstance(shard.storage, MappedFile):
             return shard.storage.covering(0, 0)
-        assert numbers is not None
-        return shard.touch(numbers, 0)
     return None

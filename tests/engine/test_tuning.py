@@ -16,7 +16,7 @@ import pytest
 
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
-from adapters.clock import Spent, once
+from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import tuning
 from adapters.engine.jobs import Pending, State
@@ -191,17 +191,6 @@ def test_a_busy_machine_is_not_taken_for_work_that_waits():
 
 
 @pytest.mark.usefixtures("four_cpus")
-def test_what_is_done_once_is_not_what_batches_take():
-    started = Spent.now()
-    with once():
-        time.sleep(0.05)
-        with once():
-            time.sleep(0.05)
-    spent = started.until_now()
-    assert spent.seconds < 0.05
-    assert Spent.now().beyond(started).seconds < 0.05
-
-
 def test_two_threads_are_tried_more_than_once():
     assert choice_for(Slow(0.05)).kind == "threads"
 

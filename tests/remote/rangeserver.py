@@ -27,8 +27,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-# Of a request, less are one record's or a few, and more a piece of a block.
-SMALL_BYTES = 1 << 20
 _CHUNK_BYTES = 64 << 10
 _END = "end"  # A line of standard input.
 _DATE = "Mon, 23 Nov 2026 12:00:00 GMT"
@@ -283,10 +281,7 @@ class ServerProcess:
         return f"{self._address}{name}"
 
     def ask(self, **settings: Any) -> dict[str, float]:
-        """Change settings, and say what was asked for since the last time, and its CPU seconds.
-
-        ``small`` are the requests of less than ``SMALL_BYTES``.
-        """
+        """Change settings, and say what was asked for since the last time, and its CPU seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(settings) + "\n")
@@ -340,7 +335,6 @@ def main() -> None:
             server.settings = Settings(**{**asdict(server.settings), **json.loads(line)})
             counted, server.counted = server.counted, Counted()
             told = {each: getattr(counted, each) for each in ("requests", "bytes", "faults")}
-            told["small"] = sum(end - begin < SMALL_BYTES for _, begin, end in counted.ranges)
             now = time.process_time()
             print(json.dumps({**told, "cpu_seconds": now - began}), flush=True)
             began = now
