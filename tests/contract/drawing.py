@@ -62,7 +62,9 @@ GENERATORS: dict[str, Callable[[], Any]] = {
 
 
 def draw(generator: Any) -> float:
-    """A number in [0, 1)."""
+    """A number in [0, 1), from the first of several generators."""
+    if isinstance(generator, list):
+        generator = generator[0]
     if hasattr(generator, "random"):
         return float(generator.random())
     if hasattr(generator, "random_sample"):

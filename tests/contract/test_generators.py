@@ -176,10 +176,7 @@ def test_a_layer_of_keras_that_draws_takes_no_processes_unasked():
 def test_many_generators_are_one_warning(said):
     dice = [np.random.default_rng(0), random.Random(0), np.random.RandomState(0)]
     transform = drawing.InADict(dice)
-    with (
-        loader_of(KERAS, np.arange(4), 2, workers=TWO_PROCESSES, transform=transform) as loader,
-        pytest.raises((AttributeError, TypeError)),  # It draws from no list.
-    ):
+    with loader_of(KERAS, np.arange(4), 2, workers=TWO_PROCESSES, transform=transform) as loader:
         next(iter(loader))
     (line,) = [line for line in said if "rng" in line]
     assert "and 2 more" in line
