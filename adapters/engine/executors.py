@@ -31,7 +31,8 @@ def _processes(
 
     room = room_for(settings.window(count), count)
     grows = settings.workers == "auto"
-    return Processes(plan, count, room, lock, changed, settings.environment, grows)
+    meanwhile = settings.inline_meanwhile
+    return Processes(plan, count, room, lock, changed, settings.environment, grows, meanwhile)
 
 
 def _cluster(

@@ -108,6 +108,37 @@ def test_processes_that_bring_less_than_none_are_not_started_again(slow_elsewher
     assert slow_elsewhere.state is WorkerState.DEFERRED
 
 
+class SlowToOpen:
+    """A transform that is slow to open in other processes, and writes down when it is."""
+
+    def __init__(self, log):
+        self.home, self.log = os.getpid(), log
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+        if os.getpid() != self.home:
+            for event in ("begins ", "ends "):
+                with open(self.log, "a") as file:
+                    file.write(event)
+                time.sleep(0.3)
+
+    def __call__(self, sample):
+        time.sleep(0.002)
+        return with_pid(sample)
+
+
+def test_while_the_trainer_computes_no_more_processes_start_at_once_than_there_are_other_cpus(
+    new_processes, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("adapters.engine.processes.usable_cpus", lambda: 2)
+    plan = plan_of(np.arange(4000), 4, transform=SlowToOpen(tmp_path / "log"))
+    with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
+        stream, pids = engine.stream(0, 0, False), set()
+        while len(pids) < 3:
+            pids |= {int(stream.next()[0, 1])}
+    assert (tmp_path / "log").read_text() == "begins ends begins ends "
+
+
 @pytest.mark.parametrize("workers", [2, "auto"])
 def test_processes_that_were_asked_for_make_every_batch(workers):
     """What kills its process must not kill the trainer."""
