@@ -33,7 +33,7 @@ def test_batch_cost(session: Session) -> None:
     experiment.better, experiment.lower_is_better = "ours_us", True
     experiment.note(
         "Keras's fit of a network that computes next to nothing, batches of 64 digits scaled as a "
-        "whole, auto; floor: Keras's own loop with the same batch, already on the device; 9 "
+        "whole, auto; floor: Keras's own loop with the same batch, already on the device; 18 "
         "interleaved rounds, medians; where ours reads ahead, the processors' other work shows",
     )
     first = [each.name for each in session.backends.chosen]
