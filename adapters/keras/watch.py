@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from adapters.keras.fits import Fit, FitCallback
+from adapters.keras.calls import Fit, FitCallback
 from adapters.keras.internals import sync_state
 from adapters.keras.progress import place_after, place_of
 from adapters.keras.resume import Resume

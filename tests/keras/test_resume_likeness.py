@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals, modelstate
+from adapters.keras import Resume, internals, trainingstate
 from tests.keras.trainings import Killed
 
 pytestmark = [
@@ -133,7 +133,7 @@ def several(value: float) -> Any:
 
 def test_optimizers_in_lists_dicts_and_others_are_saved():
     saved, fresh = several(3), several(1)
-    modelstate.set_state(fresh, modelstate.state_of(saved), metrics=False)
+    trainingstate.set_state(fresh, trainingstate.state_of(saved), metrics=False)
     for optimizer in fresh.own:
         for variable in optimizer.variables:
             assert np.all(keras.ops.convert_to_numpy(variable) == 3), variable.path
@@ -143,7 +143,7 @@ def test_one_of_several_optimizers_that_differs_is_named():
     saved, other = several(3), several(1)
     other.by_name["deeper"]["sgd"][0] = keras.optimizers.Adagrad()
     with pytest.raises(ValueError, match=r"SGD.*Adagrad"):
-        modelstate.set_state(other, modelstate.state_of(saved), metrics=False)
+        trainingstate.set_state(other, trainingstate.state_of(saved), metrics=False)
 
 
 def test_an_optimizer_that_a_loaded_model_has_is_no_reason_not_to_save(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals, modelstate
+from adapters.keras import Resume, internals, trainingstate
 from tests.keras.trainings import Killed, Losses
 
 pytestmark = [
@@ -90,7 +90,7 @@ def test_metrics_that_no_mean_makes_up_go_on_exactly(tmp_path):
 
 
 def test_a_metric_that_counts_in_python_is_named(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(modelstate, "_warned", set())
+    monkeypatch.setattr(trainingstate, "_warned", set())
     fitted(tmp_path, Losses(), [Calls(), "accuracy"])
     assert caplog.text.count("the metric calls keeps count in no variable") == 1
     assert "calls" in caplog.text
@@ -98,6 +98,6 @@ def test_a_metric_that_counts_in_python_is_named(tmp_path, caplog, monkeypatch):
 
 
 def test_a_metric_that_counts_nothing_is_left_alone(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(modelstate, "_warned", set())
+    monkeypatch.setattr(trainingstate, "_warned", set())
     fitted(tmp_path, Losses(), [Constant()])
     assert "in no variable" not in caplog.text
