@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals, trainingstate
+from adapters.keras import Resume, trainingstate
 from tests.keras.conftest import full_on_each_backend
 from tests.keras.programs import Program
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
+from tests.keras.versions import NEEDS_RESUME
 
-pytestmark = pytest.mark.skipif(
-    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-)
+pytestmark = NEEDS_RESUME
 BACKEND = keras.backend.backend()
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.

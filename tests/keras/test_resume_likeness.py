@@ -11,15 +11,11 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals, trainingstate
+from adapters.keras import Resume, trainingstate
 from tests.keras.trainings import Killed
+from tests.keras.versions import NEEDS_RESUME
 
-pytestmark = [
-    pytest.mark.one_keras,
-    pytest.mark.skipif(
-        bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-    ),
-]
+pytestmark = [pytest.mark.one_keras, NEEDS_RESUME]
 X = np.arange(24, dtype="float32").reshape(8, 3)
 
 

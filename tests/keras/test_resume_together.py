@@ -13,15 +13,11 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals
+from adapters.keras import Resume
 from tests.engine.executors import wait_until
+from tests.keras.versions import NEEDS_RESUME
 
-pytestmark = [
-    pytest.mark.one_keras,
-    pytest.mark.skipif(
-        bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-    ),
-]
+pytestmark = [pytest.mark.one_keras, NEEDS_RESUME]
 
 
 class Calls(keras.callbacks.Callback):
