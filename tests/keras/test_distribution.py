@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import numpy as np
 import pytest
 from keras.src.trainers import data_adapters
 
@@ -113,8 +112,3 @@ def test_an_adapter_that_is_not_the_known_one_is_left_to_keras(monkeypatch):
     monkeypatch.setattr(data_adapters, "PyDatasetAdapter", Another)
     with sequence_of(BATCHES) as sequence:
         assert type(data_adapters.get_data_adapter(sequence)) is Another
-
-
-def test_labels_beside_a_sequence_are_refused_as_keras_does():
-    with sequence_of(2) as sequence, pytest.raises(ValueError, match="`y` should not be passed"):
-        built_recorder().fit(sequence, np.zeros(8))

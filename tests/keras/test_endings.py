@@ -116,13 +116,6 @@ def test_no_worker_survives_close():
     assert workers_alive() == []
 
 
-def test_a_fit_that_was_stopped_can_be_followed_by_another():
-    recorder, sequence = built_recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-    stop_training(sequence)
-    recorder.fit(sequence, epochs=2, verbose=0)
-    assert recorder.trained == epochs_of(sequence, 2)
-
-
 @pytest.mark.one_backend
 @pytest.mark.parametrize("workers", WORKERS)
 def test_no_worker_survives_del_after_half_an_epoch(no_garbage_collection, workers):
