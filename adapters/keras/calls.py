@@ -44,16 +44,16 @@ def tracked(method: Callable[..., Any]) -> Callable[..., Any]:
             given = signature.bind(*args, **kwargs)
         except TypeError:
             return method(*args, **kwargs)  # Raises an error that says what is wrong.
-        asked = given.arguments
-        with _notified(asked if method.__name__ == "fit" else {}) as fit:
-            this = Call(args[0] if args else asked.get("self"), asked.get("x"), fit=fit)
+        arguments = given.arguments
+        with _notified(arguments if method.__name__ == "fit" else {}) as fit:
+            this = Call(args[0] if args else arguments.get("self"), arguments.get("x"), fit=fit)
             if method.__name__ == "fit":
                 this.epochs = 1
                 with contextlib.suppress(TypeError):  # Keras raises it.
-                    epochs = int(asked.get("epochs", 1) - asked.get("initial_epoch", 0))
+                    epochs = int(arguments.get("epochs", 1) - arguments.get("initial_epoch", 0))
                     this.epochs = max(1, epochs)
             if "callbacks" in signature.parameters:
-                asked["callbacks"], this.announced = _announce(asked.get("callbacks")), True
+                arguments["callbacks"], this.announced = _announce(arguments.get("callbacks")), True
             with _registered(this):
                 return method(*given.args, **given.kwargs)
 
@@ -117,7 +117,7 @@ class Fit:
         sequence: Training data; None if it is no ``SafeSequence``.
         validation: Validation data; None if it is no ``SafeSequence``.
         callbacks: The callbacks that are no ``FitCallback``, in order.
-        told: The ``FitCallback`` instances, in order.
+        fit_callbacks: The ``FitCallback`` instances, in order.
         epochs: Argument of ``fit``.
         initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
         steps_per_epoch: Argument of ``fit``.
@@ -128,7 +128,7 @@ class Fit:
     sequence: SafeSequence | None
     validation: SafeSequence | None
     callbacks: list[Any]
-    told: list[Any]
+    fit_callbacks: list[Any]
     epochs: int
     initial_epoch: int
     steps_per_epoch: int | None
@@ -159,16 +159,16 @@ class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _notified(asked: dict[str, Any]) -> Iterator[Fit | None]:
+def _notified(arguments: dict[str, Any]) -> Iterator[Fit | None]:
     """Move each ``FitCallback`` to the front, and notify it of the call before Keras starts.
 
     Args:
-        asked: Arguments of ``fit``; empty for the other calls.
+        arguments: Arguments of ``fit``; empty for the other calls.
 
     Yields:
         The call; None if it has no ``FitCallback``.
     """
-    callbacks = asked.get("callbacks")
+    callbacks = arguments.get("callbacks")
     inside = getattr(callbacks, "callbacks", None)  # Of a CallbackList, which Keras also accepts.
     listed = list(_flat(callbacks if inside is None else inside))
     first = [each for each in listed if isinstance(each, FitCallback)]
@@ -177,25 +177,25 @@ def _notified(asked: dict[str, Any]) -> Iterator[Fit | None]:
         return
     others = [each for each in listed if not isinstance(each, FitCallback)]
     if inside is None:
-        asked["callbacks"] = [*first, *others]
+        arguments["callbacks"] = [*first, *others]
     else:
         inside[:] = [*first, *others]
-    validation = asked.get("validation_data")
+    validation = arguments.get("validation_data")
     fit = Fit(
-        model=asked["self"],
-        sequence=x if isinstance(x := asked.get("x"), SafeSequence) else None,
+        model=arguments["self"],
+        sequence=x if isinstance(x := arguments.get("x"), SafeSequence) else None,
         validation=validation if isinstance(validation, SafeSequence) else None,
         callbacks=others,
-        told=first,
-        epochs=asked.get("epochs", 1),
-        initial_epoch=asked.get("initial_epoch", 0),
-        steps_per_epoch=asked.get("steps_per_epoch"),
-        shuffle=bool(asked.get("shuffle", True)),
+        fit_callbacks=first,
+        epochs=arguments.get("epochs", 1),
+        initial_epoch=arguments.get("initial_epoch", 0),
+        steps_per_epoch=arguments.get("steps_per_epoch"),
+        shuffle=bool(arguments.get("shuffle", True)),
     )
     try:
         for each in first:
             each.fit_begins(fit)
-        asked["initial_epoch"] = fit.initial_epoch
+        arguments["initial_epoch"] = fit.initial_epoch
         yield fit
     finally:
         for each in first:

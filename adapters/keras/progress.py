@@ -171,8 +171,7 @@ class Progress:
         moved = account.aside or account.stamp != self.stamp
         if not moved and start[0] > max(account.epoch, self._start[0]):
             self._start = start
-            self._just_advanced = True
-            self.advanced()
+            self._advanced()
 
     def read_by_number(self) -> None:
         """Note a read by ``seq[i]``, in a loop that reports the end of its epoch itself."""
@@ -188,11 +187,10 @@ class Progress:
     def advance(self) -> None:
         """Make the next epoch the current one."""
         self.move(self.epoch + 1, 0)
-        self._just_advanced = True
-        self.advanced()
+        self._advanced()
 
-    def advanced(self) -> None:
-        """Report the new current epoch to ``on_advance``."""
+    def _advanced(self) -> None:
+        self._just_advanced = True
         self._on_advance(self.epoch)
 
     def position(self) -> tuple[int, int]:
