@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.alignment import aligned_empty
+from adapters.keras.device import stacked
 from adapters.keras.internals import get_tensor_spec, tensorflow
 from adapters.keras.progress import Account
 from adapters.structure import flatten, map_leaves, unflatten
@@ -96,14 +96,9 @@ class Groups:
                 self._odd = [batch]
                 break
             group.append(leaves)
-        return unflatten(skeleton, [_stacked(column) for column in zip(*group)])
-
-
-def _stacked(arrays: tuple[Any, ...]) -> Any:
-    if len(arrays) == 1:
-        return arrays[0][None]
-    out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
-    return np.stack(arrays, out=out)
+        if len(group) == 1:
+            return unflatten(skeleton, [leaf[None] for leaf in group[0]])
+        return unflatten(skeleton, [stacked(column) for column in zip(*group)])
 
 
 # --- the signature ---

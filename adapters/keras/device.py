@@ -79,7 +79,7 @@ class Transfer:
             # Keras converts leaves that are no arrays. JAX may alias the batch's own memory.
             return iter((keras.tree.map_structure(jax.device_put, for_jax(batches[0])),))
         flat = [jax.tree_util.tree_flatten(batch) for batch in batches]
-        columns = [_stacked(column) for column in zip(*(leaves for leaves, _ in flat))]
+        columns = [stacked(column) for column in zip(*(leaves for leaves, _ in flat))]
         *group, number = jax.device_put([*columns, np.int32(0)])
         return _slices(group, number, [structure for _, structure in flat])
 
@@ -104,8 +104,8 @@ def _picker() -> Callable[[list[Any], Any], tuple[list[Any], Any]]:
     return picker
 
 
-def _stacked(arrays: tuple[Any, ...]) -> Any:
-    """Stack arrays in new memory, which JAX may alias."""
+def stacked(arrays: tuple[Any, ...]) -> Any:
+    """Stack arrays along a new first axis, in aligned memory that a framework may alias."""
     out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
     return np.stack(arrays, out=out)
 

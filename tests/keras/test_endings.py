@@ -30,7 +30,7 @@ from tests.keras.recording import (
     sequence_of,
     worker_processes,
 )
-from tests.keras.samples import FailsAt, Unreadable, frameworks, numbered, process_number
+from tests.keras.samples import FailsAt, Unreadable, frameworks, numbered
 
 BATCHES = 10
 WORKERS = [pytest.param(TWO_THREADS, id="threads"), pytest.param(PROCESSES, id="processes")]
@@ -157,12 +157,6 @@ def test_worker_processes_import_no_framework():
     with SafeSequence(list(range(8)), 4, transform=frameworks, **PROCESSES) as sequence:
         batches = list(sequence)
     np.testing.assert_array_equal(batches, np.zeros((2, 4, 1)))
-
-
-@pytest.mark.one_backend
-def test_worker_processes_are_processes():
-    with SafeSequence(list(range(8)), 4, transform=process_number, **PROCESSES) as sequence:
-        assert os.getpid() not in np.unique(list(sequence))
 
 
 @pytest.mark.parametrize(

@@ -47,18 +47,11 @@ def test_a_validation_of_one_batch_is_an_epoch_whoever_counts_its_steps(steps):
     assert recorder.tested == epochs_of(validation, 3)
 
 
-def test_every_validation_sees_every_batch_in_order():
-    recorder, validation = Recorder(), sequence_of(BATCHES, **TWO_THREADS)
-    with validation:
-        recorder.fit(sequence_of(2), epochs=3, validation_data=validation, verbose=0)
+def test_every_validation_sees_every_batch_in_order_and_leaves_the_epochs_of_training_alone():
+    recorder, training = Recorder(), sequence_of(3, shuffle=True, **TWO_THREADS)
+    with sequence_of(BATCHES, **TWO_THREADS) as validation:
+        recorder.fit(training, epochs=3, validation_data=validation, verbose=0)
     assert recorder.tested == 3 * IN_ORDER
-
-
-def test_validation_leaves_the_epochs_of_training_alone():
-    recorder = Recorder()
-    training = sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-    validation = sequence_of(3, shuffle=True, **TWO_THREADS)
-    recorder.fit(training, epochs=3, validation_data=validation, verbose=0)
     assert recorder.trained == epochs_of(training, 3)
 
 
