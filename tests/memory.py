@@ -74,6 +74,14 @@ def _one_buffer(giver: Giver, new: Any) -> Any:
     return _filled(giver.buffer("one", new.shape), new)
 
 
+def _aligned(giver: Giver, new: Any) -> Any:
+    if "aligned" not in giver.kept:
+        block = np.zeros(new.nbytes + 64, np.uint8)
+        aligned = block[-block.ctypes.data % 64 :][: new.nbytes]
+        giver.kept["aligned"] = aligned.view(new.dtype).reshape(new.shape)
+    return _filled(giver.kept["aligned"], new)
+
+
 def _a_ring(giver: Giver, new: Any) -> Any:
     return _filled(giver.buffer(f"ring {giver.calls % 3}", new.shape), new)
 
@@ -169,6 +177,7 @@ WAYS: dict[str, Callable[[Giver, Any], Any]] = {
     "a new view": _a_new_view,
     "a kept new one": _a_kept_new_one,
     "one buffer": _one_buffer,
+    "aligned": _aligned,
     "a ring": _a_ring,
     "a part": _a_part,
     "columns": _columns,

@@ -14,17 +14,22 @@ from typing import Any, NoReturn
 import keras
 
 from adapters.batch.key import WHOLE
-from adapters.engine import Stream, raise_as_itself
+from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_class_weight, check_one_output
-from adapters.keras.batches import Signature, for_jax, for_tensorflow, remedy_of
-from adapters.keras.dataset import Groups, tf_dataset, worth_grouping
-from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
-from adapters.keras.fits import Fit
+from adapters.keras.calls import Fit
+from adapters.keras.dataset import (
+    Groups,
+    Signature,
+    for_tensorflow,
+    remedy_of,
+    tf_dataset,
+    worth_grouping,
+)
+from adapters.keras.device import Staged, Transfer, for_jax, for_torch, jax_transfer
 from adapters.keras.hooks import turn
 from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
 from adapters.keras.progress import Account, Progress, left_after
-from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
@@ -32,7 +37,7 @@ _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 _BATCHES_FOR_SIGNATURE = 2
 
 
-class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
+class SafeSequenceAdapter(Adapter):
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
     Keras asks for one iterator per epoch. With ``steps_per_epoch`` it asks for a single endless
@@ -313,14 +318,16 @@ class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
         return self._engine.stream(epoch, step, self._shuffled, continuation, self._aside)
 
 
-class _Batches(ReadingAhead):
+class _Batches(Reading):
     """Iterator that Keras reads, on TensorFlow from one of TensorFlow's threads.
 
-    TensorFlow may keep it long after the adapter is gone, so it refers to the adapter weakly.
+    TensorFlow may keep it long after the adapter is gone, so it refers to the adapter weakly. With
+    a ``transfer``, batches are staged on the device ahead of the trainer.
     """
 
     def __init__(self, adapter: SafeSequenceAdapter, transfer: Transfer | None = None) -> None:
-        super().__init__(adapter._engine, transfer)
+        super().__init__(adapter._engine)
+        self._staged = Staged(transfer) if transfer is not None else None
         self._owner = weakref.ref(adapter)
         self._account: Account | None = None
         self._finished = False
@@ -342,6 +349,35 @@ class _Batches(ReadingAhead):
             adapter.fit.hands_out(self._account.place, batch)
         adapter._progress.hand_out(self._account)
         return batch
+
+    def _fetch_ahead(self) -> Any:
+        """Return the next batch, staged if there is a transfer."""
+        staged = self._staged
+        if staged is None:
+            return self._fetch()
+        if self._engine.closed and not self._over:
+            staged.drop()
+        try:
+            return staged.next(self._fetch_counted, self._at_once)
+        finally:
+            self._engine.staged = staged.ahead
+
+    def _fetch_counted(self) -> Any:
+        """Fetch the next batch, after telling the engine how many are staged."""
+        if self._staged is not None:
+            self._engine.staged = self._staged.ahead
+        return self._fetch()
+
+    def _at_once(self) -> bool:
+        stream = self._stream
+        return bool(self._left) and stream is not None and stream.ready and not self._engine.closed
+
+    def close(self) -> None:
+        """Drop the batches in flight and the staged ones."""
+        if self._staged is not None and not self._staged.fetching:
+            self._staged.drop()
+            self._engine.staged = 0
+        super().close()
 
     def _begin(self) -> Stream:
         adapter = self._adapter
@@ -389,3 +425,34 @@ class _Batches(ReadingAhead):
             raise StopIteration from error
         finally:
             del error  # Break the reference cycle error -> traceback -> this frame.
+
+
+# Layers that keep the range of values, and layers that multiply them by weights. Others are taken
+# to scale. Layers are recognised by class name, so that none is built or called.
+_LEAVES_THEM: tuple[str, ...] = (
+    "InputLayer",
+    "Flatten",
+    "Reshape",
+    "Permute",
+    "ZeroPadding",
+    "Cropping",
+    "Resizing",
+)
+_LEAVES_THEM += ("Random", "CenterCrop", "MaxPooling", "AveragePooling")
+_WEIGHS_THEM = ("Conv", "SeparableConv", "DepthwiseConv", "Dense")
+_KNOWN = ("Sequential", "Functional")
+
+
+def scales(model: Any) -> bool:
+    """True if a model scales its input, or may do so; False if its first weights get raw values."""
+    if type(model).__name__ not in _KNOWN:
+        return True
+    for layer in getattr(model, "operations", model.layers):  # Layers lack divisions, for example.
+        name = type(layer).__name__
+        if name in _KNOWN:
+            return scales(layer)
+        if name.startswith(_WEIGHS_THEM):
+            return False
+        if not name.startswith(_LEAVES_THEM):
+            return True
+    return True

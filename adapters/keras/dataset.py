@@ -1,9 +1,9 @@
-"""Conversion of a ``SafeSequence`` into a ``tf.data.Dataset``.
+"""Conversion of a ``SafeSequence`` into a ``tf.data.Dataset`` of one signature.
 
     generator --groups--> unbatch --> prefetch(1) --> trainer
 
 TensorFlow takes about 0.25 ms to fetch an element from Python. Small batches are grouped to share
-most of that cost.
+most of that cost. Arrays are passed on unchanged, but for a cast to the dtypes of the first ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from adapters.alignment import aligned_empty
-from adapters.keras.internals import tensorflow
-from adapters.structure import flatten, unflatten
+from adapters.keras.device import stacked
+from adapters.keras.internals import get_tensor_spec, tensorflow
+from adapters.keras.progress import Account
+from adapters.structure import flatten, map_leaves, unflatten
 
 # Batch size up to which grouping saves more than its two copies cost.
 _SMALL_BYTES = 256 * 1024
@@ -95,11 +96,120 @@ class Groups:
                 self._odd = [batch]
                 break
             group.append(leaves)
-        return unflatten(skeleton, [_stacked(column) for column in zip(*group)])
+        if len(group) == 1:
+            return unflatten(skeleton, [leaf[None] for leaf in group[0]])
+        return unflatten(skeleton, [stacked(column) for column in zip(*group)])
 
 
-def _stacked(arrays: tuple[Any, ...]) -> Any:
-    if len(arrays) == 1:
-        return arrays[0][None]
-    out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
-    return np.stack(arrays, out=out)
+# --- the signature ---
+
+
+def for_tensorflow(batch: Any) -> Any:
+    """Return the batch with text as TensorFlow's string tensors, and without a None at its end."""
+    if type(batch) is tuple:
+        while batch and batch[-1] is None:
+            batch = batch[:-1]
+    return map_leaves(_as_text, batch)
+
+
+def _as_text(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+        return leaf
+    return tensorflow().constant(leaf)
+
+
+class Signature:
+    """Structure, shapes and dtypes that TensorFlow expects of all batches.
+
+    Args:
+        batches: Some batches, as ``for_tensorflow`` returns them.
+        remedy: How to make all batches alike, for error messages.
+
+    Raises:
+        ValueError: A batch holds None.
+    """
+
+    def __init__(self, batches: list[Any], remedy: str) -> None:
+        self._remedy = remedy
+        for batch in batches:
+            if (place := _place_of_none(batch)) is not None:
+                raise ValueError(
+                    f"batches must not hold None on TensorFlow, got None as batch{place}: leave "
+                    "it out, or give an array in its place"
+                )
+        self.specs = get_tensor_spec(batches)
+        self._flat, self._skeleton = flatten(self.specs)
+        self._dtypes = [np.dtype(spec.dtype.as_numpy_dtype) for spec in self._flat]
+
+    def checked(self, batch: Any, account: Account) -> Any:
+        """Return the batch, with its arrays cast to the dtypes of the first ones.
+
+        Args:
+            batch: A batch, as ``for_tensorflow`` returns it.
+            account: Cursor of the pass, for the batch number in errors.
+
+        Raises:
+            ValueError: The batch doesn't match. TensorFlow's own error would say less, or it would
+                change the values silently.
+        """
+        leaves, structure = flatten(batch)
+        if structure != self._skeleton:
+            found = f"is made like {structure}, the first ones {self._skeleton}"
+            raise _unlike(account, found, "give all of them the same structure")
+        other = False
+        for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
+            shape = getattr(leaf, "shape", spec.shape)  # A TensorShape for TensorFlow's tensors.
+            if not spec.shape.is_compatible_with(shape):
+                found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
+                raise _unlike(account, found, self._remedy)
+            if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
+                continue
+            if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
+                found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
+                raise _unlike(account, found, "give all of them the same dtype")
+            other = True
+        if not other:
+            return batch
+        cast = [
+            leaf.astype(dtype, copy=False) if isinstance(leaf, np.ndarray) else leaf
+            for leaf, dtype in zip(leaves, self._dtypes)
+        ]
+        return unflatten(structure, cast)
+
+
+def remedy_of(plan: Any) -> str:
+    """Advice for error messages: how to make all batches of a ``SourcePlan`` alike."""
+    if plan.batch_transform is not None:
+        made = "have batch_transform give all of them equal shapes there"
+    elif hasattr(plan.collate, "remedy"):
+        return f"{plan.collate.remedy} between batches"
+    elif plan.collate is not None:
+        made = "have collate give all of them equal shapes there, or use collate=adapters.pad()"
+    elif plan.source.whole_batches:
+        made = "have the source give all of them equal shapes there"
+    else:
+        made = "pad, crop or resize in transform, or use collate=adapters.pad()"
+    return f"{made}; or let one of the first two batches differ there as later ones do"
+
+
+def _unlike(account: Account, found: str, remedy: str) -> ValueError:
+    return ValueError(
+        "batches must have one structure, equal shapes and equal dtypes on TensorFlow: number "
+        f"{account.step + account.taken} of epoch {account.epoch} {found}; {remedy}"
+    )
+
+
+def _place_of_none(tree: Any) -> str | None:
+    """Path to a None in a nested structure, as ``[0]['a']``; None if it holds none."""
+    if tree is None:
+        return ""
+    inside: Any = ()
+    if isinstance(tree, dict):
+        inside = tree.items()
+    elif isinstance(tree, (tuple, list)):
+        inside = enumerate(tree)
+    for name, member in inside:
+        place = _place_of_none(member)
+        if place is not None:
+            return f"[{name!r}]{place}"
+    return None

@@ -25,11 +25,9 @@ import keras
 import numpy as np
 
 from adapters.alignment import aligned_empty
-from adapters.engine import Engine, Reading
 from adapters.errors import ClosedError
-from adapters.keras.batches import for_jax
-from adapters.keras.internals import torch_device
-from adapters.structure import map_leaves
+from adapters.keras.internals import get_jax_iterator, torch_device
+from adapters.structure import flatten, map_leaves
 
 MOST_BATCHES = 16
 """Most batches in one transfer."""
@@ -42,6 +40,14 @@ _QUICK_SECONDS = 0.002
 _LOOKED_AT = 4
 _FETCHED_AT_ONCE = 2
 _GPUS = ("gpu", "cuda", "rocm")
+
+
+def for_jax(batch: Any) -> Any:
+    """Return the batch, with leaves that are no NumPy arrays converted for JAX."""
+    for leaf in flatten(batch)[0]:
+        if not isinstance(leaf, np.ndarray) and get_jax_iterator is not None:
+            return next(get_jax_iterator((batch,)))
+    return batch
 
 
 class Transfer:
@@ -73,7 +79,7 @@ class Transfer:
             # Keras converts leaves that are no arrays. JAX may alias the batch's own memory.
             return iter((keras.tree.map_structure(jax.device_put, for_jax(batches[0])),))
         flat = [jax.tree_util.tree_flatten(batch) for batch in batches]
-        columns = [_stacked(column) for column in zip(*(leaves for leaves, _ in flat))]
+        columns = [stacked(column) for column in zip(*(leaves for leaves, _ in flat))]
         *group, number = jax.device_put([*columns, np.int32(0)])
         return _slices(group, number, [structure for _, structure in flat])
 
@@ -98,8 +104,8 @@ def _picker() -> Callable[[list[Any], Any], tuple[list[Any], Any]]:
     return picker
 
 
-def _stacked(arrays: tuple[Any, ...]) -> Any:
-    """Stack arrays in new memory, which JAX may alias."""
+def stacked(arrays: tuple[Any, ...]) -> Any:
+    """Stack arrays along a new first axis, in aligned memory that a framework may alias."""
     out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
     return np.stack(arrays, out=out)
 
@@ -204,43 +210,6 @@ class Staged:
         if most == 1 or self._uneven or self._error is not None:
             return False
         return min(self._took) <= _QUICK_SECONDS and self.ahead < most
-
-
-class ReadingAhead(Reading):
-    """Pass over batches that are staged on the device if there is a ``transfer``."""
-
-    def __init__(self, engine: Engine, transfer: Transfer | None) -> None:
-        super().__init__(engine)
-        self._staged = Staged(transfer) if transfer is not None else None
-
-    def _fetch_ahead(self) -> Any:
-        """Return the next batch, staged if there is a transfer."""
-        staged = self._staged
-        if staged is None:
-            return self._fetch()
-        if self._engine.closed and not self._over:
-            staged.drop()
-        try:
-            return staged.next(self._fetch_counted, self._at_once)
-        finally:
-            self._engine.staged = staged.ahead
-
-    def _fetch_counted(self) -> Any:
-        """Fetch the next batch, after telling the engine how many are staged."""
-        if self._staged is not None:
-            self._engine.staged = self._staged.ahead
-        return self._fetch()
-
-    def _at_once(self) -> bool:
-        stream = self._stream
-        return bool(self._left) and stream is not None and stream.ready and not self._engine.closed
-
-    def close(self) -> None:
-        """Drop the batches in flight and the staged ones."""
-        if self._staged is not None and not self._staged.fetching:
-            self._staged.drop()
-            self._engine.staged = 0
-        super().close()
 
 
 def jax_transfer(batches: float, queue: int) -> Transfer | None:

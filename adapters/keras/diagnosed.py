@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Timing, timed, wait_for_
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
 from adapters.keras.sequence import SafeSequence
+from adapters.keras.trainingstate import restored
 from adapters.keras.waits import WaitReport
 from adapters.sources import holds_arrays
 from adapters.structure import flatten, map_leaves
@@ -163,23 +164,21 @@ class ModelTrainer:
         return timed(itertools.repeat(batch), copy, seconds, 2).batch_seconds
 
     def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
-        clock = _Clock(data if isinstance(data, SafeSequence) else None, seconds, skipped)
+        sequence = data if isinstance(data, SafeSequence) else None
+        clock = _Clock(sequence, seconds, skipped)
+        report = [] if sequence is None else [WaitReport(sequence)]
         _build(self._model, data)
-        state = _State(self._model)
-        try:
+        with restored(self._model):
             # In one endless epoch of Keras, a SafeSequence runs on through its own epochs.
-            endless = clock.own
             self._model.fit(
                 data,
-                epochs=1 if endless else _ENDLESS,
-                steps_per_epoch=_ENDLESS if endless else None,
+                epochs=_ENDLESS if sequence is None else 1,
+                steps_per_epoch=None if sequence is None else _ENDLESS,
                 shuffle=False,
                 verbose=0,
-                callbacks=[clock],
+                callbacks=[clock, *report],
             )
-        finally:
-            state.put_back()
-        return clock.timing()
+        return clock.timing([wait for each in report for wait in each.waits_seconds])
 
 
 class _Same(keras.utils.PyDataset):  # type: ignore[misc]
@@ -202,7 +201,7 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
     """Stops ``fit`` when enough batches have been timed.
 
     Args:
-        sequence: The sequence that records waits; None for another data set.
+        sequence: The sequence that is read; None for another data set.
         seconds: Duration of the measurement.
         skipped: Warm-up batches before the measurement, for at most ``seconds``.
     """
@@ -210,39 +209,12 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:
         super().__init__()
         self._sequence = sequence
-        self.own = sequence is not None
-        self._report = None if sequence is None else WaitReport(sequence)
         self._seconds = seconds
         self._skipped = skipped
         self._started: float | None = None
         self._began: float | None = None
         self._ended = 0.0
         self._batches = 0
-        self._waits: list[float] = []
-
-    def set_model(self, model: Any) -> None:
-        """Pass the model on to the report."""
-        super().set_model(model)
-        if self._report is not None:
-            self._report.set_model(model)
-
-    def set_params(self, params: Any) -> None:
-        """Pass the parameters on to the report."""
-        super().set_params(params)
-        if self._report is not None:
-            self._report.set_params(params)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Start the epoch's waits."""
-        if self._report is not None:
-            self._report.on_epoch_begin(epoch)
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Record the time of the request, for batches that are measured."""
-        if self._report is not None:
-            self._report.begin_at(batch)
-            if self._began is not None:
-                self._report.on_train_batch_begin(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Start the clock, or stop ``fit``."""
@@ -258,15 +230,11 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
         elif now - self._began >= self._seconds and self._batches >= LEAST_OF_A_ROUND:
             self.model.stop_training = True
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keep the epoch's waits."""
-        if self._report is not None:
-            self._waits += self._report.waits_of_epoch()
-
-    def timing(self) -> Timing:
-        """Result of the measurement."""
+    def timing(self, waits_seconds: Sequence[float]) -> Timing:
+        """Result of the measurement, given the waits for all batches or for none."""
         assert self._began is not None
-        return Timing(self._batches, self._ended - self._began, tuple(self._waits))
+        waits = tuple(waits_seconds[-self._batches :])
+        return Timing(self._batches, self._ended - self._began, waits)
 
 
 def _build(model: Any, data: Any) -> None:
@@ -279,35 +247,6 @@ def _build(model: Any, data: Any) -> None:
         model(map_leaves(keras.ops.convert_to_tensor, inputs))
     except NotImplementedError:
         return  # A model without call(): its train_step calls its parts.
-
-
-class _State:
-    """Saved values of the variables of a model and its optimizers."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        own = model.optimizer
-        if own is not None and model.built and not own.built:
-            own.build(model.trainable_variables)
-        # Copied, because NumPy shares memory with PyTorch's tensors, which training changes.
-        self._values = [
-            (variable, np.array(keras.ops.convert_to_numpy(variable)))
-            for variable in self._variables()
-        ]
-
-    def _variables(self) -> list[Any]:
-        # Models with a custom train_step may have several optimizers.
-        attributes = [self._model.optimizer, *vars(self._model).values()]
-        kind = keras.optimizers.Optimizer
-        optimizers = {id(each): each for each in attributes if isinstance(each, kind)}
-        own = [variable for each in optimizers.values() for variable in each.variables]
-        return [*self._model.variables, *own]
-
-    def put_back(self) -> None:
-        """Restore the variables."""
-        self._model.stop_training = False
-        for variable, value in self._values:
-            variable.assign(value)
 
 
 FRONT_END = KerasFrontEnd()

@@ -51,28 +51,23 @@ get_jax_iterator: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_jax_itera
 """Function that converts the leaves of batches for JAX; without it they are passed unchanged."""
 
 
-def _batches_by_public_names(stock: type) -> type:
-    class Adapter(stock):  # type: ignore[misc]
-        """``PyDatasetAdapter`` that takes its batches from ``batches()``."""
-
-        def batches(self) -> Iterator[Any]:
-            """Iterator of one pass."""
-            raise NotImplementedError
-
-        def standardized(self, batch: Any) -> Any:
-            """Return the batch in Keras's structure, with sample weights from class weights."""
-            return self._standardize_batch(batch)
-
-        def _get_iterator(self) -> Iterator[Any]:
-            return self.batches()
-
-    return Adapter
+_Base: Any = PyDatasetAdapter if isinstance(PyDatasetAdapter, type) else object
 
 
-Adapter: Any = (
-    _batches_by_public_names(PyDatasetAdapter) if isinstance(PyDatasetAdapter, type) else None
-)
-"""Base class of ``SafeSequenceAdapter``."""
+class Adapter(_Base):  # type: ignore[misc]
+    """``PyDatasetAdapter`` that takes its batches from ``batches()``."""
+
+    def batches(self) -> Iterator[Any]:
+        """Iterator of one pass."""
+        raise NotImplementedError
+
+    def standardized(self, batch: Any) -> Any:
+        """Return the batch in Keras's structure, with sample weights from class weights."""
+        return self._standardize_batch(batch)
+
+    def _get_iterator(self) -> Iterator[Any]:
+        return self.batches()
+
 
 EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
 """Keras's iterator over an epoch. Its ``_enumerate_iterator`` counts the batches."""
@@ -137,23 +132,6 @@ def tensorflow_shards(model: Any) -> bool:
     return sum(len(jobs.get(name, ())) for name in ("chief", "worker")) > 1
 
 
-def read_by(iterator: Any, batches: Callable[[], Iterator[Any] | None]) -> None:
-    """Make Keras on JAX read batches that are on the device, without its own prefetch.
-
-    Args:
-        iterator: The ``EpochIterator``.
-        batches: Returns an iterator over the batches of a pass, or None for Keras's usual one.
-    """
-    kind, this = type(iterator), weakref.ref(iterator)
-
-    def _get_iterator() -> Iterator[Any]:
-        there = batches()
-        return kind._get_iterator(this()) if there is None else there
-
-    if hasattr(kind, "_get_iterator"):
-        iterator._get_iterator = _get_iterator
-
-
 def torch_device() -> Any:
     """Device on which Keras puts PyTorch tensors; None if unknown."""
     return _torch_device() if _torch_device is not None else None
@@ -198,14 +176,45 @@ def missing_to_continue() -> list[str]:
     return [*missing(), *absent]
 
 
-def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: int) -> Iterator[Any]:
-    """Enumerate the rest of an epoch as ``_enumerate_iterator`` does.
+def count_from_position(ours: Any) -> None:
+    """Make ``EpochIterator`` count the batches of an epoch from the sequence's position.
+
+    It then asks only for the rest of the epoch, and raises a batch's error instead of warning that
+    the data ended early. On JAX, it reads batches that are on the device, without its own prefetch.
 
     Args:
-        iterator: The ``EpochIterator``.
-        stock: Keras's ``_enumerate_iterator``, which counts from 0.
-        done: Number of batches to skip.
+        ours: ``SafeSequenceAdapter``. Iterators over other adapters aren't changed.
     """
+    stock: Any = EpochIterator._enumerate_iterator
+
+    @functools.wraps(stock)
+    def _enumerate_iterator(self: Any) -> Any:
+        adapter: Any = self.data_adapter
+        if type(adapter) is not ours:
+            return stock(self)
+        this, kind = weakref.ref(self), type(self)
+
+        def warning() -> None:
+            adapter.raise_error()
+            kind._interrupted_warning(this())
+
+        def iterator() -> Any:
+            there = adapter.on_the_device()
+            return kind._get_iterator(this()) if there is None else there
+
+        if hasattr(kind, "_interrupted_warning"):  # From Keras 3.9 on.
+            self._interrupted_warning = warning
+        if keras.backend.backend() == "jax" and hasattr(kind, "_get_iterator"):
+            self._get_iterator = iterator
+        return _rest_of_epoch(self, stock, adapter.done) if adapter.done else stock(self)
+
+    EpochIterator._enumerate_iterator = _enumerate_iterator
+
+
+def _rest_of_epoch(
+    iterator: Any, stock: Callable[[Any], Iterator[Any]], done: int
+) -> Iterator[Any]:
+    """Enumerate an epoch without its first ``done`` batches; ``stock`` counts from 0."""
     name = "_num_batches" if iterator.steps_per_epoch is None else "steps_per_epoch"
     all_of_them = getattr(iterator, name)
     setattr(iterator, name, all_of_them - done)
@@ -214,41 +223,6 @@ def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: in
             yield (*(step + done for step in steps), batches)
     finally:
         setattr(iterator, name, all_of_them)
-
-
-def before_a_warning(iterator: Any, act: Callable[[], None]) -> None:
-    """Call a function before Keras warns that the data ended early.
-
-    Args:
-        iterator: The ``EpochIterator``. It warns by a method from Keras 3.9 on.
-        act: The function. If it raises, the warning is not given.
-    """
-    kind, this = type(iterator), weakref.ref(iterator)
-    if not hasattr(kind, "_interrupted_warning"):
-        return
-
-    def warning() -> None:
-        act()
-        kind._interrupted_warning(this())
-
-    iterator._interrupted_warning = warning
-
-
-def count_epochs_by(
-    enumerated: Callable[[Any, Callable[[Any], Iterator[Any]]], Iterator[Any]],
-) -> None:
-    """Replace the function that enumerates the batches of an epoch.
-
-    Args:
-        enumerated: Called with the ``EpochIterator`` and Keras's ``_enumerate_iterator``.
-    """
-    stock = EpochIterator._enumerate_iterator
-
-    @functools.wraps(stock)
-    def _enumerate_iterator(self: Any) -> Iterator[Any]:
-        return enumerated(self, stock)
-
-    EpochIterator._enumerate_iterator = _enumerate_iterator
 
 
 def has_only_empty(callback: Any, names: Iterable[str]) -> bool:

@@ -1,15 +1,22 @@
 """Position of a sequence: the current epoch, and the cursor of the latest pass.
 
 The epoch advances when a pass has delivered its last batch. An abandoned pass changes nothing: the
-next pass starts where it started. This module is independent of workers and frameworks.
+next pass starts where it started.
+
+While a ``fit`` reads a sequence, only the training moves its position. A validation over the same
+sequence, or a callback that evaluates it or loops over it, is a secondary pass (``aside``). So the
+running calls of each thread are registered here. This module is independent of frameworks.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from adapters.batch.key import WHOLE, Continuation
+from adapters.engine import Engine, Reading, Stream
 
 
 def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
@@ -93,8 +100,7 @@ class Account:
 class Progress:
     """Position of a sequence: two integers, and the pass that moves them.
 
-    A pass within a call of Keras that reads the same sequence is secondary (``aside``), such as a
-    validation or a loop in a callback. It doesn't move the position, see ``calls``.
+    A secondary pass (``aside``) doesn't move the position.
 
     Args:
         num_batches: Batches in an epoch; None if it is endless.
@@ -165,8 +171,7 @@ class Progress:
         moved = account.aside or account.stamp != self.stamp
         if not moved and start[0] > max(account.epoch, self._start[0]):
             self._start = start
-            self._just_advanced = True
-            self.advanced()
+            self._advanced()
 
     def read_by_number(self) -> None:
         """Note a read by ``seq[i]``, in a loop that reports the end of its epoch itself."""
@@ -182,11 +187,10 @@ class Progress:
     def advance(self) -> None:
         """Make the next epoch the current one."""
         self.move(self.epoch + 1, 0)
-        self._just_advanced = True
-        self.advanced()
+        self._advanced()
 
-    def advanced(self) -> None:
-        """Report the new current epoch to ``on_advance``."""
+    def _advanced(self) -> None:
+        self._just_advanced = True
         self._on_advance(self.epoch)
 
     def position(self) -> tuple[int, int]:
@@ -205,3 +209,115 @@ class Progress:
         self._start, self.continuation = (epoch, step), continuation
         self._latest, self._just_advanced = None, False
         self.stamp += 1
+
+
+# --- the running calls ---
+
+
+class Reader(Protocol):
+    """Object that reads a sequence for a call, such as ``SafeSequenceAdapter``."""
+
+    trains: bool
+    """True if ``fit`` trains on what it reads."""
+
+    def reads(self, progress: Progress) -> bool:
+        """True if the call is running and reads the sequence with this ``Progress``."""
+
+    def begin(self) -> None:
+        """Treat what is read from now on as consumed by the trainer."""
+
+    def expect_reports(self, batches: int) -> bool:
+        """Prepare for a call of ``consume`` after every so many batches; False if it isn't."""
+
+    def consume(self, batches: int) -> None:
+        """Count batches that the trainer has finished."""
+
+    def interrupt(self) -> None:
+        """Release a reader that waits for a batch. May be called from any thread."""
+
+    def end(self) -> None:
+        """End the pass because the call is over."""
+
+
+class Call:
+    """One running ``fit``, ``evaluate`` or ``predict``.
+
+    Args:
+        model: The model that is called.
+        x: Argument ``x``.
+        epochs: Number of epochs that ``fit`` trains; 0 for the other calls.
+        announced: True if a ``BeginCallback`` reports when the trainer starts.
+        fit: Arguments of ``fit`` for callbacks that need them; else None.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        x: Any = None,
+        epochs: int = 0,
+        announced: bool = False,
+        fit: Any = None,
+    ) -> None:
+        self.model = model
+        self.x = x
+        self.epochs = epochs
+        self.announced = announced
+        self.fit = fit
+        self.readers: list[Reader] = []
+        """Readers that were created in the call. They end with it."""
+        self.hooks: dict[str, Any] = {}
+        """Lists of callbacks with adapted hooks, by the hook's name, see ``calls``."""
+
+
+class _Running(threading.local):
+    calls: tuple[Call, ...] = ()
+
+
+running = _Running()
+"""Running calls of this thread, innermost last."""
+
+
+def is_read_by_a_call(progress: Progress) -> bool:
+    """True if a running call of this thread reads the sequence with this ``Progress``."""
+    return any(reader.reads(progress) for call in running.calls for reader in call.readers)
+
+
+# --- the user's own loop ---
+
+
+class Iteration(Reading):
+    """Iterator returned by ``iter(seq)``.
+
+    Args:
+        sequence: The sequence. It is kept alive, and with it the workers.
+        engine: Engine of the sequence.
+        progress: Position of the sequence.
+    """
+
+    def __init__(self, sequence: Any, engine: Engine, progress: Progress) -> None:
+        super().__init__(engine)
+        self._sequence = sequence
+        self._progress = progress
+        self._account: Account | None = None
+
+    def _next(self) -> Any:
+        batch = self._fetch()
+        assert self._account is not None
+        self._progress.hand_out(self._account)
+        return batch
+
+    def _begin(self) -> Stream:
+        aside = is_read_by_a_call(self._progress)
+        start = (self._progress.start[0], 0) if aside else None
+        self._account = account = self._progress.begin(start, aside)
+        self._left = account.left
+        if not aside:
+            self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
+        continuation = WHOLE if aside else self._progress.continuation
+        return self._engine.stream(account.epoch, account.step, False, continuation)
+
+    def close(self) -> None:
+        """Drop the batches in flight, and advance the epoch if the pass has reached its end."""
+        if not self._over and self._account is not None:
+            self._progress.advance_past(self._account)
+        super().close()

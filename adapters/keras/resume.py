@@ -2,7 +2,7 @@
 
 A training is saved either before an epoch, when all callbacks have handled the end of the previous
 one, or between two batches, when all callbacks have handled the first of them. ``Resume`` runs
-before all other callbacks, see ``fits``, and saves in ``on_epoch_begin`` and
+before all other callbacks, see ``calls``, and saves in ``on_epoch_begin`` and
 ``on_train_batch_begin``. It restores the saved state at the same two places, which overrides
 whatever other callbacks reset in ``on_train_begin``.
 
@@ -24,8 +24,8 @@ from typing import Any
 import keras
 
 from adapters.arguments import check_integer
-from adapters.keras import callbackstate, internals, modelstate
-from adapters.keras.fits import Fit, FitCallback
+from adapters.keras import internals, trainingstate
+from adapters.keras.calls import Fit, FitCallback
 from adapters.resuming import CheckpointDir, Lock, Schedule, Writer, check_order
 
 log = logging.getLogger("adapters")
@@ -182,7 +182,7 @@ class Resume(FitCallback):
                 "back Keras's own fit (import adapters.keras before that one)"
             )
         if self._state is not None:
-            if not modelstate.built(self.model):
+            if not trainingstate.built(self.model):
                 assert self._fit.sequence is not None
                 internals.build(self.model, self._fit.sequence[0])
             self._put_back()
@@ -193,7 +193,7 @@ class Resume(FitCallback):
         fit = self._running
         self._epoch, self._next_step, fit.steps_done = epoch, 0, 0
         if self._state is None:
-            if self._schedule.due and modelstate.built(self.model):
+            if self._schedule.due and trainingstate.built(self.model):
                 self._save(epoch, 0)
         elif self._state["step"]:  # Restored in on_train_batch_begin.
             self._next_step = fit.steps_done = self._state["step"]
@@ -210,7 +210,7 @@ class Resume(FitCallback):
             self._put_back()
             self._state = None
             self._schedule.saved()
-        elif batch and self._schedule.due and modelstate.built(self.model):
+        elif batch and self._schedule.due and trainingstate.built(self.model):
             self._save(self._epoch, batch)
         together = int(getattr(self.model, "steps_per_execution", 1))
         self._schedule.count(together)
@@ -266,8 +266,8 @@ class Resume(FitCallback):
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
         if self._writer.busy or not self._lock.writes:
             return
-        state = modelstate.state_of(self.model)
-        if (spoiled := modelstate.not_finite(self.model, state)) is not None:
+        state = trainingstate.state_of(self.model)
+        if (spoiled := trainingstate.not_finite(self.model, state)) is not None:
             self._warn_of(spoiled)
             self._schedule.saved()  # Check again at the next interval.
             return
@@ -284,7 +284,7 @@ class Resume(FitCallback):
             "keras": keras.__version__,
             "backend": keras.backend.backend(),
             **state,
-            "callbacks": callbackstate.states_of(self._callbacks),
+            "callbacks": trainingstate.callback_states(self._callbacks),
         }
         self._writer.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
@@ -307,13 +307,13 @@ class Resume(FitCallback):
 
     def _put_back(self) -> None:
         assert self._state is not None
-        modelstate.set_state(
+        trainingstate.set_state(
             self.model,
             self._state,
             metrics=self._state["step"] > 0,
             generators=self._lock.rank == 0,
         )
-        callbackstate.restore(self._callbacks, self._state["callbacks"])
+        trainingstate.restore_callbacks(self._callbacks, self._state["callbacks"])
 
 
 def _check_keras() -> None:

@@ -37,13 +37,11 @@ from adapters.keras.arguments import (
     index_of,
     settings_of,
 )
-from adapters.keras.calls import is_read_by_a_call
-from adapters.keras.exit import opened
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
 from adapters.keras.internals import called_by_keras, notice_own_adapter
-from adapters.keras.iteration import Iteration
-from adapters.keras.progress import Progress
+from adapters.keras.progress import Iteration, Progress, is_read_by_a_call
+from adapters.keras.shutdown import opened
 from adapters.keras.sources import Inner, source_of, without_none
 from adapters.ranks import ShardArgument
 from adapters.replaying import continuation_of, key_of

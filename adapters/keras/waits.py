@@ -82,13 +82,9 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         """Note the time at which the trainer requests a batch; on PyTorch, it already has it."""
         if len(self._asked) >= _LOOKED_UP:
             self._look_up()
-        self.begin_at(batch)
-        self._asked.append((batch, time.perf_counter()))
-
-    def begin_at(self, batch: int) -> None:
-        """Note Keras's number of the epoch's first batch, even if that batch isn't measured."""
         if self._first is None:
             self._first = batch
+        self._asked.append((batch, time.perf_counter()))
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Stop the time, as validation is no part of the epoch's training."""
@@ -97,7 +93,8 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Compute the waits of this epoch's batches, and log their sum."""
         seconds = (self._ended or time.perf_counter()) - self._began
-        waits = self.waits_of_epoch()
+        self._look_up()
+        waits = self._waits
         self.waits_seconds = np.array(waits)
         self.shares.append(float(self.waits_seconds.sum()) / max(seconds, 1e-9))
         if waits:
@@ -110,11 +107,6 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
                 100 * self.shares[-1],
                 1000 * np.percentile(waits, 99),
             )
-
-    def waits_of_epoch(self) -> list[float]:
-        """Seconds that the trainer waited for each batch since the epoch started."""
-        self._look_up()
-        return self._waits
 
     def _look_up(self) -> None:
         """Look up the waits of the batches requested since the last call."""

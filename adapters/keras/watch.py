@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from adapters.keras.fits import Fit, FitCallback
+from adapters.keras.calls import Fit, FitCallback
 from adapters.keras.internals import sync_state
 from adapters.keras.progress import place_after, place_of
 from adapters.keras.resume import Resume
@@ -127,7 +127,9 @@ class Watch(FitCallback):
         mean, before, last = float(logs["loss"]), self._mean, self._last()
         places = range(max(0, last - together), last)
         samples = sum(self._fit.samples.get(place, 1) for place in places) or 1
-        goes_on = batch + 1 > together and any(isinstance(each, Resume) for each in self._fit.told)
+        goes_on = batch + 1 > together and any(
+            isinstance(each, Resume) for each in self._fit.fit_callbacks
+        )
         if not self._samples and goes_on:
             # A resumed epoch: its mean includes batches from before.
             self._samples, before = samples * (batch + 1 - together) // together, math.nan

@@ -5,7 +5,6 @@ Imports no framework: what is defined here travels to worker processes by name.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -81,8 +80,3 @@ class Owner:
     def frameworks(self, sample: Any) -> Any:
         """As the function of that name."""
         return frameworks(sample)
-
-
-def process_number(sample: Any) -> Any:
-    """Which process computes the sample."""
-    return np.float64([os.getpid()])

@@ -30,7 +30,7 @@ from tests.keras.recording import (
     sequence_of,
     worker_processes,
 )
-from tests.keras.samples import FailsAt, Unreadable, frameworks, numbered, process_number
+from tests.keras.samples import FailsAt, Unreadable, frameworks, numbered
 
 BATCHES = 10
 WORKERS = [pytest.param(TWO_THREADS, id="threads"), pytest.param(PROCESSES, id="processes")]
@@ -116,13 +116,6 @@ def test_no_worker_survives_close():
     assert workers_alive() == []
 
 
-def test_a_fit_that_was_stopped_can_be_followed_by_another():
-    recorder, sequence = built_recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-    stop_training(sequence)
-    recorder.fit(sequence, epochs=2, verbose=0)
-    assert recorder.trained == epochs_of(sequence, 2)
-
-
 @pytest.mark.one_backend
 @pytest.mark.parametrize("workers", WORKERS)
 def test_no_worker_survives_del_after_half_an_epoch(no_garbage_collection, workers):
@@ -164,12 +157,6 @@ def test_worker_processes_import_no_framework():
     with SafeSequence(list(range(8)), 4, transform=frameworks, **PROCESSES) as sequence:
         batches = list(sequence)
     np.testing.assert_array_equal(batches, np.zeros((2, 4, 1)))
-
-
-@pytest.mark.one_backend
-def test_worker_processes_are_processes():
-    with SafeSequence(list(range(8)), 4, transform=process_number, **PROCESSES) as sequence:
-        assert os.getpid() not in np.unique(list(sequence))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers."""
+"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers.
+
+So does Keras's own generator of images, and classes of every kind.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ import os
 import random
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from adapters import SafeSequence
 from adapters.engine import processes
 from adapters.engine.pool import kept
 from tests.batches import exact
 from tests.engine.executors import end_idle_workers
-from tests.keras.recording import ALL_WORKERS, INLINE, PROCESSES, TWO_THREADS
+from tests.keras.recording import ALL_WORKERS, AUTO, INLINE, PROCESSES, TWO_THREADS, Options
+from tests.test_bytecode import Slots
 
 pytestmark = pytest.mark.one_backend
 
@@ -284,3 +290,64 @@ def test_what_belongs_into_processes_is_not_made_here_while_they_start():
             decided = not sequence._engine.undecided
         assert dispatcher.is_open
         assert not here
+
+
+# --- classes of every kind ---
+
+
+class Noisy(list):
+    def __getitem__(self, number: Any) -> Any:
+        return super().__getitem__(number) + random.random()
+
+
+@pytest.mark.parametrize("way", ["transform", "batch_transform", "source"])
+def test_the_batches_are_the_same_for_every_kind_of_workers_and_nobody_elses_state_changes(way):
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    source = Noisy(range(24)) if way == "source" else np.arange(24.0)
+    arguments = {} if way == "source" else {way: Slots()}
+
+    def batches(**workers: Any) -> list[Any]:
+        with SafeSequence(source, 4, **arguments, **workers) as sequence:
+            return [np.asarray(batch).tolist() for batch in sequence]
+
+    expected = batches(workers=0)
+    assert batches(workers=0) == expected
+    assert batches(workers=2, use_multiprocessing=True) == expected
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        path = folder / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    return folder
+
+
+def generated(folder: Path, workers: Options, **settings: Any) -> list[Any]:
+    image = pytest.importorskip(
+        "keras.src.legacy.preprocessing.image", reason="Keras 2 has it elsewhere"
+    )
+    generator = image.ImageDataGenerator(**settings)
+    # With a seed of its own, it would count the calls of each process.
+    flow = generator.flow_from_directory(
+        str(folder), target_size=(8, 8), batch_size=4, shuffle=False
+    )
+    with SafeSequence(flow, **workers) as sequence:
+        return list(sequence)
+
+
+# Keras 3.6 says it of iterators of its own.
+@pytest.mark.filterwarnings("ignore:Your `PyDataset` class should call")
+@pytest.mark.usefixtures("sent_by_value")
+@pytest.mark.parametrize("workers", [TWO_THREADS, PROCESSES, AUTO])
+def test_images_that_keras_s_generator_draws_are_the_same_for_all_workers(workers, pictures):
+    settings = {"horizontal_flip": True, "channel_shift_range": 50.0}
+    inline = generated(pictures, INLINE, **settings)
+    assert len(inline) == 3
+    for mine, other in zip(inline, generated(pictures, workers, **settings)):
+        np.testing.assert_array_equal(mine[0], other[0])
+        np.testing.assert_array_equal(mine[1], other[1])

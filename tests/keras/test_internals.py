@@ -15,10 +15,12 @@ import adapters.keras
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
 from tests.keras.programs import run_program
+from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
 
-# What moves, and what the warning calls it.
-NAMES = {
+# What moves, and what the warning calls it; none for what the user asks for.
+NAMES: dict[str, str | None] = {
+    "ADAPTERS_STOCK_KERAS": None,
     "data_adapters": "get_data_adapter",
     "py_dataset_adapter": "PyDatasetAdapter",
     "PyDatasetAdapter": "PyDatasetAdapter",
@@ -49,15 +51,28 @@ def test_every_name_was_taken_away(found):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_goes_on_without_a_name_and_one_warning_says_so(found, name):
-    warnings, as_it_was, predicted, _, left = found[name]
-    assert [f"({NAMES[name]})" in warning for warning in warnings] == [True]
-    assert (as_it_was, predicted, left) == (True, list(range(10)), [])
+def test_keras_is_left_as_it_is_and_one_warning_names_what_moved(found, name):
+    warnings, as_it_was, *_ = found[name]
+    expected = [] if NAMES[name] is None else [True]
+    assert [f"({NAMES[name]})" in warning for warning in warnings] == expected
+    assert as_it_was
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_are_the_same_without_a_name(found, name):
-    assert found[name][3] == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
+    _, _, predicted, trained, tested, epoch, left = found[name]
+    assert predicted == list(range(10))
+    assert trained == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
+    assert tested == 2 * [list(range(4 * i, 4 * i + 4)) for i in range(BATCHES)]
+    assert (epoch, left) == (2, [])
+
+
+def test_the_adapter_of_a_safe_sequence_is_ours_and_that_of_a_py_dataset_keras_s():
+    adapters_of = (
+        internals.data_adapters.get_data_adapter(x) for x in (sequence_of(1), Numbered(2))
+    )
+    names = [type(adapter).__name__ for adapter in adapters_of]
+    assert names == ["SafeSequenceAdapter", "PyDatasetAdapter"]
 
 
 ROOM = Path(adapters.keras.__file__).parent

@@ -85,34 +85,9 @@ def test_an_epoch_that_was_stopped_is_replayed_whole(workers):
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
         recorder.fit(sequence, epochs=3, callbacks=[stop_after(14)], verbose=0)
-        recorder.forget()
         recorder.fit(sequence, epochs=2, verbose=0)
-        assert recorder.trained == epochs_of(sequence, 2, first=1)
-
-
-def test_stop_training_delivers_nothing_more():
-    recorder = built_recorder()
-    with sequence_of(BATCHES, **TWO_THREADS) as sequence:
-        recorder.fit(sequence, epochs=3, callbacks=[stop_after(14)], verbose=0)
-    assert len(recorder.trained) == 14
-
-
-def test_an_epoch_that_was_stopped_before_its_last_batch_is_replayed_whole():
-    recorder = built_recorder()
-    with sequence_of(BATCHES, shuffle=True, **TWO_THREADS) as sequence:
-        recorder.fit(sequence, callbacks=[stop_after(BATCHES - 1)], verbose=0)
-        recorder.forget()
-        recorder.fit(sequence, verbose=0)
-        assert recorder.trained == epochs_of(sequence, 1)
-
-
-def test_an_epoch_that_was_stopped_after_its_last_batch_is_over():
-    recorder = built_recorder()
-    with sequence_of(BATCHES, shuffle=True, **TWO_THREADS) as sequence:
-        recorder.fit(sequence, epochs=3, callbacks=[stop_after(BATCHES)], verbose=0)
-        assert sequence.state_dict() == {"epoch": 1, "batch": 0}
-        next(iter(sequence))
-        assert sequence.epoch == 1
+        epochs = epochs_of(sequence, 3)
+        assert recorder.trained == epochs[:14] + epochs[BATCHES:]
 
 
 def test_an_epoch_is_replayed_whole_after_a_callbacks_error():
@@ -153,23 +128,6 @@ def test_evaluating_on_the_training_sequence_sees_whole_epochs():
     tested = recorder.tested
     looks = [tested[start : start + BATCHES] for start in range(0, len(tested), BATCHES)]
     assert [samples_of(look) for look in looks] == 3 * [list(range(4 * BATCHES))]
-
-
-@pytest.mark.parametrize(
-    ("count", "state"),
-    [
-        (1, {"epoch": 0, "batch": 1}),
-        (14, {"epoch": 1, "batch": 4}),
-        (19, {"epoch": 1, "batch": 9}),
-        (20, {"epoch": 2, "batch": 0}),
-    ],
-)
-def test_state_dict_names_the_batch_after_the_one_just_trained_on(count, state):
-    recorder, states = built_recorder(), []
-    with sequence_of(BATCHES, **TWO_THREADS) as sequence:
-        look = state_after(sequence, count, states)
-        recorder.fit(sequence, epochs=2, callbacks=[look], verbose=0)
-    assert states == [state]
 
 
 @pytest.mark.parametrize(

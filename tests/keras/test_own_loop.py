@@ -51,16 +51,6 @@ def test_each_epoch_has_the_order_that_it_has_in_a_pass(orders, workers):
         assert rows(sequence) == orders[3]
 
 
-def test_training_by_hand_sees_other_orders(orders):
-    model = built_recorder()
-    with shuffled() as sequence:
-        for _ in range(2):
-            for index in range(len(sequence)):
-                model.train_on_batch(*sequence[index])
-            sequence.on_epoch_end()
-        assert sequence.epoch == 2
-
-
 def test_after_a_pass_that_came_to_its_end_it_says_nothing_new(orders):
     with shuffled() as sequence:
         found = []

@@ -78,14 +78,6 @@ def test_stored_pixels_come_the_same_from_every_kind_of_workers(tmp_path, format
     assert inline == processes
 
 
-def test_both_formats_give_the_same_images(files):
-    one, other = (
-        batches_of(open_records(files[each], decode=RANDOM), INLINE, 2, shuffle=True)
-        for each in FORMATS
-    )
-    assert [batch[0] for batch in one] == [batch[0] for batch in other]
-
-
 @every_kind
 @every_format
 def test_a_path_gives_its_images(workers, format, tmp_path):
@@ -215,12 +207,3 @@ def test_an_image_of_each_format_is_the_same_in_one_sequence(tmp_path):
     with SafeSequence(source, 4, workers=0) as sequence:
         images = sequence[0][0]
     np.testing.assert_array_equal(images, np.broadcast_to(images[0], images.shape))
-
-
-@every_kind
-def test_a_selection_of_records_gives_their_images(workers, files):
-    source, chosen = open_records(files["recordio"], decode=ImageDecoder(8)), [7, 2, 5, 2]
-    with SafeSequence(source.select(chosen), 4, **workers) as sequence:
-        ((images, labels),) = sequence
-        assert labels.tolist() == chosen
-        assert all(np.array_equal(images[row], source[n][0]) for row, n in enumerate(chosen))

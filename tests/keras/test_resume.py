@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals, modelstate
+from adapters.keras import Resume, trainingstate
 from tests.keras.conftest import full_on_each_backend
 from tests.keras.programs import Program
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
+from tests.keras.versions import NEEDS_RESUME
 
-pytestmark = pytest.mark.skipif(
-    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-)
+pytestmark = NEEDS_RESUME
 BACKEND = keras.backend.backend()
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
@@ -389,7 +388,7 @@ def test_all_variables_are_saved():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
     model.compile("adam", "mse", metrics=["mae"])
     model.fit(np.zeros((4, 3)), np.zeros((4, 1)), verbose=0)
-    saved = modelstate.state_of(model)["variables"]
+    saved = trainingstate.state_of(model)["variables"]
     assert len(saved["model variables"]) == 3  # Kernel, bias and the state of the dropout's seed.
     assert len(saved["optimizer variables"]) == len(model.optimizer.variables) >= 6
     assert len(saved["metric variables"]) == len(model.metrics_variables) == 4

@@ -41,17 +41,6 @@ def test_batches_are_the_same_for_all_workers_and_after_a_break(source, workers)
         assert [exact(batch) for batch in sequence] == expected[1][2:]
 
 
-@every_source
-def test_shards_have_every_sample_once(source):
-    source = source.select(range(len(source) // 2 * 2))
-    arguments = {"batch_transform": lambda batch, rng: batch, "shuffle": True, "workers": 0}
-    found = []
-    for shard in (None, (0, 2), (1, 2)):
-        with SafeSequence(source, 1, shard=shard, **arguments) as sequence:
-            found.append([str(exact(batch)) for batch in sequence])
-    assert sorted(found[1] + found[2]) == sorted(found[0])
-
-
 def test_fit_and_validation_of_the_parts_of_a_split():
     x, y = np.arange(40, dtype="float32").reshape(-1, 1), np.arange(40, dtype="float32")
     train, test = split((x, y), [0.75, 0.25], seed=3)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import threading
 import weakref
 
-import keras
 import numpy as np
 import pytest
 
@@ -32,10 +30,6 @@ SHARED = 301
 
 def read(sequence: SafeSequence) -> list[list[int]]:
     return [numbers(batch) for batch in sequence]
-
-
-def test_it_is_a_py_dataset():
-    assert isinstance(sequence_of(1), keras.utils.PyDataset)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +141,6 @@ def test_a_loaded_state_is_where_the_next_pass_starts_and_the_ones_after_it_are_
         sequence.load_state_dict({"epoch": 1, "batch": 4})
         batches = read(sequence) + read(sequence)
         assert batches == epochs_of(sequence, 2, first=1)[4:]
-
-
-def test_a_state_survives_json_and_pickle():
-    sequence = sequence_of(BATCHES)
-    next(iter(sequence))
-    state = sequence.state_dict()
-    assert pickle.loads(pickle.dumps(state)) == state
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -79,13 +79,3 @@ def test_the_batch_is_not_copied_for_it():
     batch = SafeSequence((X, Y), 8, batch_transform=chain, workers=0)[0]
     assert seen[0] != seen[1]  # What a function of the user's has returned may be kept by him.
     assert batch[0].shape == (8, 16, 16, 3)
-
-
-def test_a_collate_that_returns_the_users_own_arrays_keeps_them():
-    images = np.random.default_rng(0).integers(0, 256, (8, 6, 6, 3), np.uint8)
-    labels, kept = np.arange(8) % 3, images.copy()
-    chain = Chain([MixUp(1.0, num_classes=3), lambda batch: batch])
-    options = {"collate": lambda samples: (images[:8], labels), "batch_transform": chain}
-    with SafeSequence(list(range(8)), 8, workers=0, **options) as sequence:
-        next(iter(sequence))
-    assert np.array_equal(images, kept)

@@ -47,25 +47,12 @@ def test_a_validation_of_one_batch_is_an_epoch_whoever_counts_its_steps(steps):
     assert recorder.tested == epochs_of(validation, 3)
 
 
-def test_every_validation_sees_every_batch_in_order():
-    recorder, validation = Recorder(), sequence_of(BATCHES, **TWO_THREADS)
-    with validation:
-        recorder.fit(sequence_of(2), epochs=3, validation_data=validation, verbose=0)
+def test_every_validation_sees_every_batch_in_order_and_leaves_the_epochs_of_training_alone():
+    recorder, training = Recorder(), sequence_of(3, shuffle=True, **TWO_THREADS)
+    with sequence_of(BATCHES, **TWO_THREADS) as validation:
+        recorder.fit(training, epochs=3, validation_data=validation, verbose=0)
     assert recorder.tested == 3 * IN_ORDER
-
-
-def test_validation_leaves_the_epochs_of_training_alone():
-    recorder = Recorder()
-    training = sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-    validation = sequence_of(3, shuffle=True, **TWO_THREADS)
-    recorder.fit(training, epochs=3, validation_data=validation, verbose=0)
     assert recorder.trained == epochs_of(training, 3)
-
-
-def test_the_training_sequence_may_be_the_validation_data():
-    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-    recorder.fit(sequence, epochs=3, validation_data=sequence, verbose=0)
-    assert recorder.trained == epochs_of(sequence, 3)
 
 
 def test_evaluate_sees_every_batch_in_order_each_time():
@@ -100,23 +87,11 @@ def test_predict_on_an_unbuilt_model_keeps_the_order(workers):
         np.testing.assert_array_equal(echo().predict(sequence, verbose=0), features)
 
 
-def test_predict_keeps_the_order_each_time():
-    model, (features, _) = echo(), numbered(20 * 4)
-    with SafeSequence(features, 4, **TWO_THREADS) as sequence:
+def test_predict_keeps_the_order_each_time_and_takes_labels_and_a_last_batch_that_is_not_full():
+    model, (features, labels) = echo(), numbered(18)
+    with SafeSequence((features, labels), 4, **TWO_THREADS) as sequence:
         for _ in range(3):
             np.testing.assert_array_equal(model.predict(sequence, verbose=0), features)
-
-
-def test_predict_takes_a_last_batch_that_is_not_full():
-    features, _ = numbered(18)
-    with SafeSequence(features, 4, **TWO_THREADS) as sequence:
-        np.testing.assert_array_equal(echo().predict(sequence, verbose=0), features)
-
-
-def test_predict_leaves_labels_alone():
-    features, labels = numbered(12)
-    with SafeSequence((features, labels), 4, **TWO_THREADS) as sequence:
-        np.testing.assert_array_equal(echo().predict(sequence, verbose=0), features)
 
 
 @TAKES_THE_BUILD_FOR_AN_EPOCH

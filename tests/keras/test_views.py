@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras.scaling import scales
+from adapters.keras.adapter import scales
 from tests.batches import exact
 
 pytestmark = pytest.mark.one_keras

@@ -46,3 +46,6 @@ LOSES_A_LAST_PART = pytest.mark.xfail(
     VERSION < (3, 7) and BACKEND == "tensorflow",
     reason="Keras 3.6 drops the metrics and updates of a last execution with fewer steps",
 )
+NEEDS_RESUME = pytest.mark.skipif(
+    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
+)

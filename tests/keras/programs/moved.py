@@ -1,7 +1,8 @@
 """Takes Keras's private names away, one after the other, and trains without each.
 
-Prints, for each of them, what was warned of, whether Keras's adapters are as they were, the numbers
-that were predicted from, the batches that were trained on, and what is left of the workers.
+So does ``ADAPTERS_STOCK_KERAS=1``. Prints, for each of them, what was warned of, whether Keras's
+adapters are as they were, the numbers that were predicted from, the batches that were trained and
+validated on, the epoch after that, and what is left of the workers.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import keras
 from keras.src.trainers import data_adapters
@@ -61,10 +64,11 @@ def _without_shuffle(x: Any, y: Any = None, **options: Any) -> Any:
     return STOCK(x, y, **options)
 
 
-def breaks() -> dict[str, _Without]:
+def breaks() -> dict[str, AbstractContextManager[Any]]:
     """What may have moved, on this backend."""
     adapter = py_dataset_adapter.PyDatasetAdapter
-    found = {
+    found: dict[str, AbstractContextManager[Any]] = {
+        "ADAPTERS_STOCK_KERAS": mock.patch.dict(os.environ, {"ADAPTERS_STOCK_KERAS": "1"}),
         "data_adapters": _Without(sys.modules, _PACKAGE),
         "py_dataset_adapter": _Without(sys.modules, f"{_PACKAGE}.py_dataset_adapter"),
         "PyDatasetAdapter": _Without(py_dataset_adapter, "PyDatasetAdapter"),
@@ -80,7 +84,7 @@ def breaks() -> dict[str, _Without]:
     return found
 
 
-def imported_without(break_: AbstractContextManager[None]) -> Callable[..., Any]:
+def imported_without(break_: AbstractContextManager[Any]) -> Callable[..., Any]:
     """``SafeSequence``, imported anew while a name was away."""
     for name in [name for name in sys.modules if name.split(".")[:2] == ["adapters", "keras"]]:
         del sys.modules[name]
@@ -97,15 +101,19 @@ def predicted(sequence: Any) -> list[int]:
     return [int(number) for number in model.predict(sequence, verbose=0).ravel()]
 
 
-def trained(safe_sequence: Any) -> list[list[int]]:
-    """The batches of ``fit`` in the order of the sequence."""
+def trained(safe_sequence: Any) -> tuple[list[list[int]], list[list[int]], int]:
+    """The batches of ``fit`` in the order of the sequence, those of its validation, the epoch."""
     # These import the package, which has to be without a name by then.
     from tests.keras.recording import Recorder
 
-    recorder = Recorder()
-    with safe_sequence(numbered(BATCHES * 4), 4, shuffle=True, workers=2) as sequence:
-        recorder.fit(sequence, epochs=EPOCHS, shuffle=False, verbose=0)
-    return recorder.trained
+    recorder, samples = Recorder(), numbered(BATCHES * 4)
+    with (
+        safe_sequence(samples, 4, shuffle=True, workers=2) as sequence,
+        safe_sequence(samples, 4, workers=2) as validation,
+    ):
+        given = {"validation_data": validation, "shuffle": False, "verbose": 0}
+        recorder.fit(sequence, epochs=EPOCHS, **given)
+    return recorder.trained, recorder.tested, sequence.epoch
 
 
 def report(name: str, safe_sequence: Any) -> None:
@@ -117,8 +125,7 @@ def report(name: str, safe_sequence: Any) -> None:
     with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
         numbers = predicted(sequence)
         left = before.lasting()
-    batches = trained(safe_sequence)
-    print(json.dumps([name, list(warned), as_it_was, numbers, batches, left]))
+    print(json.dumps([name, list(warned), as_it_was, numbers, *trained(safe_sequence), left]))
 
 
 if __name__ == "__main__":

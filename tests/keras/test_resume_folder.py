@@ -1,8 +1,14 @@
-"""``Resume``: another model, optimizer or data is never taken for those that were saved."""
+"""``Resume``: a folder is that of one training, and of all ranks of a job.
+
+Another model, optimizer or data is never taken for those that were saved.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
+import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +17,12 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, internals, modelstate
+from adapters.keras import Resume, trainingstate
+from tests.engine.executors import wait_until
 from tests.keras.trainings import Killed
+from tests.keras.versions import NEEDS_RESUME
 
-pytestmark = [
-    pytest.mark.one_keras,
-    pytest.mark.skipif(
-        bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-    ),
-]
+pytestmark = [pytest.mark.one_keras, NEEDS_RESUME]
 X = np.arange(24, dtype="float32").reshape(8, 3)
 
 
@@ -31,6 +34,8 @@ def fitted(
     name: str | None = None,
     fit_shuffle: bool = True,
     epochs: int = 1,
+    every: Any = 30,
+    extra: Any = (),
     **data: Any,
 ) -> Any:
     """A training of one layer, in a folder."""
@@ -41,7 +46,7 @@ def fitted(
     x = X[:samples]
     given = {"batch_size": 2, "shuffle": True, "workers": 0, **data}
     with SafeSequence((x, x.sum(1)), **given) as sequence:
-        callbacks = [Resume(folder)]
+        callbacks = [Resume(folder, every), *extra]
         model.fit(sequence, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=fit_shuffle)
     return model
 
@@ -133,7 +138,7 @@ def several(value: float) -> Any:
 
 def test_optimizers_in_lists_dicts_and_others_are_saved():
     saved, fresh = several(3), several(1)
-    modelstate.set_state(fresh, modelstate.state_of(saved), metrics=False)
+    trainingstate.set_state(fresh, trainingstate.state_of(saved), metrics=False)
     for optimizer in fresh.own:
         for variable in optimizer.variables:
             assert np.all(keras.ops.convert_to_numpy(variable) == 3), variable.path
@@ -143,7 +148,7 @@ def test_one_of_several_optimizers_that_differs_is_named():
     saved, other = several(3), several(1)
     other.by_name["deeper"]["sgd"][0] = keras.optimizers.Adagrad()
     with pytest.raises(ValueError, match=r"SGD.*Adagrad"):
-        modelstate.set_state(other, modelstate.state_of(saved), metrics=False)
+        trainingstate.set_state(other, trainingstate.state_of(saved), metrics=False)
 
 
 def test_an_optimizer_that_a_loaded_model_has_is_no_reason_not_to_save(tmp_path):
@@ -213,3 +218,88 @@ def test_an_epoch_of_which_nothing_is_left_for_other_shards_is_over(tmp_path):
     seen = Seen()
     sharded(tmp_path, (0, 4), 1, seen, samples=11)
     assert seen.batches == [(1, 0), (1, 1)]
+
+
+# --- several trainings at a time ---
+
+
+class Calls(keras.callbacks.Callback):
+    """Does something after the second batch, before which TensorFlow's model is saved, too."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self.act = act
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.act is not None and batch == 1:
+            act, self.act = self.act, None
+            act()
+
+
+def ranked(folder: Path, shard: Any = None, act: Any = None, epochs: int = 1) -> Any:
+    """A training, in whose first epoch something is done."""
+    options = {"every": "1 batch", "batch_size": 1, "extra": [Calls(act)]}
+    return fitted(folder, shard=shard, epochs=epochs, **options)
+
+
+def test_a_second_training_in_the_folder_is_refused(tmp_path):
+    said: list[Any] = []
+
+    def another() -> None:
+        with pytest.raises(
+            RuntimeError, match="folder must be used by one training at a time"
+        ) as e:
+            ranked(tmp_path)
+        said.append(e)
+
+    ranked(tmp_path, act=another)
+    assert said
+    assert ranked(tmp_path, epochs=2).history.epoch == [0, 1]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz"}
+
+
+def test_a_training_that_has_failed_leaves_the_folder(tmp_path):
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as kept:
+        ranked(tmp_path, act=fails)
+    assert ranked(tmp_path).history.epoch == [0]
+    assert kept
+
+
+def writing() -> list[threading.Thread]:
+    """The threads of rank 0 that do."""
+    return [each for each in threading.enumerate() if each.name == "adapters-resume"]
+
+
+def test_ranks_share_a_folder_that_rank_0_writes(tmp_path):
+    """And go on from what it has written, each with the generators of its own process."""
+    written: list[Any] = []
+
+    def other_rank() -> None:
+        wait_until(lambda: not writing())
+        before = sorted(tmp_path.glob("*.npz"))
+        assert before
+        ranked(tmp_path, (1, 2))
+        assert sorted(tmp_path.glob("*.npz")) == before
+        written.append(before)
+
+    ranked(tmp_path, (0, 2), other_rank)
+    assert written
+    random.seed(5)
+    ranked(tmp_path / "another", (1, 2))
+    expected = random.random()
+    random.seed(5)
+    other = ranked(tmp_path, (1, 2))
+    assert random.random() == expected
+    first = ranked(tmp_path, (0, 2))
+    assert np.array_equal(first.layers[-1].get_weights()[0], other.layers[-1].get_weights()[0])
+    assert other.history.epoch == [0]
+
+
+def test_a_rank_without_rank_0_in_its_folder_saves_nothing_and_warns(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "adapters"):
+        ranked(tmp_path, (1, 2))
+    assert caplog.text.count(f"rank 1 has found no rank 0 in {tmp_path}") == 1
+    assert not [*tmp_path.iterdir()]

@@ -1,19 +1,36 @@
-"""Handling of Ctrl-C while TensorFlow waits for a batch.
+"""Release of readers that TensorFlow waits for: on Ctrl-C, and when the interpreter exits.
 
 Python handles signals in the main thread, between two bytecode instructions. While that thread
 waits in TensorFlow's C++ code for a batch, Python executes none, so a batch that never arrives
 would block Ctrl-C forever. But Python writes each signal number to the wakeup descriptor at once.
 A watcher thread reads it and releases the waiting readers. TensorFlow then returns, and Python
 handles the signal.
+
+At exit, TensorFlow destroys its iterators and waits for batches that they wait for or that its
+threads are computing. So the workers of all open sequences are shut down before the interpreter
+stops their threads.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
+
+from adapters.engine import wait_for_readers
+
+# How long the exit waits for a batch that is being computed.
+_PATIENCE_SECONDS = 10.0
+
+opened: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Sequences that may have workers."""
+calls_of_threads: set[threading.Event] = set()
+"""Events of the calls of Keras in non-daemon threads, for which Python waits at exit."""
 
 
 @contextlib.contextmanager
@@ -69,3 +86,18 @@ def _watch(reading: int, came: threading.Event, release: Callable[[], None]) -> 
         if signal.SIGINT in received and handled:
             came.set()
             release()
+
+
+def _close_all() -> None:
+    for ended in list(calls_of_threads):
+        ended.wait()
+    for sequence in list(opened):
+        sequence._engine.end_with_main_thread()
+    if all(
+        thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
+    ):
+        wait_for_readers(_PATIENCE_SECONDS)
+
+
+# Must run before the executors of concurrent.futures shut down; atexit runs too late.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)

@@ -1,15 +1,20 @@
-"""State of a model in training: variables of model, optimizers and metrics, and generators.
+"""State of a training: variables of model, optimizers and metrics, generators, and callbacks.
 
 Variables are matched by order. Their names (without numbers, which differ between processes),
 shapes and dtypes must equal the saved ones. On JAX, variables live outside of the model during
 ``fit``, see ``internals.sync_state``. The saved state is a copy, as the next step overwrites the
 variables.
+
+Keras's callbacks have no API for their state, so ``internals.CALLBACK_STATES`` lists their
+attributes. Other callbacks may have ``state_dict()`` and ``load_state_dict(state)``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -24,20 +29,27 @@ _RATE = "/learning_rate"
 log = logging.getLogger("adapters")
 _warned: set[str] = set()
 _Group = list[tuple[str, Any]]
+_KINDS = {
+    kind: fields
+    for name, fields in internals.CALLBACK_STATES.items()
+    if (kind := getattr(keras.callbacks, name, None)) is not None
+}
+_warned_of_fields: set[tuple[str, str]] = set()
+
+CallbackStates = list[tuple[str, dict[str, Any]]]
 
 
 def state_of(model: Any) -> dict[str, Any]:
     """Copy everything that training changes."""
     internals.sync_state(model)
-    variables = {
-        name: [(label, np.array(_to_numpy(value))) for label, value in group]
-        for name, group in _groups(model)
-    }
     _warn_of_metrics(model)
-    dtypes = {name: [_dtype(value) for _, value in group] for name, group in _groups(model)}
+    groups = dict(_groups(model))
     return {
-        "variables": variables,
-        "dtypes": dtypes,
+        "variables": {
+            name: [(label, np.array(_to_numpy(value))) for label, value in group]
+            for name, group in groups.items()
+        },
+        "dtypes": {name: [_dtype(value) for _, value in group] for name, group in groups.items()},
         "optimizers": _classes(model),
         "generators": _generators(),
     }
@@ -65,6 +77,22 @@ def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool
             _assign(variable, array)
     if generators:
         _set_generators(state["generators"])
+
+
+@contextlib.contextmanager
+def restored(model: Any) -> Iterator[None]:
+    """Restore the variables of a model, and ``stop_training``, at the end of the block."""
+    optimizer = model.optimizer
+    if optimizer is not None and model.built and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    variables = [variable for _, group in _groups(model) for _, variable in group]
+    saved = [(variable, np.array(_to_numpy(variable))) for variable in variables]
+    try:
+        yield
+    finally:
+        model.stop_training = False
+        for variable, array in saved:
+            _assign(variable, array)
 
 
 def not_finite(model: Any, state: dict[str, Any]) -> str | None:
@@ -238,3 +266,76 @@ def _set_generators(state: dict[str, Any]) -> None:
         devices = state.get("cuda", [])
         if devices and torch.cuda.device_count() == len(devices):
             torch.cuda.set_rng_state_all([torch.from_numpy(each.copy()) for each in devices])
+
+
+# --- callbacks ---
+
+
+def callback_states(callbacks: Sequence[Any]) -> CallbackStates:
+    """Copy the states of callbacks, each with its class name.
+
+    Raises:
+        TypeError: A callback's own ``state_dict`` returned no dict.
+    """
+    return [(type(each).__name__, _state_of(each)) for each in callbacks]
+
+
+def restore_callbacks(callbacks: Sequence[Any], states: CallbackStates) -> None:
+    """Restore the states of callbacks, matched by class name and order."""
+    waiting = list(states)
+    for callback in callbacks:
+        name = type(callback).__name__
+        found = next((each for each in waiting if each[0] == name), None)
+        if found is not None:
+            waiting.remove(found)
+            _restore(callback, found[1])
+        elif _fields_of(callback) or hasattr(callback, "load_state_dict"):
+            log.warning("no state of a %s was saved: it starts from its beginning", name)
+
+
+def _fields_of(callback: Any) -> list[str]:
+    """Names of the attributes that are its state. Warns once if this Keras lacks one."""
+    found, name = [], type(callback).__name__
+    for kind, fields in _KINDS.items():
+        for field in fields if isinstance(callback, kind) else ():
+            if hasattr(callback, field):
+                found.append(field)
+            elif (name, field) not in _warned_of_fields:
+                _warned_of_fields.add((name, field))
+                log.warning(
+                    "Keras %s has no %s.%s, which Resume saves of a %s: after a crash, that "
+                    "callback doesn't go on exactly; use a version of Keras that "
+                    "docs/keras-internals.md names",
+                    keras.__version__,
+                    kind.__name__,
+                    field,
+                    name,
+                )
+    return found
+
+
+def _state_of(callback: Any) -> dict[str, Any]:
+    state: dict[str, Any] = {name: _plain(getattr(callback, name)) for name in _fields_of(callback)}
+    if hasattr(callback, "state_dict") and hasattr(callback, "load_state_dict"):
+        state["state_dict"] = copy.deepcopy(callback.state_dict())
+    return state
+
+
+def _restore(callback: Any, state: dict[str, Any]) -> None:
+    # Copied, as a loaded state may be restored twice.
+    for name in _fields_of(callback):
+        if name in state:
+            setattr(callback, name, copy.deepcopy(state[name]))
+    if "state_dict" in state and hasattr(callback, "load_state_dict"):
+        callback.load_state_dict(copy.deepcopy(state["state_dict"]))
+
+
+def _plain(value: Any) -> Any:
+    """Copy a value, with a backend's tensors and variables converted to NumPy arrays."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value))
+    if value is None or isinstance(value, (bool, int, float, str, np.ndarray, np.generic)):
+        return value
+    return np.array(keras.ops.convert_to_numpy(value))
