@@ -42,13 +42,15 @@ from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
 from adapters.generators import DECODE, Place, generator, generator_argument
-from adapters.gluon.arguments import check_arguments
-from adapters.gluon.devices import mover
-from adapters.gluon.explanation import explanation
-from adapters.gluon.iteration import Iteration, Pass
-from adapters.gluon.pipeline import Pipeline, PythonOp, numbered_source, pipeline_of
+from adapters.gluon.arguments import check_arguments, settings_of
+from adapters.gluon.iteration import Iteration, Pass, mover
+from adapters.gluon.pipeline import (
+    Pipeline,
+    PythonOp,
+    numbered_source,
+    pipeline_of,
+)
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
     EpochBatchSampler,
     OrderBatchSampler,
@@ -62,11 +64,11 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.gluon.samples import FIRST_RUN
-from adapters.gluon.workers import settings_of
 from adapters.ranks import ShardArgument
 from adapters.sources import as_source, holds_stored, open_guessed
 from adapters.sources.origin import Origin
 
+_AUTO = 'workers="auto": '  # In the engine's description.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -211,7 +213,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batch_transform=batch_transform,
             thread_safe=thread_safe,
         )
-        make_reading_atomic()
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
@@ -298,7 +299,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""
-        print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
+        lines = [*self._settled()._plan.explanation()]
+        if isinstance(self._batch_sampler, EpochBatchSampler):
+            lines += self._batch_sampler.explanation()
+        lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
+        print("\n".join(lines))
 
     @property
     def waits(self) -> Waits:

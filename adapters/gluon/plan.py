@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -35,11 +35,11 @@ from adapters.generators import (
     run_for_batch,
 )
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
-from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import map_arrays
-from adapters.gluon.pipeline import Pipeline
+from adapters.gluon.pipeline import Pipeline, name_of
 from adapters.gluon.randomness import Seeding
 from adapters.gluon.samples import Runner, State, compute, samples_of, split
+from adapters.gluon.stages import call
 from adapters.user_code import Gate
 
 _Made = tuple[list[Any], Skeleton, int]
@@ -134,6 +134,21 @@ class GluonPlan(Plan):
             return key.samples
         assert isinstance(self.order, Order)
         return self.order.batch(*key.place)
+
+    def explanation(self) -> Iterator[str]:
+        """Yield a line for each stage, except the order and the workers."""
+        yield from self.pipeline.explanation()
+        if self.batchify is not None:
+            yield f"batchify_fn {name_of(self.batchify)}: gets a list of samples, one by one"
+        if self.batch_transform is not None:
+            yield f"batch_transform {name_of(self.batch_transform)}: a batch at a time"
+        if self.on_error == "skip":
+            yield "on_error: the next sample that works takes the place of one that doesn't"
+        elif self.on_error != "raise":
+            yield f"on_error: {name_of(self.on_error)} gives what takes a sample's place"
+        if self.used:
+            used = ", ".join(sorted(self.used))
+            yield f"drawn from the global generators of {used}: seeded, except on threads"
 
     def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
         """Give the records a prefetch hint for later batches, in an order in blocks."""

@@ -11,7 +11,7 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision import transforms
 
 from adapters import gluon_loader
-from adapters.gluon.blocks import call
+from adapters.gluon.stages import call
 from tests.gluon.data_sets import pixels
 
 SECONDS = 10
