@@ -1,8 +1,9 @@
-"""``DataLoader``, the class that ``gluon_loader`` is: its signature, subclasses, ``isinstance``."""
+"""``DataLoader``: signature, subclasses, ``isinstance``, the Estimator; data sets in Keras."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,19 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.gluon.contrib.estimator import Estimator
+from mxnet.gluon.data import ArrayDataset
+from mxnet.gluon.data.vision.transforms import ToTensor
 
 import adapters
 from adapters import gluon_loader
+from adapters.batch.order import Order
+from adapters.batch.sourceplan import SourcePlan
+from adapters.engine import Engine, Settings
 from adapters.gluon import DataLoader
+from adapters.sources import as_source
 from tests.gluon.data_sets import values
-from tests.gluon.executors import arguments_of, every_kind
+from tests.gluon.executors import PROCESSES, THREADS, arguments_of, every_kind, opened
 
 NUMBERS = np.arange(10)
 _FIRST = ["dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler"]
@@ -190,3 +198,108 @@ def test_a_twin_is_of_the_same_class_and_draws_nothing_of_the_users():
 def test_importing_adapters_imports_no_mxnet():
     script = "import adapters, sys; assert 'mxnet' not in sys.modules and adapters.__all__"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+# --- the Estimator ---
+
+SIZE = 24
+
+
+def images() -> Any:
+    """Bright ones and dark ones, in turn."""
+    labels = np.arange(SIZE) % 2
+    pixels = np.broadcast_to(labels[:, None, None, None] * 255, (SIZE, 4, 4, 1)).astype(np.uint8)
+    return ArrayDataset(mx.nd.array(pixels, dtype="uint8"), labels.astype(np.float32))
+
+
+def small(dark: Any) -> Any:
+    """As float32 in [0, 1], a sample at a time."""
+    return dark.astype("float32").transpose((2, 0, 1)) / 255
+
+
+@pytest.mark.parametrize(
+    ("executor", "transform"), [("inline", small), (THREADS, ToTensor()), (PROCESSES, small)]
+)
+def test_fit_and_evaluate_take_a_loader_for_training_and_validation(executor, transform):
+    net = mx.gluon.nn.Dense(2)
+    net.initialize(mx.init.One())
+    metric = mx.metric.Accuracy()
+    estimator = Estimator(
+        net,
+        mx.gluon.loss.SoftmaxCrossEntropyLoss(),
+        metric,
+        trainer=mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}),
+        context=mx.cpu(0),
+    )
+    estimator.logger.setLevel(logging.ERROR)
+    data = images().transform_first(transform)
+    with (
+        opened(data, executor, shuffle=True, seed=1) as train,
+        opened(data, executor, 8) as validation,
+    ):
+        assert isinstance(train, mx.gluon.data.DataLoader)
+        estimator.fit(train, val_data=validation, epochs=3)
+        assert estimator.max_epoch == 3
+        estimator.evaluate(validation)
+    scores = {each.get()[0]: each.get()[1] for each in estimator.val_metrics}
+    assert scores["validation accuracy"] == 1.0
+
+
+# --- Gluon's data sets in SafeSequence ---
+
+IMAGES = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
+LABELS = np.arange(10, dtype=np.int32)
+SETTINGS = {
+    "inline": Settings(0),
+    "threads": Settings(2),
+    "processes": Settings(1, use_multiprocessing=True),
+}
+
+
+def doubled(sample):
+    image, label = sample
+    image *= 2
+    return image.astype("float32"), label
+
+
+def batches(source, settings, **arguments):
+    plan = SourcePlan(as_source(source), Order(10, 4), **arguments)
+    engine = Engine(plan, settings)
+    try:
+        stream = engine.stream(0, 0, False)
+        return [stream.next() for _ in range(6)]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("executor", SETTINGS)
+def test_samples_of_a_gluon_data_set_become_numpy_batches(executor):
+    data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
+    for images, labels in (
+        batches(data, SETTINGS[executor])[0],
+        batches(data, SETTINGS[executor])[3],
+    ):
+        assert (type(images), images.dtype, images.tolist()) == (
+            np.ndarray,
+            np.uint8,
+            IMAGES[:4].tolist(),
+        )
+        assert labels.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("executor", SETTINGS)
+def test_a_transform_that_writes_into_its_ndarray_harms_nobody(executor):
+    data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
+    first, again = batches(data, SETTINGS[executor], transform=doubled)[::3]
+    assert first[0].dtype == again[0].dtype == np.float32
+    assert first[0].tolist() == again[0].tolist() == (2 * IMAGES[:4]).tolist()
+
+
+def test_ndarrays_are_a_source_themselves():
+    first, *_ = batches((mx.nd.array(IMAGES, dtype="uint8"), LABELS), SETTINGS["inline"])
+    assert (first[0].tolist(), first[1].tolist()) == (IMAGES[:4].tolist(), [0, 1, 2, 3])
+
+
+def test_a_batch_transform_may_give_ndarrays():
+    first, *_ = batches(IMAGES, SETTINGS["inline"], batch_transform=mx.nd.array)
+    assert (type(first), first.tolist()) == (np.ndarray, IMAGES[:4].tolist())
