@@ -13,7 +13,7 @@ from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
 from mxnet.gluon.data.vision import CIFAR10
 from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
-from adapters import Buckets, SafeSequence, gluon_loader
+from adapters import Buckets, gluon_loader
 from adapters import pad as pad_collate
 from adapters.transforms import Chain, ColorJitter, MixUp, OneHot
 from tests.gluon.data_sets import (
@@ -260,14 +260,6 @@ def test_transforms_give_ndarrays_and_the_same_ones_in_every_executor(executor):
     assert [type(each) for each in batches[0]] == [mx.nd.NDArray, mx.nd.NDArray]
     with gluon_loader((X, Y), len(batches[0][0]), num_workers=0, **arguments) as inline:
         assert [outline(batch) for batch in batches] == [outline(batch) for batch in inline]
-
-
-def test_what_they_compute_is_what_keras_gets():
-    loader = gluon_loader((X, Y), 8, batch_transform=ALL, seed=0, num_workers=0)
-    sequence = SafeSequence((X, Y), 8, batch_transform=ALL, seed=0, workers=0)
-    for (data, label), (x, y) in zip(loader, sequence):
-        assert data.asnumpy().tolist() == x.tolist()
-        assert label.asnumpy().tolist() == y.tolist()
 
 
 def test_ndarrays_of_a_data_set_are_left_alone():

@@ -1,4 +1,4 @@
-"""``DataLoader``: signature, subclasses, ``isinstance``, the Estimator; data sets in Keras."""
+"""``DataLoader``: signature, subclasses, ``isinstance``, the Estimator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 import adapters
-from adapters import SafeSequence, gluon_loader
+from adapters import gluon_loader
 from adapters.gluon import DataLoader
 from tests.gluon.data_sets import values
 from tests.gluon.executors import PROCESSES, THREADS, arguments_of, every_kind, opened
@@ -232,56 +232,3 @@ def test_fit_and_evaluate_take_a_loader_for_training_and_validation(executor, tr
         estimator.evaluate(validation)
     scores = {each.get()[0]: each.get()[1] for each in estimator.val_metrics}
     assert scores["validation accuracy"] == 1.0
-
-
-# --- Gluon's data sets in SafeSequence ---
-
-IMAGES = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
-LABELS = np.arange(10, dtype=np.int32)
-WORKERS: dict[str, Any] = {
-    "inline": {"workers": 0},
-    "threads": {"workers": 2, "thread_safe": True},
-    "processes": {"workers": 1, "use_multiprocessing": True},
-}
-
-
-def doubled(sample):
-    image, label = sample
-    image *= 2
-    return image.astype("float32"), label
-
-
-def batches(source, executor, **arguments):
-    """The batches of two epochs."""
-    with SafeSequence(source, 4, **WORKERS[executor], **arguments) as sequence:
-        return [batch for _ in range(2) for batch in sequence]
-
-
-@pytest.mark.parametrize("executor", WORKERS)
-def test_samples_of_a_gluon_data_set_become_numpy_batches(executor):
-    data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
-    for images, labels in batches(data, executor)[::3]:
-        assert (type(images), images.dtype, images.tolist()) == (
-            np.ndarray,
-            np.uint8,
-            IMAGES[:4].tolist(),
-        )
-        assert labels.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("executor", WORKERS)
-def test_a_transform_that_writes_into_its_ndarray_harms_nobody(executor):
-    data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
-    first, again = batches(data, executor, transform=doubled)[::3]
-    assert first[0].dtype == again[0].dtype == np.float32
-    assert first[0].tolist() == again[0].tolist() == (2 * IMAGES[:4]).tolist()
-
-
-def test_ndarrays_are_a_source_themselves():
-    first, *_ = batches((mx.nd.array(IMAGES, dtype="uint8"), LABELS), "inline")
-    assert (first[0].tolist(), first[1].tolist()) == (IMAGES[:4].tolist(), [0, 1, 2, 3])
-
-
-def test_a_batch_transform_may_give_ndarrays():
-    first, *_ = batches(IMAGES, "inline", batch_transform=mx.nd.array)
-    assert (type(first), first.tolist()) == (np.ndarray, IMAGES[:4].tolist())
