@@ -1,4 +1,4 @@
-"""Images in ``gluon_loader``: folders, tables, detection labels, masks."""
+"""Images in ``gluon_loader``: folders, tables, detection labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from adapters import (
     pack,
 )
 from adapters.records import irheader
-from tests.contract.test_image_pairs import opened as opened_pairs
 from tests.gluon.data_sets import assert_same, theirs
 from tests.gluon.executors import every_kind, every_quick_executor, opened
 from tests.images.pictures import encoded, picture
@@ -222,18 +221,3 @@ def test_boxes_are_those_of_image_det_iter(tmp_path, header, width):
         np.testing.assert_allclose(target["boxes"], rows[:, 1:5], atol=1e-6)
         if width > 5:
             np.testing.assert_array_equal(target["extra"], rows[:, 5:])
-
-
-# --- pairs of an image and its mask ---
-
-
-def test_pairs_go_into_gluon(tmp_path):
-    for kind in ("files", "records"):
-        source = opened_pairs(kind, tmp_path, "float32")
-        for workers in (0, 2):
-            with gluon_loader(source, 5, shuffle=True, num_workers=workers, seed=1) as loader:
-                for images, masks in loader:
-                    assert isinstance(images, mx.nd.NDArray)
-                    images, masks = images.asnumpy(), masks.asnumpy()
-                    np.testing.assert_array_equal(images, masks.repeat(3, 3))
-        source.close()
