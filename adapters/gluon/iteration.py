@@ -30,13 +30,13 @@ class Pass:
         self.epoch = epoch
         self.first = first
         self.count = count
-        self.fetched = self.given = first
+        self.fetched = self.delivered = first
         """Number after the last batch that was fetched, and after the last one delivered."""
 
     @property
     def position(self) -> tuple[int, int]:
         """``(epoch, batch)`` after the last delivered batch."""
-        return (self.epoch + 1, 0) if self.given == self.count else (self.epoch, self.given)
+        return (self.epoch + 1, 0) if self.delivered == self.count else (self.epoch, self.delivered)
 
 
 class Iteration(Reading):
@@ -66,7 +66,7 @@ class Iteration(Reading):
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
         assert self._pass is not None
-        self._pass.given += 1
+        self._pass.delivered += 1
         self._loader._latest = self._pass
         return batch
 

@@ -378,16 +378,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
-            told = None
+            counted = None
             if isinstance(sampler, OrderBatchSampler):
                 order = sampler.order
-                told = batches_of(state, order.consumed(1), order.size, "loader")
-            epoch, batch = told or position_of(
+                counted = batches_of(state, order.consumed(1), order.size, "loader")
+            epoch, batch = counted or position_of(
                 state, lambda epoch: length_of(sampler, epoch), "loader"
             )
-            if batch and self._shard.requested is not None and told is None:
+            if batch and self._shard.requested is not None and counted is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
-            if told and batch and batch >= sampler.count(epoch):
+            if counted and batch and batch >= sampler.count(epoch):
                 epoch, batch = epoch + 1, 0  # The rest doesn't fill all shards.
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch, rest)
