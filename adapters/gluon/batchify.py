@@ -8,14 +8,15 @@ resulting dtype.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
-from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
+from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into, map_tree
 from adapters.ownership import Allocate, detach
 
 Remedy = Callable[[tuple[int, ...]], str]
@@ -24,7 +25,8 @@ _REMEDY = "pad, crop or resize in the transform"
 _REMEDY_OF_ARRAYS = "pad, crop, resize or cast in the transform"
 
 
-class Leaf(NamedTuple):
+@dataclass(frozen=True)
+class Leaf:
     """Placeholder for array ``number`` in a skeleton (treedef).
 
     ``kind`` is the type that the user gets: ``"numpy"``, MXNet's ``"nd"`` or ``"np"``, or
@@ -64,9 +66,15 @@ class Skeleton:
             ]
 
         def array(value: Any) -> Any:
-            return self._leaf(arrays, value, numpy_semantics) if type(value) is Leaf else value
+            if type(value) is not Leaf:
+                return value
+            array = arrays[value.number]
+            if value.kind == "numpy" or not isinstance(array, np.ndarray):
+                return array
+            own = value.kind == "np" or (value.kind == "active" and numpy_semantics)
+            return as_ndarray(array, own)
 
-        return _map_members(array, self._tree)
+        return map_tree(array, self._tree)
 
     def of(self, arrays: Sequence[Any]) -> Any:
         """Return the batch, with the arrays as they are."""
@@ -76,14 +84,7 @@ class Skeleton:
         def array(value: Any) -> Any:
             return arrays[value.number] if type(value) is Leaf else value
 
-        return _map_members(array, self._tree)
-
-    @staticmethod
-    def _leaf(arrays: Sequence[Any], leaf: Leaf, numpy_semantics: bool) -> Any:
-        array = arrays[leaf.number]
-        if leaf.kind == "numpy" or not isinstance(array, np.ndarray):
-            return array
-        return as_ndarray(array, leaf.kind == "np" or (leaf.kind == "active" and numpy_semantics))
+        return map_tree(array, self._tree)
 
 
 def batchify_default(
@@ -248,7 +249,7 @@ def packed(
         return add(value.asnumpy() if nd and remote else value, kind)
 
     # Don't name the structure: its containers must be gone when references are counted.
-    tree = _map_members(take, make())
+    tree = map_tree(take, make())
     if remote:
         return leaves, Skeleton(tree)
     for place in range(len(leaves)):
@@ -271,7 +272,7 @@ def as_active(batch: Any, numpy_semantics: bool) -> Any:
         arrays = isinstance(value, np.ndarray) and _known(value)
         return as_ndarray(value, numpy_semantics) if arrays else value
 
-    return _map_members(convert, batch)
+    return map_tree(convert, batch)
 
 
 def _known(array: NDArray[Any]) -> bool:
@@ -285,16 +286,6 @@ def _flat(count: int) -> Skeleton:
     if count not in _FLAT:
         _FLAT[count] = Skeleton([Leaf(number, "active") for number in range(count)], count)
     return _FLAT[count]
-
-
-def _map_members(function: Callable[[Any], Any], tree: Any) -> Any:
-    if type(tree) in (list, tuple):
-        return type(tree)(_map_members(function, member) for member in tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields") and type(tree) is not Leaf:
-        return type(tree)(*(_map_members(function, member) for member in tree))
-    if type(tree) is dict:
-        return {name: _map_members(function, member) for name, member in tree.items()}
-    return function(tree)
 
 
 def _outline(item: Any) -> str:

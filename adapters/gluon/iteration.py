@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import mxnet as mx
 from mxnet.util import is_np_array
 
 from adapters.batch.order import DrawnOrder
 from adapters.engine import Reading, Stream
-from adapters.gluon.dlpack import take_back
+from adapters.gluon.ndarrays import map_arrays, moved, take_back
 from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
@@ -28,13 +30,13 @@ class Pass:
         self.epoch = epoch
         self.first = first
         self.count = count
-        self.fetched = self.given = first
+        self.fetched = self.delivered = first
         """Number after the last batch that was fetched, and after the last one delivered."""
 
     @property
     def position(self) -> tuple[int, int]:
         """``(epoch, batch)`` after the last delivered batch."""
-        return (self.epoch + 1, 0) if self.given == self.count else (self.epoch, self.given)
+        return (self.epoch + 1, 0) if self.delivered == self.count else (self.epoch, self.delivered)
 
 
 class Iteration(Reading):
@@ -64,7 +66,7 @@ class Iteration(Reading):
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
         assert self._pass is not None
-        self._pass.given += 1
+        self._pass.delivered += 1
         self._loader._latest = self._pass
         return batch
 
@@ -95,8 +97,7 @@ class Iteration(Reading):
         return engine.stream(epoch, first, False, loader._continuation)
 
     def _fetch(self) -> Any:
-        if not self._over:
-            self._loader._plan.consumed_here()
+        self._loader._plan.follow_semantics()
         return super()._fetch()
 
     def _made(self, batch: Any) -> Any:
@@ -116,7 +117,6 @@ class Iteration(Reading):
         """Drop the batches in flight. A batch already moved to the device is still delivered."""
         if self._over:
             return
-        self._loader._plan.no_longer_consumed_here()
         super().close()
         if self._pass is None:
             return
@@ -124,3 +124,43 @@ class Iteration(Reading):
         take_back(_LEFT_BEHIND)
         # Set here, not before the next pass, so that a later set_epoch by the user counts.
         tell_epoch(self._loader._batch_sampler, self._loader._next[0])
+
+
+# --- devices ---
+
+
+@dataclass(frozen=True)
+class Mover:
+    """Moves batches to a device or into pinned memory.
+
+    MXNet copies to a device asynchronously. A call returns before the copy has ended, and using the
+    arrays waits for it.
+
+    Args:
+        ctx: The device, or None.
+        pinned: Context of the pinned memory to copy to first, or None.
+    """
+
+    ctx: Any
+    pinned: Any
+
+    @property
+    def ahead(self) -> bool:
+        """True if a batch should be transferred while the previous one is used."""
+        return self.ctx is not None and self.ctx != mx.cpu(0)
+
+    def __call__(self, batch: Any) -> Any:
+        """Move a batch."""
+        if self.pinned is not None:
+            # Tuples become lists here, as in MXNet.
+            batch = map_arrays(lambda array: moved(array, self.pinned), batch, lists=True)
+        if self.ctx is not None:
+            batch = map_arrays(lambda array: moved(array, self.ctx), batch)
+        return batch
+
+
+def mover(ctx: Any, pin_memory: bool | Literal["auto"], pin_device_id: int) -> Mover:
+    """Return the ``Mover`` for a loader's arguments."""
+    if pin_memory == "auto":
+        pin_memory = ctx is not None and ctx.device_type == "gpu"
+    return Mover(ctx, mx.cpu_pinned(pin_device_id) if pin_memory else None)

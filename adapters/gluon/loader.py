@@ -42,13 +42,15 @@ from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
 from adapters.generators import DECODE, Place, generator, generator_argument
-from adapters.gluon.arguments import check_arguments
-from adapters.gluon.devices import mover
-from adapters.gluon.explanation import explanation
-from adapters.gluon.iteration import Iteration, Pass
-from adapters.gluon.pipeline import Pipeline, PythonOp, numbered_source, pipeline_of
+from adapters.gluon.arguments import check_arguments, on_threads, settings_of
+from adapters.gluon.iteration import Iteration, Pass, mover
+from adapters.gluon.pipeline import (
+    Pipeline,
+    PythonOp,
+    numbered_source,
+    pipeline_of,
+)
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
     EpochBatchSampler,
     OrderBatchSampler,
@@ -62,11 +64,11 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.gluon.samples import FIRST_RUN
-from adapters.gluon.workers import settings_of
 from adapters.ranks import ShardArgument
 from adapters.sources import as_source, holds_stored, open_guessed
 from adapters.sources.origin import Origin
 
+_AUTO = 'workers="auto": '  # In the engine's description.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -211,7 +213,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batch_transform=batch_transform,
             thread_safe=thread_safe,
         )
-        make_reading_atomic()
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
@@ -248,6 +249,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             self._orders = functools.partial(orders, seed=int(seed))
             self._batch_sampler = self._orders(shard=self._shard.requested)
         ahead = isinstance(self._batch_sampler, OrderBatchSampler)
+        # A batch_transform alone doesn't justify processes, unless it uses global generators.
+        own = bool(own_code or used.possibly)
+        unseeded = on_threads(num_workers, thread_pool, own) and not used.certainly
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
             pipeline,
@@ -256,13 +260,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             seed=int(seed or 0),
             on_error=on_error,
             batchify=fitted(self._batch_sampler, batchify_fn),
-            used=used.possibly,
+            used=frozenset() if unseeded else used.possibly,
             semantics=(is_np_shape(), is_np_array()),
-            own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
-        # A batch_transform alone doesn't justify processes, unless it uses global generators.
-        own = bool(own_code or used.possibly)
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
@@ -298,7 +299,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""
-        print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
+        lines = [*self._settled()._plan.explanation()]
+        if isinstance(self._batch_sampler, EpochBatchSampler):
+            lines += self._batch_sampler.explanation()
+        lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
+        print("\n".join(lines))
 
     @property
     def waits(self) -> Waits:
@@ -373,16 +378,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
-            told = None
+            counted = None
             if isinstance(sampler, OrderBatchSampler):
                 order = sampler.order
-                told = batches_of(state, order.consumed(1), order.size, "loader")
-            epoch, batch = told or position_of(
+                counted = batches_of(state, order.consumed(1), order.size, "loader")
+            epoch, batch = counted or position_of(
                 state, lambda epoch: length_of(sampler, epoch), "loader"
             )
-            if batch and self._shard.requested is not None and told is None:
+            if batch and self._shard.requested is not None and counted is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
-            if told and batch and batch >= sampler.count(epoch):
+            if counted and batch and batch >= sampler.count(epoch):
                 epoch, batch = epoch + 1, 0  # The rest doesn't fill all shards.
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch, rest)

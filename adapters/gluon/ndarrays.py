@@ -1,24 +1,37 @@
-"""Conversion between NDArrays and NumPy arrays that share memory.
+"""Conversion between NDArrays and NumPy arrays that share memory, through DLPack.
 
 An NDArray made by ``as_ndarray`` keeps the NumPy array, and its slot or memory block, alive as long
-as MXNet refers to it; see ``dlpack``.
+as MXNet refers to it. A DLPack consumer calls the *deleter* of a tensor when it no longer needs it.
+MXNet does so in a thread of its engine, at any time. A deleter that needs the interpreter, like the
+one of ``mx.nd.from_numpy``, deadlocks a ``fork``, for which MXNet stops its engine, and crashes the
+process once the interpreter is gone. Our deleter is the C library's ``sem_post``:
+
+    | dl_tensor (48 bytes)     | manager_ctx | deleter = sem_post |     MXNet reads this once
+    | a semaphore of 0 |  ...                | deleter = sem_post |     the layout from then on
+
+The deleter only increments the semaphore to 1. When the next array is lent, a pass ends, or the
+garbage collector runs, arrays with an incremented semaphore are released.
 """
 
 from __future__ import annotations
 
+import atexit
+import collections
+import contextlib
 import ctypes
 import functools
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, check_call
+from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
+from adapters.alignment import address_of
 from adapters.engine.serialization import reducers
-from adapters.gluon.dlpack import lend, sem_post
 
 # Dtypes that nd.array accepts. MXNet has no others.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
@@ -43,7 +56,7 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
         return make(array, dtype=array.dtype)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    handle = lend(array, template)
+    handle = _lend(array, template)
     return mx.np.ndarray(handle=handle) if numpy_semantics else mx.nd.NDArray(handle=handle)
 
 
@@ -64,7 +77,7 @@ def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     tensor.ndim = len(shape)
     tensor.dtype = number
     tensor.shape = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    managed.deleter = sem_post
+    managed.deleter = _sem_post
     return managed
 
 
@@ -102,7 +115,7 @@ def moved(array: Any, ctx: Any) -> Any:
     return getattr(array, name)(ctx)
 
 
-def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
+def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
     """Apply ``function`` to every NDArray in nested lists, tuples and dicts.
 
     Args:
@@ -110,16 +123,110 @@ def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
         tree: The nested structure.
         lists: True to return tuples as lists, as MXNet's pinning does.
     """
-    if isinstance(tree, mx.nd.NDArray):
-        return function(tree)
-    if isinstance(tree, (list, tuple)):
-        members = [map_arrays(function, member, lists) for member in tree]
-        if lists or type(tree) is list:
-            return members
-        return type(tree)(*members) if hasattr(tree, "_fields") else type(tree)(members)
-    if isinstance(tree, dict):
-        return {name: map_arrays(function, member, lists) for name, member in tree.items()}
-    return tree
+
+    def applied(leaf: Any) -> Any:
+        if isinstance(leaf, mx.nd.NDArray):
+            return function(leaf)
+        if isinstance(leaf, (list, tuple)):
+            return type(leaf)(map_arrays(function, list(leaf)))
+        return leaf
+
+    return map_tree(applied, tree, lists)
+
+
+def map_tree(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
+    """Apply ``function`` to every leaf of nested lists, tuples and dicts.
+
+    Args:
+        function: Called with each leaf. Objects of subclasses, except named tuples, are leaves.
+        tree: The nested structure.
+        lists: True to return tuples as lists.
+    """
+    kind = type(tree)
+    if kind is list or (lists and isinstance(tree, (list, tuple))):
+        return [map_tree(function, member, lists) for member in tree]
+    if kind is tuple:
+        return tuple(map_tree(function, member, lists) for member in tree)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return kind(*(map_tree(function, member, lists) for member in tree))
+    if kind is dict:
+        return {name: map_tree(function, member, lists) for name, member in tree.items()}
+    return function(tree)
+
+
+# --- memory lent to MXNet ---
+
+# In glibc and musl, a semaphore starts with its count and its number of waiters. The fields after
+# them are only for waking waiters.
+_Semaphore = ctypes.c_int64
+# Arrays to check each time that one is lent, so that checking outpaces lending.
+_LOOKED_AT = 8
+
+_lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
+_collections = 0
+"""Number of full garbage collections at the last check."""
+_sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
+
+
+def _lend(array: NDArray[Any], template: Any) -> Any:
+    """Make an MXNet handle to the memory of a C-contiguous array.
+
+    Args:
+        array: The array. It is kept alive until MXNet releases it.
+        template: ``DLManagedTensor`` for the array's shape and dtype, with deleter ``_sem_post``.
+
+    Returns:
+        The ``NDArrayHandle``.
+    """
+    take_back(_LOOKED_AT)
+    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
+    managed.dl_tensor.data = address_of(array)
+    handle = NDArrayHandle()
+    # Not transient: MXNet would make its own copy of a transient handle.
+    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
+    semaphore = _Semaphore.from_buffer(managed)
+    semaphore.value = 0
+    _lent.append((semaphore, array))
+    return handle
+
+
+def take_back(most: int) -> None:
+    """Check at most ``most`` lent arrays, and release those that MXNet no longer uses."""
+    for _ in range(min(most, len(_lent))):
+        try:
+            semaphore, array = _lent.popleft()
+        except IndexError:  # Another thread checks too.
+            return
+        if not semaphore.value:
+            _lent.append((semaphore, array))
+
+
+def _when_collected(_: None) -> int:
+    global _collections
+    whole = gc.get_stats()[2]["collections"]
+    take_back(_LOOKED_AT if whole == _collections else len(_lent))
+    _collections = whole
+    return 0
+
+
+# Errors in a collector callback are ignored, and Ctrl-C during a collection is raised in the first
+# Python function that runs: with a Python callback, one in three was lost. So the callback is a C
+# function that schedules the check as a pending call. The main thread handles signals before it.
+_Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_pending = _Pending(_when_collected)
+_at_next_step: Any = ctypes.pythonapi["Py_AddPendingCall"]
+_at_next_step.argtypes = (_Pending, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+_callback = functools.partial(_at_next_step, _pending, None)
+
+
+def _stop() -> None:
+    """Remove the callback at exit, because the last collections run after its module is gone."""
+    with contextlib.suppress(ValueError):
+        gc.callbacks.remove(_callback)
+
+
+gc.callbacks.append(_callback)
+atexit.register(_stop)
 
 
 # --- pickling for worker processes ---

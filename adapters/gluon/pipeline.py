@@ -11,23 +11,36 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataset as _dataset
 from mxnet.gluon.data.vision import datasets as _vision
+from mxnet.recordio import MXIndexedRecordIO
 from numpy.typing import NDArray
 
-from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
-from adapters.gluon.recorddatasets import source_of
-from adapters.gluon.stages import Stage, stages_of
-from adapters.sources import ArraySource, Decoded, MapSource, Source, Stored, Subset, is_stored
+from adapters.gluon.stages import STAGES, Stage, call, stages_of
+from adapters.records import Index, RecordFiles, Shard
+from adapters.sources import (
+    ArraySource,
+    Decoded,
+    Images,
+    MapSource,
+    RecordSource,
+    Source,
+    Stored,
+    Subset,
+    is_stored,
+)
 
 
 @dataclass(eq=False)  # Frozen takes 0.2 us more to create, and a batch creates three.
@@ -123,13 +136,6 @@ class Pipeline:
     records: Source | None = None
 
     @property
-    def lowered(self) -> bool:
-        """True if any part runs a batch at a time."""
-        batches = self.columns is not None or self.records is not None
-        whole = batches and not (self.ops and isinstance(self.ops[0], PythonOp))
-        return whole or any(isinstance(op, NativeOp) for op in self.ops)
-
-    @property
     def draws(self) -> bool:
         """True if native ops or the source draw random numbers for the samples."""
         stages = [op.stage for op in self.ops if isinstance(op, NativeOp)]
@@ -174,6 +180,31 @@ class Pipeline:
             block = block[0]
         return isinstance(block, mx.gluon.HybridBlock)
 
+    def explanation(self) -> Iterator[str]:
+        """Yield a line for the base and for each op."""
+        name = ", ".join(self.names)
+        if isinstance(self.records, Decoded):
+            at_once = "batch" if self.records.leaves is not None else self.records.unit
+            yield f"{name}: read and decoded a {at_once} at a time"
+        elif self.records is not None:
+            yield f"{name}: {self.records.way(bool(self.ops))}"
+        elif self.columns is not None:
+            yield f"{name}: arrays, gathered a batch at a time"
+        else:
+            yield f"{name}: asked for a sample at a time; arrays and record files are read at once"
+        for op in self.ops:
+            if isinstance(op, PythonOp):
+                at_once = ", ".join(kind.__name__ for kind in STAGES)
+                for name in op.names:
+                    yield (
+                        f"{name}: a sample at a time, by itself; what runs a batch at a time is "
+                        f"{at_once}"
+                    )
+            elif op.stage.draws:
+                yield f"{op.stage.name}: a batch at a time, from each sample's own random numbers"
+            else:
+                yield f"{op.stage.name}: a batch at a time"
+
     def base_numbers(self, keys: Any) -> Any:
         """Numbers in the base of the samples that the data set calls ``keys``."""
         if self.indices is None:
@@ -201,7 +232,7 @@ def pipeline_of(data: Any) -> Pipeline:
         columns = [_column(data._data), _column(data._label)]
         kept = None if None in columns or data._transform is not None else columns
         return Pipeline(data, kept, names=[type(data).__name__])  # type: ignore[arg-type]
-    if type(data) is _vision.ImageRecordDataset and (source := source_of(data)) is not None:
+    if type(data) is _vision.ImageRecordDataset and (source := _image_source(data)) is not None:
         plain = copy.copy(data)
         plain._transform = None
         pipeline = Pipeline(plain, records=source, names=["ImageRecordDataset"])
@@ -349,3 +380,48 @@ def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
         wrong = most if most >= size else least
         raise IndexError(f"sample {wrong} was asked of a data set of {size}")
     return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers
+
+
+# --- record files of MXNet's data sets ---
+
+
+def _image_source(data: Any) -> RecordSource | None:
+    """Make a source of the images of an ``ImageRecordDataset``, with the same results as MXNet.
+
+    Returns:
+        The source; None for greyscale images, or if the libraries or the file are missing.
+    """
+    if data._flag != 1 or not all(map(find_spec, ("cv2", "simplejpeg"))):
+        return None
+    offsets = [data._record.idx[key] for key in data._record.keys]
+    # Offsets that no file can have, negative or from 2^63 on, become -1.
+    own = np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64)
+    try:
+        shard = Shard(data.filename, "recordio", False, Index(own, None))
+    except OSError:
+        return None
+    return RecordSource(RecordFiles.of([shard]), Images(None, {}))
+
+
+# ``read_idx`` seeks in the file and then reads. Two threads that do so at once would get each
+# other's records, without an error.
+_reading = threading.RLock()
+_read_idx = MXIndexedRecordIO.read_idx
+
+
+@functools.wraps(_read_idx)
+def _read_alone(self: Any, idx: Any) -> Any:
+    with _reading:
+        return _read_idx(self, idx)
+
+
+MXIndexedRecordIO.read_idx = _read_alone
+
+
+def _renew_lock() -> None:
+    """Replace the lock in a forked process, where the thread that held it doesn't exist."""
+    global _reading
+    _reading = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

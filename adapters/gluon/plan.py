@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -35,15 +34,15 @@ from adapters.generators import (
     run_for_batch,
 )
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
-from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import map_arrays
-from adapters.gluon.pipeline import Pipeline
-from adapters.gluon.randomness import Seeding
+from adapters.gluon.pipeline import Pipeline, name_of
+from adapters.gluon.randomness import SEEDS_OF_BATCHES, seeded_batch
 from adapters.gluon.samples import Runner, State, compute, samples_of, split
+from adapters.gluon.stages import call
+from adapters.seeding import seed
 from adapters.user_code import Gate
 
 _Made = tuple[list[Any], Skeleton, int]
-_Result = TypeVar("_Result")
 
 
 @dataclass
@@ -55,13 +54,12 @@ class GluonPlan(Plan):
         pipeline: Pipeline of the samples.
         data: The loader's data set, for its length.
         batchify: User's function from a list of samples to a batch; None for MXNet's.
-        used: Global random generators that user code may use.
+        used: Global random generators that user code may use, which are seeded.
         semantics: ``(is_np_shape(), is_np_array())`` in the thread of the loader.
         live: True if the data set may change between epochs, so that none may start early.
         seed: Seed of all random numbers.
         on_error: Handling of a sample that can't be made, see ``gluon_loader``.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        own_order: True if a drawn order comes from a sampler of this package.
         thread_safe: True if several threads may run user code at once; None to follow what each
             part declares.
     """
@@ -76,18 +74,15 @@ class GluonPlan(Plan):
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
-    own_order: bool = False
     thread_safe: bool | None = None
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
         self._batchify_argument = generator_argument(self.batchify)
-        self._consumers: set[int] = set()
         self._remote = False
-        self._inline: Any = threading.Lock()
         self._size = len(self.data)
         drawn = isinstance(self.order, DrawnOrder)
-        self._runner = Runner(self.pipeline, self.seed, drawn, self.own_order)
+        self._runner = Runner(self.pipeline, self.seed, drawn, self.used)
         of_samples = [("dataset", each) for each in self.pipeline.own_code]
         if callable(self.on_error):
             of_samples.append(("on_error", self.on_error))
@@ -109,8 +104,6 @@ class GluonPlan(Plan):
             "data": None,
             "pipeline": pipeline,
             "_runner": self._runner.with_pipeline(pipeline),
-            "_inline": contextlib.nullcontext(),
-            "_consumers": set(),
             "_remote": True,
         }
 
@@ -134,6 +127,21 @@ class GluonPlan(Plan):
             return key.samples
         assert isinstance(self.order, Order)
         return self.order.batch(*key.place)
+
+    def explanation(self) -> Iterator[str]:
+        """Yield a line for each stage, except the order and the workers."""
+        yield from self.pipeline.explanation()
+        if self.batchify is not None:
+            yield f"batchify_fn {name_of(self.batchify)}: gets a list of samples, one by one"
+        if self.batch_transform is not None:
+            yield f"batch_transform {name_of(self.batch_transform)}: a batch at a time"
+        if self.on_error == "skip":
+            yield "on_error: the next sample that works takes the place of one that doesn't"
+        elif self.on_error != "raise":
+            yield f"on_error: {name_of(self.on_error)} gives what takes a sample's place"
+        if self.used:
+            used = ", ".join(sorted(self.used))
+            yield f"drawn from the global generators of {used}: seeded"
 
     def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
         """Give the records a prefetch hint for later batches, in an order in blocks."""
@@ -206,20 +214,15 @@ class GluonPlan(Plan):
         return hasattr(self.batch_transform, "on_own_batch")
 
     def begin_pass(self) -> None:
-        """Update the length of the data set and the semantics, and wait for its arrays."""
-        self.semantics = (is_np_shape(), is_np_array())
+        """Update the length of the data set, and wait for its arrays."""
         self._size = len(self.data)
         for column in self.pipeline.columns or ():
             if column.owner is not None:
                 column.owner.wait_to_read()
 
-    def consumed_here(self) -> None:
-        """Let batches that this thread computes seed the global generators."""
-        self._consumers.add(threading.get_ident())
-
-    def no_longer_consumed_here(self) -> None:
-        """Undo ``consumed_here`` after a pass, as another thread may get this thread's number."""
-        self._consumers.discard(threading.get_ident())
+    def follow_semantics(self) -> None:
+        """Make workers compute with the semantics of this thread, which reads the batches."""
+        self.semantics = (is_np_shape(), is_np_array())
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch: ``(*arrays, Skeleton)``.
@@ -228,19 +231,20 @@ class GluonPlan(Plan):
             Exception: The error of the data set, a transform or batchify, with notes that name the
                 sample and the batch.
         """
-        samples = self.samples(key)
+        names = self.samples(key)
         self._prefetch(key)
         try:
-            consumers = threading.get_ident() in self._consumers
-            if not consumers and self.semantics != (is_np_shape(), is_np_array()):
+            if self.semantics != (is_np_shape(), is_np_array()):
                 # This is a worker's thread. `set_np` refuses np arrays without np shapes, and np
                 # shapes can't be turned off while np arrays are on.
                 shape, array = self.semantics
                 np_array(False).__enter__()
                 set_np_shape(shape)
                 np_array(array).__enter__()
-            with self._gate:
-                leaves, skeleton, skipped = self._batch(key, samples, allocate, consumers)
+            with self._gate, Place(self.seed, key.epoch, key.index):
+                batchify = self._batchify_for(names)
+                with self._seeded(key):
+                    leaves, skeleton, skipped = self._made(key, names, allocate, batchify)
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
@@ -250,36 +254,23 @@ class GluonPlan(Plan):
         """Wait for MXNet's engine, which computes asynchronously."""
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
-    def _batch(
-        self, key: BatchKey, samples: Sequence[Any], allocate: Allocate, consumers: bool
-    ) -> _Made:
-        batchify, told = self.batchify, getattr(self.batchify, "for_samples", None)
-        if told is not None:
-            batchify = told(samples, functools.partial(self._alone, samples, consumers))
-        made = functools.partial(self._made, key, samples, allocate, batchify)
-        with Place(self.seed, key.epoch, key.index):
-            return self._seeded(key, consumers, made)
+    def _seeded(self, key: BatchKey) -> contextlib.AbstractContextManager[None]:
+        return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
 
-    def _seeded(
-        self, key: BatchKey, consumers: bool, make: Callable[[Seeding | None], _Result]
-    ) -> _Result:
-        """Call ``make`` with the process's generators seeded for a batch, if they are used."""
-        if not self.used or not (self._remote or consumers):
-            return make(None)
-        seeding = Seeding(self.used, self.seed, restore=not self._remote)
-        with self._inline, seeding.batch(key.epoch, key.index):
-            return make(seeding)
+    def _batchify_for(self, names: Sequence[Any]) -> Callable[[list[Any]], Any] | None:
+        """Return the function for these samples, if the user's depends on them."""
+        bind = getattr(self.batchify, "for_samples", None)
+        if bind is None:
+            return self.batchify
+        bound: Callable[[list[Any]], Any] = bind(names, functools.partial(self._alone, names))
+        return bound
 
-    def _alone(self, names: Any, consumers: bool, name: Any) -> Any:
+    def _alone(self, names: Any, name: Any) -> Any:
         """Make a single sample, also of another batch, as in epoch 0."""
         key = BatchKey(0, 0)
         one: Any = np.array([name]) if isinstance(names, np.ndarray) else [name]
-
-        def made(seeding: Seeding | None) -> State:
-            return self._runner.made(key, one, aligned_empty, seeding, self.semantics[1])
-
-        with Place(self.seed, 0, 0):
-            state = self._seeded(key, consumers, made)
+        with Place(self.seed, 0, 0), self._seeded(key):
+            state = self._runner.made(key, one, aligned_empty, self.semantics[1])
         (sample,) = samples_of(state)
         return sample
 
@@ -289,16 +280,14 @@ class GluonPlan(Plan):
         names: Sequence[Any],
         allocate: Allocate,
         batchify: Callable[[list[Any]], Any] | None,
-        seeding: Seeding | None,
     ) -> _Made:
         # If user functions make the batch, these arrays are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
-        state, skipped = self._samples(key, names, memory, seeding)
+        state, skipped = self._samples(key, names, memory)
         try:
             if self._batches_itself:
                 return *self._batchified(state, names, self._remote, memory), skipped
-            if seeding is not None:
-                seeding.reseed(key.epoch, key.index)
+            seed(self.used, self.seed, key.epoch, key.index, SEEDS_OF_BATCHES)
             make = functools.partial(self._of_functions, batchify, state, key, names)
             return *self._packed(make), skipped
         except Exception as error:
@@ -315,13 +304,11 @@ class GluonPlan(Plan):
         key: BatchKey,
         names: Sequence[Any],
         allocate: Allocate,
-        seeding: Seeding | None,
     ) -> tuple[State, int]:
         """Make the samples of a batch, and count those that ``on_error`` has replaced."""
 
         def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
-            numpy_semantics = self.semantics[1]
-            return self._runner.made(key, names, memory, seeding, numpy_semantics, first)
+            return self._runner.made(key, names, memory, self.semantics[1], first)
 
         if self.on_error == "raise":
             return made(names, allocate), 0
@@ -391,7 +378,7 @@ class GluonPlan(Plan):
             rng_of = functools.partial(generator, self.seed, key.epoch, key.index, OF_COLLATE)
             batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
-                batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
+                batch = map_arrays(lambda array: array.asnumpy(), batch)
             elif function is not None and self._collates:
                 batch = as_active(batch, self.semantics[1])
         else:

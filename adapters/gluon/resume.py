@@ -10,14 +10,21 @@ A training is saved after a batch within an epoch, or after an epoch. The loader
 the next batch. The same object is an event handler for an ``Estimator``. It ends the training after
 all epochs, because MXNet's handler only counts the epochs of the current call. ``fit`` always runs
 a first epoch; if none is left, that epoch has no batches.
+
+Parameters are matched by order. Their names (without numbers, which differ between processes),
+shapes and dtypes must equal the saved ones. A ``Trainer`` writes and reads its states only by file
+name. It gets a file in memory, which needs no disk space and vanishes with the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -29,11 +36,11 @@ from mxnet.gluon.contrib.estimator import (
     TrainBegin,
     TrainEnd,
 )
+from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer
 from adapters.batch.order import Order
 from adapters.generators import generator
-from adapters.gluon import trainingstate
 from adapters.gluon.loader import DataLoader
 from adapters.resuming import (
     CheckpointDir,
@@ -211,7 +218,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._epoch = self._batch = 0
         self._trained = False
         self._schedule.restart()
-        trainingstate.check_trainer(trainer)
+        _check_trainer(trainer)
         order = getattr(self._loader._settled()._batch_sampler, "order", None)
         self._lock.take(getattr(order, "shard", (0, 1))[0], over=True)
         if self._lock.writes:
@@ -220,14 +227,14 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         if state is None:
             return
         self._schedule.saved()
-        trainingstate.check(state, self._net, self._trainer, self._folder.path)
+        _check_state(state, self._net, self._trainer, self._folder.path)
         check_fingerprint(
             {"seed of Resume": state.get("seed", self._seed)},
             {"seed of Resume": self._seed},
             self._folder.path,
         )
         check_order(state.get("data", {}), self._data(), state["loader"], self._folder.path)
-        trainingstate.set_state(self._net, self._trainer, state)
+        _set_state(self._net, self._trainer, state)
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
@@ -277,7 +284,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         if self._writer.busy or not self._lock.writes:
             return
         try:
-            made = trainingstate.state_of(self._net, self._trainer)
+            made = _state_of(self._net, self._trainer)
         except OSError as error:  # The disk may be full.
             log.warning("the training could not be saved (%s); it goes on", error)
             return
@@ -312,3 +319,116 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         elif hasattr(self._loader._dataset, "__len__"):
             known["the number of samples"] = len(self._loader._dataset)
         return known
+
+
+# --- the net and its trainer ---
+
+
+def _state_of(net: Any, trainer: Any) -> dict[str, Any]:
+    """Copy everything that training changes.
+
+    Raises:
+        OSError: The trainer can't write its states.
+        ValueError: The trainer's states are on other servers.
+    """
+    parameters = net.collect_params().values()
+    return {
+        "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
+        "trainer": _states_of(trainer),
+        "made": _made(net, trainer),
+    }
+
+
+def _check_state(state: dict[str, Any], net: Any, trainer: Any, folder: Any) -> None:
+    """Check that net and trainer match the saved ones.
+
+    Raises:
+        ValueError: They differ.
+    """
+    here = len(net.collect_params().values())
+    if here != len(state["parameters"]):
+        raise ValueError(
+            f"net must be made as it was when the training was saved, with "
+            f"{len(state['parameters'])} parameters, got {here}: make the same net, or give Resume "
+            "another folder"
+        )
+    check_fingerprint(state.get("made", {}), _made(net, trainer), folder)
+
+
+def _set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:
+    """Restore the state of a net and its trainer.
+
+    Raises:
+        ValueError: The net differs from the saved one.
+    """
+    make = mx.np.array if is_np_array() else mx.nd.array
+    pairs = zip(net.collect_params().values(), state["parameters"])
+    try:
+        # Names are those of this process. Parameters of unknown shape get their shape.
+        net.collect_params().load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
+    except AssertionError as error:
+        raise ValueError(
+            "net must be made as it was when the training was saved: make the same net, or "
+            f"give Resume another folder ({error})"
+        ) from error
+    with _file() as path:
+        path.write_bytes(state["trainer"])
+        trainer.load_states(str(path))
+
+
+def _check_trainer(trainer: Any) -> None:
+    """Check that a trainer's states are in this process, as far as is known before training.
+
+    Raises:
+        ValueError: The states are on the servers of a distributed store.
+    """
+    asked = getattr(trainer, "_kvstore_params", {})  # Set before the trainer has started.
+    store, there = asked.get("kvstore"), asked.get("update_on_kvstore")
+    name = str(store if isinstance(store, str) else getattr(store, "type", ""))
+    if there is None:
+        there = os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1") != "0"
+    if "dist" in name and (there or "async" in name):
+        raise _elsewhere(f"kvstore={name!r}")
+
+
+def _made(net: Any, trainer: Any) -> dict[str, Any]:
+    """Fingerprint of a net and a trainer."""
+    parameters = net.collect_params().values()
+    return {
+        "the parameters of net": [
+            (_unnumbered(each.name), np.dtype(each.dtype).name) for each in parameters
+        ],
+        "the optimizer of trainer": type(trainer.optimizer).__name__,
+    }
+
+
+def _states_of(trainer: Any) -> bytes:
+    with _file() as path:
+        try:
+            trainer.save_states(str(path))
+        except AssertionError as error:
+            raise _elsewhere(str(error)) from error
+        return path.read_bytes()
+
+
+def _elsewhere(found: str) -> ValueError:
+    return ValueError(
+        "trainer must keep its states in this process for Resume to save them, not on the servers "
+        f"of a distributed kvstore, got {found}: give Trainer(..., update_on_kvstore=False) with a "
+        'kvstore that is synchronous, such as "dist_sync"'
+    )
+
+
+def _unnumbered(name: str) -> str:
+    """Return a parameter's name without the numbers that a process gives its blocks."""
+    return re.sub(r"\d+(?=_|$)", "", name)
+
+
+@contextlib.contextmanager
+def _file() -> Iterator[Path]:
+    """Yield the path of a file in memory, which is removed afterwards."""
+    file = os.memfd_create("adapters-states")
+    try:
+        yield Path(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)

@@ -52,6 +52,14 @@ class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
     def __len__(self) -> int:
         return self.count(self._epoch)
 
+    def explanation(self) -> Iterator[str]:
+        """Yield a line for the arrangement, if there is one, and for the shard."""
+        order = self.order
+        if order.arrangement is not None:
+            yield f"order: {order.arrangement.way}"
+        if order.shard[1] > 1:
+            yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"
+
     @property
     def is_random(self) -> bool:
         """True if the order depends on the seed."""

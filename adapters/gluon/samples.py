@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,9 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, current_place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.randomness import Seeding, uniforms
+from adapters.gluon.randomness import SEEDS_OF_RUNS, uniforms
 from adapters.ownership import detached
+from adapters.seeding import seed
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
 
@@ -43,19 +44,12 @@ class Members:
     """Samples of a batch by member, each a column of rows or a list of items.
 
     Args:
-        first: The samples, or the first members of tuples.
-        rest: The other members.
-        single: True if samples are no tuples.
+        columns: Columns of all members.
+        single: True if samples are no tuples, but the items of the only column.
     """
 
-    first: Column | list[Any]
-    rest: list[Column | list[Any]]
+    columns: list[Column | list[Any]]
     single: bool
-
-    @property
-    def columns(self) -> list[Column | list[Any]]:
-        """Columns of all members."""
-        return [self.first, *self.rest]
 
     def samples(self) -> list[Any]:
         """Return the samples as the data set would."""
@@ -89,7 +83,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     if not samples:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(samples[0], tuple):
-        return Members(samples, [], True)
+        return Members([samples], True)
     length = len(samples[0])
     for sample, key in zip(samples, keys):
         if not isinstance(sample, tuple) or len(sample) != length:
@@ -100,8 +94,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
             )
     if not length:
         raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
-    first, *rest = map(list, zip(*samples))
-    return Members(first, list(rest), False)
+    return Members([list(members) for members in zip(*samples)], False)
 
 
 class Runner:
@@ -111,18 +104,15 @@ class Runner:
         pipeline: Pipeline of the samples.
         seed: Seed of all random numbers.
         checked: True if sample numbers are drawn from a sampler and must be checked.
-        own_order: True if that sampler is of this package. Its numbers are only checked against a
-            data set that may have changed since, which a source never does.
+        used: Global generators to seed for each sample that Python ops make.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, seed: int, checked: bool, own_order: bool = False
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, seed: int, checked: bool, used: frozenset[str]) -> None:
         self._pipeline = pipeline
         self._seed = seed
         self._memory = _ReusedMemory()
         self._checked = checked
-        self._own_order = own_order
+        self._used = used
         self._runs = list(_runs(pipeline))
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
@@ -143,7 +133,6 @@ class Runner:
         key: BatchKey,
         names: Sequence[Any],
         allocate: Allocate,
-        seeding: Seeding | None,
         numpy_semantics: bool,
         first: int = 0,
     ) -> State:
@@ -153,7 +142,6 @@ class Runner:
             key: Key of the batch.
             names: Names of the samples: numbers, or whatever the data set accepts.
             allocate: Allocates memory for samples that are rows of arrays.
-            seeding: Seeds the process's generators, or None.
             numpy_semantics: True to make ``mx.np.ndarray`` objects.
             first: Position of the first sample in the batch.
         """
@@ -179,8 +167,7 @@ class Runner:
                 last = place == len(self._runs) - 1
                 state = self._staged(run, state, drawn, allocate if last else np.empty, names)
             else:
-                seed = seeding.of_samples(epoch, numbers, place) if seeding else None
-                state = self._called(run, state, names, numbers.tolist(), place + FIRST_RUN, seed)
+                state = self._called(run, state, names, epoch, numbers.tolist(), place)
         assert state is not None
         return state
 
@@ -207,7 +194,7 @@ class Runner:
                 gathered.append([column.array[row] for row in rows.tolist()])
         if pipeline.single and isinstance(gathered[0], list):
             return gathered[0]  # Items of any kind, possibly tuples.
-        return Members(gathered[0], list(gathered[1:]), pipeline.single)
+        return Members(gathered, pipeline.single)
 
     # --- sources ---
 
@@ -221,7 +208,7 @@ class Runner:
     ) -> State:
         """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
         own: Any = self._pipeline.base_numbers(names)
-        if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
+        if self._checked or not isinstance(own, np.ndarray):
             # Our own orders need no check. That saves 4 of 80 us for 64 digits.
             own = in_range(own, len(source))
         source.bring(own)
@@ -264,7 +251,7 @@ class Runner:
             kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
         number = object if source.python_numbers else np.ndarray
         rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
-        return Members(Column(rows[0], kind), [*rest], single)
+        return Members([Column(rows[0], kind), *rest], single)
 
     def _records(
         self,
@@ -306,9 +293,9 @@ class Runner:
         ops: list[PythonOp],
         state: State | None,
         names: Any,
+        epoch: int = 0,
         numbers: Sequence[int] = (),
         run: int = 0,
-        seed: Callable[[int], None] | None = None,
     ) -> list[Any]:
         """Run the user's functions on each sample.
 
@@ -316,9 +303,9 @@ class Runner:
             ops: The functions.
             state: The samples; None to get them from the base.
             names: Names of the samples.
-            numbers: Numbers of the samples, for the generators of sources, see ``Place``.
+            epoch: Epoch of the batch.
+            numbers: Numbers of the samples, for random generators; empty for code that draws none.
             run: Number of the run, for the same.
-            seed: Called with the row before each sample.
         """
         samples: Iterator[Any]
         if state is None:
@@ -332,9 +319,10 @@ class Runner:
         try:
             for row in range(len(names)):
                 if place is not None and numbers:
-                    place.sample(numbers[row], run)
-                if seed is not None:
-                    seed(row)
+                    place.sample(numbers[row], run + FIRST_RUN)
+                if self._used and numbers:
+                    number, stream = numbers[row] % 2**63, SEEDS_OF_RUNS + run
+                    seed(self._used, self._seed, epoch, number, stream)
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
@@ -372,20 +360,21 @@ class Runner:
             # MXNet passes all members of a tuple to a block, even if it can't take them.
             return self._called([PythonOp(run.stage.block)], state, names)
         # transform_first also unpacks a tuple of one.
-        single = state.single or not state.rest
-        rows, kind = _stacked(state.first)
+        first, *rest = state.columns
+        single = state.single or not rest
+        rows, kind = _stacked(first)
         if rows is not None:
             whole = run.stage.batch(rows, drawn, allocate)
             if whole is not None:
-                return Members(Column(whole, kind), state.rest, single)
+                return Members([Column(whole, kind), *rest], single)
         items = []
-        for item, own, name in zip(_items_of(state.first), drawn, names):
+        for item, own, name in zip(_items_of(first), drawn, names):
             try:
                 items.append(run.stage.item(item, own))
             except BaseException as error:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
-        return Members(items, state.rest, single)
+        return Members([items, *rest], single)
 
 
 def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:

@@ -10,6 +10,8 @@ don't use the global generators as MXNet's blocks do.
 from __future__ import annotations
 
 import math
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,13 +21,28 @@ from mxnet.gluon.data.vision import transforms
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
-from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy, copy_into
 from adapters.images.kernel import load
 from adapters.ownership import Allocate
 
 Rows = NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
+_building = threading.RLock()
+_built: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def call(block: Any, *arguments: Any) -> Any:
+    """Return ``block(*arguments)``. May be called from any thread.
+
+    In its first call, a block builds its graph, with names from a scope that all threads share. Two
+    threads that do so at once fail or get each other's names. So one block at a time is built.
+    """
+    if block in _built:
+        return block(*arguments)
+    with _building:
+        result = block(*arguments)
+        _built.add(block)
+    return result
 
 
 class Stage:
@@ -250,11 +267,6 @@ def stages_of(function: Any) -> list[Stage | Any] | None:
         return found if any(isinstance(each, Stage) for each in found) else None
     make = STAGES.get(type(function))
     return [make(function)] if make is not None and not _hooked(function) else None
-
-
-def names_of_stages() -> list[str]:
-    """Return the names of the blocks that run a batch at a time."""
-    return [kind.__name__ for kind in STAGES]
 
 
 def _hooked(block: Any) -> bool:

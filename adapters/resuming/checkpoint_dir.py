@@ -2,13 +2,17 @@
 
 A checkpoint is an ``.npz`` file that ``np.load`` opens: a ZIP archive without compression,
 
-    saved.json   the JSON returned by ``values.to_json``
+    saved.json   the value as JSON
     0.npy ...    its arrays
 
 The file is written under a hidden name, synced to disk and renamed, so it is either complete or
 absent when the process or the machine dies. The archive has a CRC of each member: a file that was
 damaged later is skipped with a warning, and the previous one is read. One process at a time writes
 to a folder, see ``lock.py``; others may read.
+
+In the JSON, a tuple becomes ``{"tuple": [...]}``, a dict ``{"dict": [[key, value], ...]}``, an
+array ``{"array": its index}`` and bytes ``{"bytes": the index of their array}``. Numbers, strings,
+None and lists stay as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import errno
 import json
 import logging
 import os
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +30,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.resuming.values import Arrays, from_json, to_json
-
 log = logging.getLogger("adapters")
+
+Arrays = list[NDArray[Any]]
 
 _SUFFIX = ".npz"
 _VALUE = "saved.json"
@@ -55,7 +60,7 @@ class CheckpointDir:
 
         Args:
             name: The file's name without suffix; must sort after the earlier names.
-            value: See ``values.to_json``.
+            value: See ``to_json``.
 
         Returns:
             The path of the file.
@@ -110,6 +115,57 @@ class CheckpointDir:
         return iter(sorted(self.path.glob(f"[!.]*{_SUFFIX}"), reverse=True))
 
 
+class Writer:
+    """Saves checkpoints to a folder in a thread, while the training continues.
+
+    At most one thread runs, and it ends when its file is complete. The training thread calls
+    ``write`` and ``wait``; both block while a file is being written.
+
+    Args:
+        folder: The folder of the training.
+    """
+
+    def __init__(self, folder: CheckpointDir) -> None:
+        self._folder = folder
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while a file is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def write(self, name: str, value: Any) -> None:
+        """Start to save a value. Errors are logged as warnings, and the training continues.
+
+        Args:
+            name: See ``CheckpointDir.save``.
+            value: The caller must not change it afterwards.
+        """
+        self.wait()
+        self._thread = threading.Thread(
+            target=self._save, args=(name, value), name="adapters-resume"
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the file is complete."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _save(self, name: str, value: Any) -> None:
+        try:
+            self._folder.save(name, value)
+        except Exception as error:
+            log.warning(
+                "the training could not be saved to %s (%s: %s); it continues, and a crash would "
+                "lose what came since the last file there",
+                self._folder.path,
+                type(error).__name__,
+                error,
+            )
+
+
 def make(path: Path) -> None:
     """Create a folder and its parents, and sync their names to disk."""
     path = path.absolute()
@@ -152,3 +208,65 @@ def _read(path: Path) -> Any:
                 arrays.append(_format.read_array(member, allow_pickle=False))
                 member.read()  # The CRC is checked at the end.
     return from_json(saved["value"], arrays)
+
+
+# --- values as JSON and arrays ---
+
+
+def to_json(value: Any, arrays: Arrays) -> Any:
+    """Convert a value to JSON and arrays.
+
+    Args:
+        value: None, a bool, number, string, bytes, array, or lists, tuples and dicts of these.
+        arrays: The list that arrays are appended to, without a copy if possible.
+
+    Raises:
+        TypeError: ``value`` contains another type, or an array of objects or records.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise TypeError("an array of objects can't be saved")
+        entry: dict[str, Any] = {"array": len(arrays)}
+        if array.dtype.kind == "V":  # For example bfloat16, which .npy files can't express.
+            entry["dtype"] = array.dtype.name
+            if array.dtype.names is not None:
+                raise TypeError("an array of records can't be saved: save its fields")
+            whole = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+            array = whole.reshape(array.shape)
+        if isinstance(value, np.generic):
+            entry["scalar"] = True
+        arrays.append(array)
+        return entry
+    if isinstance(value, bytes):
+        arrays.append(np.frombuffer(value, np.uint8))
+        return {"bytes": len(arrays) - 1}
+    if isinstance(value, dict):
+        return {"dict": [[to_json(each, arrays) for each in pair] for pair in value.items()]}
+    if type(value) in (list, tuple):
+        members = [to_json(each, arrays) for each in value]
+        return members if isinstance(value, list) else {"tuple": members}
+    raise TypeError(
+        f"a {type(value).__name__} can't be saved: use None, numbers, texts, bytes, NumPy arrays, "
+        "and lists, tuples and dicts of these"
+    )
+
+
+def from_json(entry: Any, arrays: Arrays) -> Any:
+    """Restore the value that ``to_json`` converted."""
+    if isinstance(entry, list):
+        return [from_json(each, arrays) for each in entry]
+    if not isinstance(entry, dict):
+        return entry
+    if "dict" in entry:
+        return {from_json(k, arrays): from_json(v, arrays) for k, v in entry["dict"]}
+    if "tuple" in entry:
+        return tuple(from_json(each, arrays) for each in entry["tuple"])
+    if "bytes" in entry:
+        return arrays[entry["bytes"]].tobytes()
+    array = arrays[entry["array"]]
+    if "dtype" in entry:
+        array = array.view(np.dtype(entry["dtype"]))
+    return array[()] if entry.get("scalar") else array

@@ -12,7 +12,7 @@ import mxnet as mx
 import numpy as np
 import psutil
 import pytest
-from mxnet.gluon.data import ArrayDataset, SimpleDataset
+from mxnet.gluon.data import SimpleDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import WorkerError, gluon_loader
@@ -179,26 +179,6 @@ def test_a_stage_that_fails_names_its_sample(executor):
         assert "sample 9" in notes(caught.value)
 
 
-@every_quick_executor
-def test_an_error_in_a_sampler_comes_after_the_batches_before_it(executor):
-    class Sampler:
-        def __iter__(self) -> Any:
-            yield [0, 1]
-            yield [2, 3]
-            raise OwnError(2, why="no more")
-
-        def __len__(self) -> int:
-            return 3
-
-    with opened(Numbers(), executor, None, batch_sampler=Sampler()) as loader:
-        for _ in range(2):
-            batches = []
-            with pytest.raises(OwnError, match="no more"):
-                batches.extend(batch.asnumpy().tolist() for batch in loader)
-            iterator = iter(loader)
-            assert [next(iterator).asnumpy().tolist() for _ in range(2)] == [[0, 1], [2, 3]]
-
-
 @every_kind
 @pytest.mark.parametrize("make", [np.zeros, mx.nd.zeros], ids=["NumPy", "MXNet"])
 def test_ragged_samples_are_named_with_both_shapes(executor, make):
@@ -219,15 +199,6 @@ def test_samples_of_one_size_and_two_shapes_are_not_mixed(executor, other):
     with (
         opened(SimpleDataset([mx.nd.zeros((2, 3)), mx.nd.zeros(other)]), executor, 2) as loader,
         pytest.raises(ValueError, match="sample 1"),
-    ):
-        next(iter(loader))
-
-
-@every_quick_executor
-def test_ragged_tuples_are_named(executor):
-    with (
-        opened(SimpleDataset([(1, 2), (1, 2, 3)]), executor, 2) as loader,
-        pytest.raises(ValueError, match="sample 1 has 3, sample 0 has 2"),
     ):
         next(iter(loader))
 
@@ -364,16 +335,3 @@ def test_the_time_that_workers_need_to_start_is_no_timeout():
     """It takes seconds to import MXNet, and no batch is late for it."""
     with opened(Numbers(), "processes-1", timeout=0.5) as loader:
         assert values(loader) == EXPECTED
-
-
-# --- the caller's own mistakes ---
-
-
-@every_quick_executor
-def test_a_sample_out_of_range_is_an_index_error(executor):
-    data = ArrayDataset(np.arange(6))
-    with opened(data, executor, None, batch_sampler=[[0, 1], [5, 6]]) as loader:
-        iterator = iter(loader)
-        assert next(iterator).asnumpy().tolist() == [0, 1]
-        with pytest.raises(IndexError):
-            next(iterator)

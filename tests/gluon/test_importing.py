@@ -181,6 +181,5 @@ def test_no_collection_asks_anything_of_ours_while_the_interpreter_is_taken_down
     import atexit, gc
     atexit.register(lambda: print(gc.callbacks))
     import adapters.gluon
-    from adapters.gluon import dlpack
     print(len(gc.callbacks))
     """) == ["1", "[]"]

@@ -35,6 +35,8 @@ from tests.gluon.data_sets import (
     record_data_set,
     theirs,
 )
+from tests.gluon.executors import THREADS as ON_THREADS
+from tests.gluon.executors import opened
 
 INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 2, "thread_pool": True}
@@ -335,3 +337,26 @@ def test_samples_of_different_shapes_are_an_error_that_names_one(make, workers):
     samples = [make(2), make(2), make(3), make(2)]
     with pytest.raises(ValueError, match=r"sample 2 (is|has)"):
         ours(samples, batch_size=4, **workers)
+
+
+# --- subclasses of arrays ---
+
+
+class Fives(np.ndarray):
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self)[index] * 0 + 5
+
+
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
+@pytest.mark.parametrize("executor", ["inline", ON_THREADS])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.ma.masked_array(np.arange(6.0), np.arange(6) % 2),
+        lambda: np.arange(6.0).reshape(3, 2).view(Fives),
+    ],
+    ids=["masked", "overridden"],
+)
+def test_a_subclass_of_an_array_is_asked_for_its_rows(make, executor):
+    with opened(make(), executor, 2) as loader:
+        assert_same(list(loader), theirs(make(), batch_size=2))

@@ -1,16 +1,24 @@
-"""``shard``: a part of the one global order for each process."""
+"""``shard``: a part of the one global order for each process, and states of other shards."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import logging
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
+from adapters.gluon import Resume
+from adapters.ranks import sharding
 from tests.gluon.data_sets import nd, outline, pixels, values
 from tests.gluon.executors import EXECUTORS, THREADS, opened
 
@@ -106,3 +114,274 @@ def test_what_makes_no_sense_is_refused(arguments, error, message):
     with pytest.raises(error) as info:
         gluon_loader(NUMBERS, **{"batch_size": 4, "num_workers": 0, **arguments})
     assert message in str(info.value)
+
+
+# --- Resume with other shards, within an epoch ---
+
+
+def trained(
+    folder: Path, shard: Any, batch_size: int, kill_at: int | None = None, samples: int = 24
+) -> list[tuple[int, list[int]]]:
+    """The epoch and the samples of each batch; ``kill_at`` ends it before one."""
+    net = mx.gluon.nn.Dense(1, in_units=1)
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+    x, seen = np.arange(samples, dtype="float32").reshape(-1, 1), []
+    with gluon_loader(x, batch_size, True, seed=2, shard=shard, num_workers=0) as loader:
+        resume = Resume(folder, loader, "1 batch")
+        for epoch in resume.epochs(2, net, trainer):
+            for data in loader:
+                resume._writer.wait()
+                if len(seen) == kill_at:
+                    return seen
+                seen.append((epoch, data.asnumpy()[:, 0].astype(int).tolist()))
+                resume.step()
+    return seen
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 8), (3, 2), (1, 1), (2, 1)])
+def test_other_shards_go_on_within_an_epoch_and_save_there(count, batch_size, tmp_path):
+    """Of two ranks that had 3 of 6 batches of 2 each, 12 of 24 samples."""
+    trained(tmp_path, (0, 2), 2, kill_at=3)
+    before = {path.name for path in tmp_path.glob("*.npz")}
+    seen = trained(tmp_path, (0, count), batch_size, kill_at=2)
+    batches, rest = 24 // (count * batch_size), -(-12 // (count * batch_size))
+    assert [epoch for epoch, _ in seen] == [0] * min(2, rest) + [1] * (2 - min(2, rest))
+    after = {path.name for path in tmp_path.glob("*.npz")}
+    if rest > 2:
+        assert max(after) == f"000000-{batches - rest + 2:09d}.npz"
+    assert after != before
+    seen += trained(tmp_path, (0, count), batch_size)
+    assert [epoch for epoch, _ in seen] == [0] * rest + [1] * batches
+    if count == 1:
+        assert len({n for epoch, numbers in seen for n in numbers if epoch == 0}) == 12
+        assert sorted(n for epoch, numbers in seen for n in numbers if epoch == 1) == [*range(24)]
+
+
+def test_an_epoch_of_which_nothing_is_left_for_other_shards_is_over(tmp_path):
+    """Of 11 samples, two ranks had 8; four find three left, of which none gets any."""
+    trained(tmp_path, (0, 2), 1, kill_at=4, samples=11)
+    seen = trained(tmp_path, (0, 4), 1, samples=11)
+    assert [epoch for epoch, _ in seen] == [1, 1]
+
+
+# --- shard="auto" and shard=kv: the part of this process ---
+
+FEW = np.arange(24)
+
+
+class Kv(mx.kvstore.KVStoreBase):
+    """The second of three."""
+
+    rank, num_workers, type = 1, 3, "dist_sync"
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "_warned", set())
+
+
+def read(batches: Any) -> list[int]:
+    return [int(number) for batch in values(batches) for number in batch]
+
+
+@pytest.mark.parametrize("order", [{}, {"last_batch": "rollover"}])
+def test_a_kvstore_says_the_shard(order):
+    with opened(FEW, "inline", shard=Kv(), **order) as loader:
+        assert read(loader) == FEW[1::3].tolist()
+
+
+def test_a_kvstore_of_one_process_is_all_of_the_data():
+    with opened(FEW, "inline", shard=mx.kv.create("local")) as loader:
+        assert read(loader) == FEW.tolist()
+
+
+@pytest.mark.parametrize("order", [{}, {"last_batch": "rollover"}])
+@pytest.mark.parametrize("use", [iter, len, lambda loader: loader.state_dict()])
+def test_the_first_use_settles_it(use, order, monkeypatch):
+    with opened(FEW, "inline", shard="auto", **order) as loader:
+        module = SimpleNamespace(
+            is_available=lambda: True,
+            is_initialized=lambda: True,
+            get_rank=lambda: 1,
+            get_world_size=lambda: 2,
+        )
+        monkeypatch.setitem(sys.modules, "torch.distributed", module)
+        use(loader)
+        monkeypatch.delitem(sys.modules, "torch.distributed")
+        assert read(loader) == FEW[1::2].tolist()
+
+
+def test_what_shards_exclude_auto_excludes_alone_too():
+    with pytest.raises(ValueError, match="shard must not be specified if sampler"):
+        gluon_loader(FEW, 4, sampler=[1, 2], shard="auto")
+    with pytest.raises(ValueError, match="shard needs a seed with a random order"):
+        gluon_loader(FEW, 4, shuffle=True, shard="auto")
+
+
+def test_mxnets_workers_are_told_to_give_the_kvstore(monkeypatch):
+    monkeypatch.setenv("DMLC_ROLE", "worker")
+    monkeypatch.setenv("DMLC_NUM_WORKER", "2")
+    with pytest.raises(ValueError, match="give gluon_loader shard=kv"):
+        gluon_loader(FEW, 4, shard="auto")
+
+
+def test_every_worker_with_all_of_the_data_is_warned_of(monkeypatch, caplog):
+    caplog.set_level(logging.WARNING, logger="adapters")
+    monkeypatch.setenv("DMLC_ROLE", "worker")
+    monkeypatch.setenv("DMLC_NUM_WORKER", "2")
+    with opened(FEW, "inline") as loader:
+        for _ in range(2):
+            list(loader)
+    (record,) = caplog.records
+    assert "shard=kv" in record.getMessage()
+
+
+# --- a state is the samples that all shards have consumed ---
+
+MANY = 101
+MANY_NUMBERS = np.arange(MANY)
+ORDER = {"shuffle": True, "seed": 5}
+
+
+def loader_of(shard: Any, executor: str = "inline", batch_size: int = 4, **arguments: Any) -> Any:
+    return opened(MANY_NUMBERS, executor, batch_size, shard=shard, **{**ORDER, **arguments})
+
+
+def saved_on(count: int, batches: int) -> tuple[list[int], Any]:
+    """What all shards have consumed by then, and the state, which is the same on each."""
+    consumed, states = [], []
+    for index in range(count):
+        with loader_of((index, count)) as loader:
+            loader.set_epoch(1)
+            consumed += read(itertools.islice(loader, batches))
+            states.append(loader.state_dict())
+    assert all(state == states[0] for state in states)
+    return consumed, json.loads(json.dumps(states[0]))
+
+
+@pytest.mark.parametrize("count", [1, 3, 16])
+@pytest.mark.parametrize("batch_size", [4, 3])
+def test_a_run_of_eight_shards_goes_on_with_others(count, batch_size):
+    consumed, state = saved_on(8, 2)
+    assert state == {"epoch": 1, "samples": 64}
+    rest, after = [], []
+    for index in range(count):
+        with loader_of((index, count), batch_size=batch_size) as loader:
+            loader.load_state_dict(state)
+            assert loader.state_dict() == state
+            rest += read(loader)
+            assert loader.state_dict() == {"epoch": 2, "samples": 0}
+            after += read(loader)
+    assert len({*consumed, *rest}) == len(consumed) + len(rest)
+    assert len(rest) == (MANY - 64) // count * count
+    with loader_of((0, 1)) as loader:
+        loader.set_epoch(2)
+        assert sorted(after) == sorted(read(loader)[: MANY // count * count])
+
+
+def test_a_run_that_changes_twice_goes_on():
+    consumed, state = saved_on(8, 2)
+    for count, batches in ((3, 2), (2, 1)):
+        for index in range(count):
+            with loader_of((index, count)) as loader:
+                loader.load_state_dict(state)
+                consumed += read(itertools.islice(loader, batches))
+                reached = loader.state_dict()
+        state = reached
+    assert state == {"epoch": 1, "samples": 64 + 24 + 8}
+    with loader_of(None) as loader:
+        loader.load_state_dict(state)
+        assert sorted(consumed + read(loader)) == MANY_NUMBERS.tolist()
+        assert loader.state_dict() == {"epoch": 2, "batch": 0}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_every_kind_of_workers_goes_on_alike(executor):
+    state = {"epoch": 1, "samples": 10}
+    with loader_of((1, 2)) as loader:
+        loader.load_state_dict(state)
+        expected = [read(loader), read(loader)]
+    with loader_of((1, 2), executor) as loader:
+        list(loader)
+        loader.load_state_dict(state)
+        assert [read(loader), read(loader)] == expected
+
+
+def test_what_leaves_no_batch_is_the_next_epoch():
+    with loader_of((0, 3), last_batch="discard") as loader:
+        loader.load_state_dict({"epoch": 4, "samples": 90})
+        assert loader.state_dict() == {"epoch": 5, "samples": 0}
+        assert len(read(loader)) == 32
+
+
+def test_a_state_that_counts_batches_is_one_of_equal_shards_and_said_to_be(caplog):
+    with loader_of((1, 2)) as loader:
+        expected = read(loader)
+        loader.load_state_dict({"epoch": 0, "batch": 3})
+        assert loader.state_dict() == {"epoch": 0, "samples": 24}
+        assert read(loader) == expected[12:]
+    (record,) = caplog.records
+    assert "counts batches, taken to be of 8 samples" in record.getMessage()
+
+
+def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
+    lengths = np.arange(MANY) % 7
+    with loader_of((0, 2), bucket_by=lengths) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        assert state == {"epoch": 0, "batch of 8": 1}
+    with loader_of((0, 4), batch_size=2, bucket_by=lengths) as loader:
+        expected = read(loader)[2:]
+        loader.load_state_dict(state)
+        assert read(loader) == expected
+        assert loader.replay(0, 1, state=state).batch.asnumpy().tolist() == expected[:2]
+        with pytest.raises(ValueError, match="state must be of epoch 1"):
+            loader.replay(1, 1, state=state)
+    with (
+        loader_of((0, 3), bucket_by=lengths) as loader,
+        pytest.raises(ValueError, match="batches of 12 samples over all shards"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_what_leaves_no_batch_of_buckets_is_the_next_epoch():
+    """101 samples are 9 batches of 12 of 3 shards; for 6 shards, the last one has no sample."""
+    lengths = np.arange(MANY) % 7
+    with loader_of((0, 3), bucket_by=lengths) as loader:
+        read(itertools.islice(loader, 8))
+        state = loader.state_dict()
+        assert state == {"epoch": 0, "batch of 12": 8}
+    with loader_of((0, 6), batch_size=2, bucket_by=lengths) as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict() == {"epoch": 1, "batch": 0}
+        assert len(read(loader)) == MANY // 6
+        with pytest.raises(ValueError, match=r"batch of 12 in range\(9\), got .*'batch of 12': 9"):
+            loader.load_state_dict({"epoch": 0, "batch of 12": 9})
+        with pytest.raises(ValueError, match=r"batch in range\(8\), got .*'batch': 8"):
+            loader.load_state_dict({"epoch": 0, "batch": 8})
+
+
+def test_what_rolls_over_is_counted_in_batches():
+    with loader_of((1, 2), last_batch="rollover") as loader:
+        next(iter(loader))
+        assert loader.state_dict() == {"epoch": 0, "batch": 1}
+        with pytest.raises(ValueError, match="state must be what state_dict"):
+            loader.load_state_dict({"epoch": 0, "samples": 8})
+
+
+@pytest.mark.parametrize("state", [{"epoch": 0, "samples": MANY}, {"epoch": 0, "samples": -1}])
+def test_a_wrong_state_is_refused(state):
+    message = r"samples in range\(101\), got .*: it belongs to a loader of another data set"
+    with loader_of((0, 2)) as loader, pytest.raises(ValueError, match=message):
+        loader.load_state_dict(state)
+
+
+def test_a_state_that_rolls_over_is_not_said_to_be_another(caplog):
+    with loader_of((0, 2), last_batch="rollover") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state == {"epoch": 0, "batch": 1}
+    (record,) = caplog.records
+    assert record.getMessage().endswith("right only if the run that it comes from had the same")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +28,7 @@ from mxnet.gluon.data.vision.transforms import (
 from mxnet.gluon.nn import HybridSequential
 
 from adapters import gluon_loader
+from adapters.gluon.stages import STAGES, Stage, stages_of
 from tests.gluon.data_sets import assert_same, nd, numpy_semantics, pixels, shapes, theirs
 
 INLINE = {"num_workers": 0}
@@ -90,7 +93,6 @@ def check(data: Any, block: Any, batch_size: int, steps: int = 1) -> None:
     """Our batches are MXNet's, and ``block`` did run a batch at a time."""
     data = data.transform_first(block)
     with gluon_loader(data, batch_size, **INLINE) as loader:
-        assert loader._plan.pipeline.lowered
         assert len([op for op in loader._plan.pipeline.ops if hasattr(op, "stage")]) == steps
         assert_same(list(loader), theirs(data, batch_size=batch_size))
 
@@ -269,7 +271,7 @@ def random_batches(name: str, epochs: int = 1, data: Any = None, **arguments: An
     data = SimpleDataset(data).transform_first(RANDOM[name]())
     arguments = {"batch_size": 5, "seed": 3, **INLINE, **arguments}
     with gluon_loader(data, **arguments) as loader:
-        assert loader._plan.pipeline.lowered
+        assert any(hasattr(op, "stage") for op in loader._plan.pipeline.ops)
         return [np.concatenate([batch.asnumpy() for batch in loader]) for _ in range(epochs)]
 
 
@@ -398,3 +400,78 @@ def test_nobody_elses_generator_is_touched(name, workers):
 def test_no_seed_is_a_new_seed_each_time(seed):
     first, second = (random_batches("all", seed=seed)[0] for _ in range(2))
     assert (first == second).all() == (seed is not None)
+
+
+# --- sizes and channels that MXNet cannot resize ---
+
+
+@pytest.mark.parametrize("channels", [3, 5])
+@pytest.mark.parametrize(
+    "block", [lambda way: Resize(8, interpolation=way), lambda way: CropResize(0, 0, 4, 4, 3, way)]
+)
+@pytest.mark.parametrize("way", [1, 9, 11])
+def test_what_mxnet_cannot_resize_is_its_error_and_not_the_end_of_the_process(way, block, channels):
+    images = np.zeros((4, 6, 7, channels), "uint8")
+    data = ArrayDataset(mx.nd.array(images, dtype="uint8"), np.arange(4))
+    data = data.transform_first(block(way))
+    if way == 1 and (channels == 3 or isinstance(block(way), Resize)):
+        assert_same(list(gluon_loader(data, 2, **INLINE)), theirs(data, batch_size=2))
+        return
+    with pytest.raises(mx.MXNetError):
+        [images.asnumpy() for images, _ in gluon_loader(data, 2, **INLINE)]
+    with contextlib.suppress(mx.MXNetError):
+        mx.nd.waitall()  # It would raise what is left in another test.
+
+
+# --- ToTensor of bytes ---
+
+
+def unaligned(shape: Any, dtype: Any) -> Any:
+    return np.zeros(4 * math.prod(shape) + 1, np.uint8)[1:].view(dtype).reshape(shape)
+
+
+def apart(shape: Any, dtype: Any) -> Any:
+    return np.zeros((*shape[:-1], 2 * shape[-1]), dtype)[..., ::2]
+
+
+@pytest.mark.parametrize("allocate", [np.empty, unaligned, apart])
+def test_it_writes_into_any_memory(allocate):
+    images = np.arange(72, dtype=np.uint8).reshape(2, 3, 4, 3)
+    (stage,) = stages_of(ToTensor())
+    expected = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
+    assert np.array_equal(stage.batch(images, np.empty((2, 0)), allocate), expected)
+
+
+# --- a stage from outside ---
+
+
+class Inverted(mx.gluon.nn.HybridBlock):
+    """A user's own block."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return 255 - x
+
+
+class InvertedStage(Stage):
+    """The same for a batch at once."""
+
+    batches = 0
+
+    def batch(self, rows: Any, drawn: Any, allocate: Any) -> Any:
+        out = allocate(rows.shape, rows.dtype)
+        np.subtract(255, rows, out=out)
+        InvertedStage.batches += 1
+        return out
+
+
+def test_a_kind_of_transform(monkeypatch, capsys):
+    images = mx.nd.arange(10 * 4 * 4).reshape((10, 4, 4, 1))
+    data = mx.gluon.data.ArrayDataset(images, np.arange(10)).transform_first(Inverted())
+    one_by_one = [x.asnumpy() for x, _ in gluon_loader(data, 4, num_workers=0)]
+    monkeypatch.setitem(STAGES, Inverted, InvertedStage)
+    with gluon_loader(data, 4, num_workers=0) as loader:
+        at_once = [x.asnumpy() for x, _ in loader]
+        loader.explain()
+    assert InvertedStage.batches == 3
+    assert "Inverted: a batch at a time" in capsys.readouterr().out
+    np.testing.assert_array_equal(np.concatenate(at_once), np.concatenate(one_by_one))
