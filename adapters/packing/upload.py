@@ -18,8 +18,8 @@ from adapters.packing.manifest import Manifest
 from adapters.records.formats import CODECS, codec_of
 from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX
 from adapters.remote import clean, client_of
-from adapters.remote.fetching import side_by_side
-from adapters.remote.retrying import persistently
+from adapters.remote.fetch import side_by_side
+from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, split
 
 log = logging.getLogger("adapters")

@@ -20,8 +20,8 @@ from adapters.records.remoteindex import put_index, text_of_object
 from adapters.records.shard import INFLATED, Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, candidates, place_of_command
 from adapters.remote import clean, client_of, is_url
-from adapters.remote.answers import NoAnswer
-from adapters.remote.retrying import persistently
+from adapters.remote.client import NoAnswer
+from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, escaped, folder_url
 from adapters.sources import Images, guessed
 

@@ -22,8 +22,8 @@ from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
 from adapters.remote import Cache, is_url
-from adapters.remote.fetching import side_by_side
-from adapters.remote.listing import found_by
+from adapters.remote.clients import found_by
+from adapters.remote.fetch import side_by_side
 from adapters.remote.urls import as_path, clean, has_magic
 
 # Selected records are read ahead if their range is at most this many times longer than they are.

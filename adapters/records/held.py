@@ -18,7 +18,7 @@ from typing import Any
 from adapters.readahead import Window
 from adapters.records import kept
 from adapters.records.remotefile import RemoteFile
-from adapters.remote import fetching
+from adapters.remote import fetch
 
 MOST_BYTES = 2 << 30
 # Smaller blocks gain nothing over fetching single records.
@@ -57,7 +57,7 @@ class Held:
 
     def hold(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
         """Start to fetch a range of a window from a file."""
-        if fetching.later_seconds() > _MOST_PIECE_SECONDS:
+        if fetch.later_seconds() > _MOST_PIECE_SECONDS:
             return
         if file.is_cached or self._size <= kept.HALF_BYTES:
             file.hold(offset, size, None)

@@ -20,8 +20,8 @@ from adapters.errors import RecordError
 from adapters.records.mapping import NoMapError
 from adapters.records.regions import CacheError, EvictedError, MemoryRegion, Region
 from adapters.remote import Changed, Head, client_of
-from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs
-from adapters.remote.retrying import persistently
+from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs
+from adapters.remote.retry import persistently
 
 # Pieces for later that a caller waits for: all, those already started, or none.
 ANY, BEGUN, NONE = 2, 1, 0

@@ -42,8 +42,8 @@ from adapters.records.regions import (
 from adapters.records.streamed import Streamed
 from adapters.remote import Cache, Head, clean, client_of, is_url
 from adapters.remote.cache import CachedObject
-from adapters.remote.fetching import runs, start
-from adapters.remote.retrying import persistently
+from adapters.remote.fetch import runs, start
+from adapters.remote.retry import persistently
 
 _TRIES = 5
 # A reader that needs part of a large piece in flight fetches the part itself after this time.

@@ -20,9 +20,9 @@ from adapters.records.index import Index, misfit, parse, resembles, text_of
 from adapters.records.recovery import searched
 from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import SUFFIX, warn_of_what_is_behind, without_gaps
-from adapters.remote.client import client_of
-from adapters.remote.fetching import side_by_side
-from adapters.remote.retrying import persistently
+from adapters.remote.clients import client_of
+from adapters.remote.fetch import side_by_side
+from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, clean
 
 log = logging.getLogger("adapters")

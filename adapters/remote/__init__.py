@@ -1,17 +1,17 @@
 """Remote objects: URLs, clients for stores, concurrent fetching, and the cache.
 
-urls.py      recognizes URLs and removes secrets from them
-client.py    interface of the clients for stores, and the choice of one
-obstores.py  client for obstore; filesystems.py for fsspec; localfiles.py for slow disks
-retrying.py  retries after transient errors, up to a time limit
-fetching.py  many ranges at once: merged, split, fetched by threads that all files share
-cache.py     folder of fetched data, up to a limit (limit.py); segments.py one of its files
+urls.py            recognizes URLs and removes secrets from them
+client.py          interface of the clients for stores; clients.py chooses one for a URL
+obstore_client.py  client for obstore; fsspec_client.py for fsspec
+retry.py           retries after transient errors, up to a time limit
+fetch.py           many ranges at once: merged, split, fetched by threads that all files share
+cache.py           folder of fetched data, up to a limit (limit.py); segments.py one of its files
 """
 
 from adapters.remote.cache import Cache as Cache
 from adapters.remote.client import Changed as Changed
 from adapters.remote.client import Client as Client
 from adapters.remote.client import Head as Head
-from adapters.remote.client import client_of as client_of
+from adapters.remote.clients import client_of as client_of
 from adapters.remote.urls import clean as clean
 from adapters.remote.urls import is_url as is_url

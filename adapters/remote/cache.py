@@ -32,7 +32,6 @@ import os
 import threading
 from typing import Any, NamedTuple
 
-from adapters.remote.answers import Head
 from adapters.remote.cachefiles import (
     INDEX,
     SUFFIX,
@@ -44,6 +43,7 @@ from adapters.remote.cachefiles import (
     remove,
     write_atomically,
 )
+from adapters.remote.client import Head
 from adapters.remote.folderlock import held
 from adapters.remote.limit import bytes_of
 from adapters.remote.segments import Segment

@@ -1,29 +1,86 @@
-"""Interface of the clients for stores, and the choice of a client for a URL.
+"""Interface of the clients for stores, with the results and errors of their requests.
 
-A client handles one request per call and is thread-safe; ``fetching`` calls it from many threads.
-It tries once. ``retrying`` retries after all errors but these:
+A client handles one request per call and is thread-safe; ``fetch`` calls it from many threads. It
+tries once; ``retry`` tries again after transient errors, but not after these:
 
 - ``FileNotFoundError``, ``PermissionError``: the usual meaning;
 - ``Refused``: the response would be the same another time;
 - ``Changed``: the name refers to another object by now;
 - ``ImportError``, ``NotImplementedError``, ``ValueError``: the request is impossible.
-
-To add a client, write a class in a module of its own and add a line to ``_made``.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
-from typing import Protocol
+from datetime import datetime
+from typing import NamedTuple, Protocol
 
-from adapters.remote import filesystems, localfiles, obstores
-from adapters.remote.answers import Changed as Changed
-from adapters.remote.answers import Head as Head
-from adapters.remote.urls import clean, is_url, split
+# Client errors that a retry may resolve: timeout, conflict, locked, too early, too many.
+_PASSING = (408, 409, 423, 425, 429)
+# Server errors that a retry can't resolve: not implemented, HTTP version not supported.
+_LASTING = (501, 505)
 
-_EXTRA = "pip install 'loader-adapters[remote]'"
+
+class Head(NamedTuple):
+    """One version of an object."""
+
+    size: int
+    """Size in bytes."""
+    version: str
+    """The ETag, or another value that identifies the version; "" if there is none."""
+    changed_ns: int
+    """Modification time in nanoseconds since 1970; 0 if unknown."""
+    is_etag: bool = False
+    """True if ``version`` is an ETag, which is sent with each request."""
+
+
+def quoted(etag: str) -> str:
+    """Quote an ETag as in responses; listings omit the quotes."""
+    return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
+
+
+def nanoseconds(when: datetime) -> int:
+    """Convert to nanoseconds since 1970, in whole microseconds."""
+    return int(when.timestamp()) * 10**9 + when.microsecond * 1000
+
+
+def is_final(status: int) -> bool:
+    """True if retrying can't change this response."""
+    return (400 <= status < 500 and status not in _PASSING) or status in _LASTING
+
+
+class NoAnswer(ConnectionError):
+    """Raised if a store didn't answer within the time limit."""
+
+    concerns_all = True
+    """True: all samples are affected, so no other one needs to be tried."""
+
+
+class Refused(ConnectionError):
+    """Raised if a store refuses a request or can't serve it, and a retry wouldn't help."""
+
+
+class Changed(Exception):
+    """Raised if the object is no longer the version that was opened.
+
+    Args:
+        found: Description of the present version, for messages.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def without_ranges(name: str) -> ValueError:
+    """Build the error for a server that serves only whole objects.
+
+    Args:
+        name: Name of the object in messages.
+    """
+    return ValueError(
+        f"{name}: the server gives no ranges of it, only the whole; copy it to a disk first"
+    )
 
 
 class Client(Protocol):
@@ -56,82 +113,3 @@ class Client(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object."""
         ...
-
-
-_clients: dict[str, Client] = {}
-_opening = threading.Lock()
-
-
-def client_of(url: str) -> tuple[Client, str]:
-    """Return the client for a URL or path, and the object's key there.
-
-    Raises:
-        ImportError: No suitable client is installed; the message names the command.
-        ValueError: The URL names no bucket or host.
-    """
-    if not is_url(url):
-        return localfiles.LocalFiles(), os.path.abspath(url)
-    root, key = split(url)
-    known = root if obstores.asks_for(root, key) else f"{root}?"
-    with _opening:
-        client = _clients.get(known)
-        if client is None:
-            client = _clients[known] = _made(root, url)
-    return client, key
-
-
-def _made(root: str, url: str) -> Client:
-    if root.lower() in {f"{each}://" for each in obstores.SCHEMES}:
-        raise ValueError(
-            f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
-            f"got {clean(url)!r}"
-        )
-    if obstores.takes(url):
-        return obstores.Obstore(root)
-    if filesystems.takes(url):
-        try:
-            return filesystems.FileSystem(root)
-        except ImportError as error:  # fsspec lacks a dependency for these URLs.
-            if not obstores.is_forked():
-                known = root.partition("://")[0].lower() in obstores.SCHEMES
-                remedy = f": {_EXTRA} brings what it takes" if known else ""
-                raise ImportError(f"{clean(url)}: {error}{remedy}") from error
-    scheme = url.partition("://")[0]
-    if obstores.is_forked() and scheme.lower() in obstores.SCHEMES:
-        raise RuntimeError(
-            f"{clean(url)}: obstore was used before this process was forked, and its threads are "
-            'not here; start worker processes with "spawn" or "forkserver", open the file in the '
-            f"child alone, or install the fsspec file system for {scheme}"
-        )
-    if scheme.lower() not in obstores.SCHEMES:
-        raise ImportError(
-            f"{clean(url)}: nothing that is installed reads {scheme}://, nor would obstore; where "
-            "fsspec has a file system of that name: pip install fsspec, and what it names for "
-            f"{scheme}"
-        )
-    if obstores.asks_for(root, split(url)[1]):
-        raise ImportError(
-            f"{clean(url)}: {scheme}:// needs obstore: {_EXTRA}; or "
-            f"the fsspec file system of that name: pip install fsspec, and what it names for "
-            f"{scheme}"
-        )
-    raise ImportError(
-        f"{clean(url)}: obstore would ask for another path, or without the query; the fsspec file "
-        f"system for web servers asks for this one: {_EXTRA}"
-    )
-
-
-def forget() -> None:
-    """Drop all clients, for example after credentials in the environment changed."""
-    with _opening:
-        _clients.clear()
-
-
-def _in_child() -> None:
-    global _opening
-    _opening = threading.Lock()
-    _clients.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)

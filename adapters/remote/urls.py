@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from adapters.remote.answers import Head
+from adapters.remote.client import Head
 
 # At least two letters, so Windows drives don't match.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")

@@ -23,9 +23,9 @@ import os
 import struct
 import time
 
-from adapters.remote.answers import Head
 from adapters.remote.cache import Cache
 from adapters.remote.cachefiles import SUFFIX, describe
+from adapters.remote.client import Head
 from adapters.remote.segments import crc_of
 from adapters.remote.urls import clean
 

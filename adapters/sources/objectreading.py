@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.remote import Cache, Changed, Head, client_of, is_url
-from adapters.remote.fetching import Piece, side_by_side, start
-from adapters.remote.retrying import persistently
+from adapters.remote.fetch import Piece, side_by_side, start
+from adapters.remote.retry import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
 from adapters.sources.filereading import MOST_BYTES, Room, measured, new_memory, read_file
 from adapters.sources.files import Files

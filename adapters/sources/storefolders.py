@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from adapters.remote import Head, clean, client_of
-from adapters.remote.retrying import persistently
+from adapters.remote.retry import persistently
 from adapters.remote.urls import escaped, split
 from adapters.remote.wholes import IDENTITY_BYTES, identity_of
 from adapters.sources.filereading import measured

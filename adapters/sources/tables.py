@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adapters.remote import clean, client_of, is_url
-from adapters.remote.retrying import persistently
+from adapters.remote.retry import persistently
 from adapters.sources.files import is_named_like_an_image
 
 # Column names in Keras's flow_from_dataframe, and in many other tables.

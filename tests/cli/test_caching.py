@@ -7,7 +7,7 @@ import pytest
 
 from adapters import open_images, open_records, pack
 from adapters.cli import main
-from adapters.remote import filesystems
+from adapters.remote import fsspec_client
 from tests.remote.conftest import payloads, written
 from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
@@ -63,7 +63,7 @@ def test_it_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
     assert "12 pictures, 0.0 MiB" in capsys.readouterr().out
     assert main(["cache", "show", folder]) == 0
     assert f"{pictures}ant/: 0.0 MiB of whole objects" in capsys.readouterr().out
-    monkeypatch.setattr(filesystems.FileSystem, "get_all", None)
+    monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
     with open_images(pictures, cache=folder) as images:
         assert images[11][1] == 2
 
@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_fetched(
 ):
     folder = tmp_path / "cache"
     folder.write_text("a file")
-    monkeypatch.setattr(filesystems.FileSystem, "get_all", None)
+    monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
     assert main(["cache", "warm", str(folder), pictures]) == 1
     expected = f"adapters cache: {folder} must be a folder that can be written to, got: "
     assert capsys.readouterr().err.startswith(expected)

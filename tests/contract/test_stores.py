@@ -141,7 +141,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(url, missing):
 @pytest.mark.parametrize("opened", [open_records, open_images])
 @pytest.mark.parametrize("kind", ["s3", "web"])
 def test_a_denied_listing_is_a_permission_error(server, monkeypatch, kind, opened, name, status):
-    from adapters.remote.client import forget
+    from adapters.remote.clients import forget
 
     server.refusal = status
     for variable, value in {

@@ -20,7 +20,7 @@ from adapters import (
 )
 from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.records import CODECS, kept, pieces
-from adapters.remote import client
+from adapters.remote import clients
 from adapters.sources import as_source
 from tests.diagnosis.made_up import made_up
 from tests.remote.rangeserver import RangeServer
@@ -37,7 +37,7 @@ def server() -> Any:
     """Pictures, a record file, and no latency yet."""
     with RangeServer({f"a/{number}.jpg": jpeg(number) for number in range(COUNT)}) as serving:
         yield serving
-    client.forget()
+    clients.forget()
 
 
 def pictures(server: Any, **options: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from adapters import RecordWriter
 from adapters.records import regions, remotefile
-from adapters.remote import client, fetching
+from adapters.remote import clients, fetch
 from adapters.sources import objectreading
 from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
@@ -47,7 +47,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _await_what_is_fetched() -> None:
     """What a source that failed had asked for ahead; a server that hangs isn't waited for long."""
-    threads, deadline = fetching._threads, time.monotonic() + 1
+    threads, deadline = fetch._threads, time.monotonic() + 1
 
     def busy() -> bool:
         return bool(threads._ready) or threads._count > threads._idle
@@ -64,7 +64,7 @@ def server() -> Iterator[RangeServer]:
         for reading in [*objectreading._readings]:
             reading.close()  # What is fetched ahead would ask on when the server is gone.
         _await_what_is_fetched()
-    client.forget()
+    clients.forget()
 
 
 @pytest.fixture(scope="session")

@@ -12,16 +12,16 @@ import pytest
 from adapters import RecordError, open_records
 from adapters.batch.replacement import Replacements
 from adapters.records import pieces
-from adapters.remote import client, obstores, retrying
+from adapters.remote import clients, obstore_client, retry
 from tests.remote.conftest import SIZE, payloads, serve, written
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Short waits, so that a test of faults takes seconds."""
-    monkeypatch.setattr(obstores, "READ_SECONDS", 0.5)
-    monkeypatch.setattr(retrying, "_FIRST_WAIT_SECONDS", 0.01)
-    client.forget()
+    monkeypatch.setattr(obstore_client, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.01)
+    clients.forget()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_ten_thousand_requests_with_faults(server, tmp_path, quick, monkeypatch)
 
 
 def test_a_store_that_vanished_is_an_error_in_time(server, url, monkeypatch):
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.5")
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.5")
     source = open_records(url)
     server.close()
     started = time.monotonic()
@@ -79,7 +79,7 @@ def test_a_store_that_vanished_is_an_error_in_time(server, url, monkeypatch):
 
 
 def test_a_store_that_only_refuses_is_an_error_in_time(server, url, monkeypatch):
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.3")
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.3")
     source = open_records(url)
     server.settings.down = True
     with pytest.raises(ConnectionError, match=r"http://127.0.0.1:\d+/train.tfrecord: no answer"):
@@ -87,7 +87,7 @@ def test_a_store_that_only_refuses_is_an_error_in_time(server, url, monkeypatch)
 
 
 def test_skipping_does_not_ask_a_dead_store_for_each_neighbour(server, url, monkeypatch):
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.2")
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.2")
     source, asked = open_records(url), []
     server.settings.down = True
 
@@ -129,13 +129,13 @@ def test_a_missing_object_is_named(server, quick):
 
 
 def test_a_web_server_that_does_not_list_is_said(server, quick, monkeypatch):
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.1")
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.1")
     with pytest.raises((ValueError, ConnectionError, FileNotFoundError), match=r"127\.0\.0\.1"):
         open_records(server.url("train-*.rec"))
 
 
 def test_no_secret_is_logged_or_shown(server, tmp_path, quick, monkeypatch, caplog):
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.1")
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.1")
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)
     server.settings.down = True

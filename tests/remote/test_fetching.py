@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adapters.records import remotefile
-from adapters.remote import fetching
+from adapters.remote import fetch
 
 LIMIT_SECONDS = 20
 
@@ -16,8 +16,8 @@ LIMIT_SECONDS = 20
 @pytest.fixture
 def threads(monkeypatch):
     """Those of a test, which all have ended after it."""
-    found = fetching._Threads()
-    monkeypatch.setattr(fetching, "_IDLE_SECONDS", 0.05)
+    found = fetch._Threads()
+    monkeypatch.setattr(fetch, "_IDLE_SECONDS", 0.05)
     yield found
     for thread in threading.enumerate():
         if thread.name.startswith("adapters-fetching"):
@@ -26,11 +26,11 @@ def threads(monkeypatch):
 
 def piece(do):
     """A range of which the fetching is this."""
-    return fetching.Piece(0, 1, lambda _: do())
+    return fetch.Piece(0, 1, lambda _: do())
 
 
 def test_an_idle_thread_does_not_keep_others_from_starting(threads, monkeypatch):
-    monkeypatch.setattr(fetching, "_IDLE_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(fetch, "_IDLE_SECONDS", LIMIT_SECONDS)
     first = piece(lambda: None)
     threads.submit([first], expected=False)
     first.wait()
@@ -45,7 +45,7 @@ def test_an_idle_thread_does_not_keep_others_from_starting(threads, monkeypatch)
     for each in pieces:
         assert each._done.wait(LIMIT_SECONDS)
         assert each.error is None
-    monkeypatch.setattr(fetching, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(fetch, "_IDLE_SECONDS", 0.05)
     with threads._lock:
         threads._lock.notify_all()
 
@@ -77,7 +77,7 @@ def test_an_interrupt_is_raised_where_it_came_and_nowhere_else(kind):
 
 
 def test_an_interrupt_begins_nothing_more(monkeypatch):
-    monkeypatch.setattr(fetching, "start", lambda pieces: None)
+    monkeypatch.setattr(fetch, "start", lambda pieces: None)
     done = []
 
     def do(number):
@@ -86,7 +86,7 @@ def test_an_interrupt_begins_nothing_more(monkeypatch):
         done.append(number)
 
     with pytest.raises(KeyboardInterrupt):
-        fetching.side_by_side(do, [0, 1, 2])
+        fetch.side_by_side(do, [0, 1, 2])
     assert done == [0]
 
 
@@ -108,7 +108,7 @@ def test_an_interrupt_or_error_does_not_wait_for_what_hangs(server, monkeypatch,
     begins, sizes = np.array([0, 1 << 19]), np.array([10, 10])
     with monkeypatch.context() as patch:
         patch.setattr(file._pieces, "_got", hanging)
-        patch.setattr(remotefile, "start", lambda pieces: fetching.start(pieces[1:]))
+        patch.setattr(remotefile, "start", lambda pieces: fetch.start(pieces[1:]))
         with pytest.raises(kind):
             file.touch(begins, sizes)
         ended.set()

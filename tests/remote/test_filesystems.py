@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_images, open_records, pack
-from adapters.remote import client_of, filesystems, obstores
+from adapters.remote import client_of, fsspec_client, obstore_client
 from tests.remote.conftest import payloads, written
 
 fsspec = pytest.importorskip("fsspec", reason="the fallback is fsspec's")
@@ -139,8 +139,8 @@ def test_an_unknown_kind_names_the_command():
 
 
 def test_without_obstore_and_fsspec_the_command_is_named(monkeypatch):
-    monkeypatch.setattr(obstores, "find_spec", lambda name: None)
-    monkeypatch.setattr(filesystems, "find_spec", lambda name: None)
+    monkeypatch.setattr(obstore_client, "find_spec", lambda name: None)
+    monkeypatch.setattr(fsspec_client, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'loader-adapters\[remote\]'"):
         open_records("s3://nobody-has-it/a.rec")
     with pytest.raises(ImportError, match=r"pip install 'loader-adapters\[remote\]'") as raised:
@@ -162,7 +162,7 @@ def test_a_web_server_that_hangs_ends_within_the_limit(server, loop, monkeypatch
 
 
 def test_a_web_server_that_hangs_now_and_then_is_asked_again(server, loop, tmp_path, monkeypatch):
-    monkeypatch.setattr(filesystems, "_READ_SECONDS", 0.2)
+    monkeypatch.setattr(fsspec_client, "_READ_SECONDS", 0.2)
     path = written(tmp_path, "tfrecord")
     server.objects[path.name] = path.read_bytes()
     server.settings.hung = 0.3

@@ -211,7 +211,7 @@ class Gate:
     """Holds a client's requests until so many wait at once."""
 
     def __init__(self, monkeypatch: Any, url: str, wanted: int) -> None:
-        from adapters.remote.client import client_of
+        from adapters.remote.clients import client_of
 
         self.most = self._now = 0
         self._wanted, self._change = wanted, threading.Condition()

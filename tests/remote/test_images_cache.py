@@ -143,10 +143,10 @@ def test_a_full_disk_is_done_without(listed, photos, tmp_path, monkeypatch, numb
 
 
 def test_an_object_without_a_version_is_not_kept(server, listed, photos, tmp_path, monkeypatch):
-    from adapters.remote import obstores
+    from adapters.remote import obstore_client
 
-    head = obstores._head
-    monkeypatch.setattr(obstores, "_head", lambda meta: head(meta)._replace(version=""))
+    head = obstore_client._head
+    monkeypatch.setattr(obstore_client, "_head", lambda meta: head(meta)._replace(version=""))
     assert read(open_images(listed, cache=tmp_path / "cache")) == contents(photos)
     assert not list((tmp_path / "cache").rglob("*.seg"))
 

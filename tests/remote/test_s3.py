@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters import RecordError, SafeSequence, open_images, open_records
-from adapters.remote import client
+from adapters.remote import clients
 from tests.remote.conftest import payloads, written
 from tests.sources.image_folders import put
 
@@ -26,9 +26,9 @@ def endpoint():
     patch.setenv("AWS_ACCESS_KEY_ID", "an-id")
     patch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client.forget()
+    clients.forget()
     yield f"http://{host}:{port}"
-    client.forget()
+    clients.forget()
     patch.undo()
     server.stop()
 

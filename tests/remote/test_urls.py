@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.remote import client_of, obstores
+from adapters.remote import client_of, obstore_client
 from adapters.remote.urls import as_path, beside, clean, folder_of, has_magic, is_url, matching
 
 
@@ -126,5 +126,5 @@ def test_a_url_without_a_bucket_or_host_is_refused(url):
     ],
 )
 def test_obstore_is_asked_for_what_it_would_ask_for(key, expected):
-    assert obstores.asks_for("https://h", key) is expected
-    assert obstores.asks_for("s3://h", key)
+    assert obstore_client.asks_for("https://h", key) is expected
+    assert obstore_client.asks_for("s3://h", key)

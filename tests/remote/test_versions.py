@@ -14,7 +14,7 @@ import pytest
 from adapters import Cache, open_records
 from adapters.records.regions import CachedRegion
 from adapters.records.remotefile import RemoteFile
-from adapters.remote import Head, filesystems, localfiles, obstores, retrying
+from adapters.remote import Head, clients, fsspec_client, obstore_client, retry
 from adapters.remote.segments import Segment
 from adapters.remote.wholes import identity_of
 from tests.remote.conftest import payloads, written
@@ -70,15 +70,15 @@ def test_what_has_no_version_is_not_kept(tmp_path, caplog):
 
 def test_a_store_that_tells_neither_etag_nor_date_tells_no_version():
     epoch = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
-    assert obstores._head({"size": 5, "last_modified": epoch, "e_tag": None}).version == ""
+    assert obstore_client._head({"size": 5, "last_modified": epoch, "e_tag": None}).version == ""
 
 
 @pytest.mark.parametrize(
     "name", ["Last-Modified", "modify", "modificationTime", "last_write_time", "mtime"]
 )
 def test_a_date_is_a_version(name):
-    assert filesystems._head({"size": 5, name: "Mon, 23 Nov 2026"}).version
-    assert not filesystems._head({"size": 5}).version
+    assert fsspec_client._head({"size": 5, name: "Mon, 23 Nov 2026"}).version
+    assert not fsspec_client._head({"size": 5}).version
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_a_date_is_a_version(name):
 )
 def test_a_listed_etag_is_that_of_the_answer(etag, expected, is_etag):
     meta = {"size": 5, "last_modified": datetime.datetime.now(), "e_tag": etag}
-    assert obstores._head(meta)[1::2] == (expected, is_etag)
-    assert filesystems._head({"size": 5, "ETag": etag}).version == expected
+    assert obstore_client._head(meta)[1::2] == (expected, is_etag)
+    assert fsspec_client._head({"size": 5, "ETag": etag}).version == expected
 
 
 def test_a_relative_path_is_that_of_the_folder_it_was_opened_in(tmp_path, monkeypatch):
@@ -132,13 +132,13 @@ def test_what_is_no_file_is_an_error_at_once(tmp_path):
 
 def test_a_file_that_became_a_folder_is_an_error_at_once(tmp_path):
     with pytest.raises(IsADirectoryError):
-        retrying.persistently(lambda: localfiles.LocalFiles().get_all(str(tmp_path)), "a")
+        retry.persistently(lambda: clients.LocalFiles().get_all(str(tmp_path)), "a")
 
 
 @pytest.fixture
 def files():
     pytest.importorskip("fsspec", reason="the fallback is fsspec's")
-    return filesystems.FileSystem("memory://")
+    return fsspec_client.FileSystem("memory://")
 
 
 def test_an_object_of_unknown_size_is_an_error(files, monkeypatch):
@@ -165,10 +165,10 @@ def test_the_answers_of_a_web_server_are_told_apart(files, monkeypatch, status, 
 
     monkeypatch.setattr(files._files, "info", refuse)
     monkeypatch.setattr(files._files, "cat_file", refuse)
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.01")
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.01")
     ask = {"head": lambda: files.head("a"), "get": lambda: files.get("a", 0, 1, None)}[how]
     with pytest.raises(expected) as raised:
-        retrying.persistently(ask, "https://h/a")
+        retry.persistently(ask, "https://h/a")
     assert "secret" not in str(raised.value)
 
 
@@ -182,12 +182,12 @@ def test_the_answers_of_a_web_server_are_told_apart(files, monkeypatch, status, 
 )
 @pytest.mark.parametrize("kind", [OSError, PermissionError])
 def test_no_signature_is_shown(monkeypatch, caplog, text, kind):
-    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.2")
-    monkeypatch.setattr(retrying, "_FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.2")
+    monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.01)
 
     def fail():
         raise kind(errno.EIO, text)
 
     with caplog.at_level(logging.DEBUG, "adapters"), pytest.raises(OSError) as raised:
-        retrying.persistently(fail, "https://h/a.rec")
+        retry.persistently(fail, "https://h/a.rec")
     assert "secret" not in str(raised.value) + caplog.text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapters import open_images, open_records
-from adapters.remote import client
+from adapters.remote import clients
 from tests.remote.conftest import payloads, written
 from tests.sources.image_folders import jpeg
 
@@ -88,7 +88,7 @@ def serving(request: pytest.FixtureRequest) -> Iterator[tuple[type[Listing], str
         finally:
             server.shutdown()
             thread.join()
-            client.forget()
+            clients.forget()
 
 
 @pytest.mark.parametrize("listed_etag", ["", '<D:getetag>"abc"</D:getetag>'])

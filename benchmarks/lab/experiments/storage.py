@@ -90,7 +90,7 @@ def _several_times(path: Path, folder: Path) -> Path:
 
 def _link_limit(options: Mapping[str, Any], record_bytes: float) -> float:
     """Records a second that all connections deliver, if each always has a request."""
-    from adapters.remote.fetching import MOST_THREADS, PIECE_BYTES
+    from adapters.remote.fetch import MOST_THREADS, PIECE_BYTES
 
     request_bytes = PIECE_BYTES if "blocks" in options["kind"] else record_bytes
     request_seconds = options["latency_ms"] / 1000 + request_bytes / options["mb_per_second"] / 1e6

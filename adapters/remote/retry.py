@@ -1,12 +1,14 @@
 """Retries after transient errors, with growing waits, up to a time limit.
 
-Permanent errors are raised at once; ``client`` lists them. Waits double from 0.1 to 5 seconds. Each
-is shortened at random, so that many callers don't retry at the same time.
+Transient are errors of the network and of disks, to which clients also convert those of their
+libraries. All others are raised at once. Waits double from 0.1 to 5 seconds. Each is shortened at
+random, so that many callers don't retry at the same time.
 """
 
 from __future__ import annotations
 
 import errno
+import http.client
 import logging
 import math
 import os
@@ -16,15 +18,14 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from adapters.remote.answers import Changed, NoAnswer, Refused
+from adapters.remote.client import NoAnswer, Refused
 from adapters.remote.urls import without_secrets
 
 log = logging.getLogger("adapters")
 
-_FINAL = (
-    *(Changed, ImportError, NotImplementedError, ValueError, TypeError),
-    *(IsADirectoryError, NotADirectoryError),
-)
+_TRANSIENT = (OSError, EOFError, http.client.HTTPException)
+# Subclasses of these that last.
+_PERMANENT = (IsADirectoryError, NotADirectoryError)
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 5.0
 LIMIT_VARIABLE = "ADAPTERS_REMOTE_SECONDS"
 LIMIT_SECONDS = 60.0
@@ -78,7 +79,8 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
 
     Raises:
         NoAnswer: All tries within the time limit failed.
-        FileNotFoundError, PermissionError, Refused, Changed, ...: At once.
+        FileNotFoundError, PermissionError, Refused, ...: At once, as are all errors that aren't
+            transient.
     """
     started, wait, tries = time.monotonic(), _FIRST_WAIT_SECONDS, 0
     while True:
@@ -93,9 +95,9 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
             raise PermissionError(errno.EACCES, what, name) from None
         except Refused as error:
             raise Refused(f"{name}: {without_secrets(str(error))[:300]}") from None
-        except _FINAL:
+        except _PERMANENT:
             raise
-        except Exception as error:
+        except _TRANSIENT as error:
             spent, limit = time.monotonic() - started, limit_seconds()
             why = f"{type(error).__name__}: {without_secrets(str(error))[:300]}"
             if spent + wait > limit:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import quote
 
-from adapters.remote.answers import (
+from adapters.remote.client import (
     Changed,
     Head,
     Refused,
@@ -21,7 +21,7 @@ from adapters.remote.answers import (
     quoted,
     without_ranges,
 )
-from adapters.remote.retrying import remaining_seconds
+from adapters.remote.retry import remaining_seconds
 from adapters.remote.urls import clean
 
 # Keys of fsspec's info that identify a version, the most reliable first.
@@ -137,12 +137,13 @@ class FileSystem:
         """Write an object."""
         path = self._path(key)
         parent = self._files._parent(path)
-        if parent:
-            self._files.makedirs(parent, exist_ok=True)
-        if isinstance(data, bytes):
-            self._files.pipe_file(path, data)
-        else:
-            self._files.put_file(data, path)
+        with _Translated():
+            if parent:
+                self._files.makedirs(parent, exist_ok=True)
+            if isinstance(data, bytes):
+                self._files.pipe_file(path, data)
+            else:
+                self._files.put_file(data, path)
 
     def delete(self, key: str) -> None:
         """Remove an object."""
@@ -209,7 +210,7 @@ class FileSystem:
 
 
 class _Translated:
-    """Translates web server errors to those in ``client``; others pass.
+    """Translates errors of libraries to those in ``client``; built-in ones pass.
 
     fsspec reports "not found" for any error while it requests a size, with the true error as cause.
     """
@@ -219,7 +220,7 @@ class _Translated:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
-        if cause is None or not type(cause).__module__.startswith("aiohttp"):
+        if cause is None or type(cause).__module__ in ("builtins", Changed.__module__):
             return
         status = getattr(cause, "status", None)
         if status in (404, 410):

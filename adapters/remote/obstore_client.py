@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from adapters.remote.answers import (
+from adapters.remote.client import (
     Changed,
     Head,
     Refused,
