@@ -19,7 +19,7 @@ from benchmarks.harness.comparison import (
 )
 from benchmarks.harness.results import Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, sleeping_row, speeds, swept
-from tests.benchmarks.sleeping import SLEEP_SECONDS
+from tests.benchmarks.rows import SLEEP_SECONDS
 
 ROWS = ("first", "second", "third")
 REPEATS = 3

@@ -107,8 +107,8 @@ MEBIBYTES = 200
     not Path("/proc/self/smaps_rollup").is_file(), reason="the system doesn't tell memory"
 )
 def test_memory_is_looked_at_in_the_window_and_the_cpu_while_it_is_busy() -> None:
-    options = {"bytes": MEBIBYTES * 2**20, "seconds": 2.0}
-    rounds = run_row("tests.benchmarks.computing", options, 30).rounds
+    options = {"does": "compute", "bytes": MEBIBYTES * 2**20, "seconds": 2.0}
+    rounds = run_row("tests.benchmarks.rows", options, 30).rounds
     assert len(rounds["peak_pss_mib"]) > len(rounds["cpu_percent"]) >= 1
     assert MEBIBYTES < max(rounds["peak_pss_mib"]) < MEBIBYTES + 100
     # Other programs may take the CPU away for most of the time; the sleep, which takes none, is no
@@ -121,7 +121,7 @@ def test_memory_is_looked_at_in_the_window_and_the_cpu_while_it_is_busy() -> Non
 )
 def test_a_row_that_hangs_leaves_no_shared_memory() -> None:
     name = f"hanging-row-{os.getpid()}"
-    outcome = run_row("tests.benchmarks.hanging", {"name": name}, LIMIT_SECONDS)
+    outcome = run_row("tests.benchmarks.rows", {"does": "hang", "name": name}, LIMIT_SECONDS)
     assert outcome.failure == "no result within 4 s"
     assert f"made {name}" in outcome.log
     assert not Path("/dev/shm", name).exists()
