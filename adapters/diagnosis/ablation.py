@@ -22,17 +22,10 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
-from adapters.sources import (
-    Concatenation,
-    ImageSource,
-    MapSource,
-    SequenceSource,
-    Source,
-    Subset,
-)
+from adapters.diagnosis.remoteness import held_of, store_of
+from adapters.sources import MapSource, SequenceSource
 
 _KEPT_BATCHES = 4
-UNCACHED, CACHED = "uncached", "cached"
 
 
 @dataclass(frozen=True)
@@ -194,31 +187,3 @@ def _collation(
     return SourcePlan(
         source, order, seed=kept.seed, collate=kept.collate, thread_safe=kept.thread_safe
     )
-
-
-# --- remote stores ---
-
-
-def store_of(source: Any) -> str:
-    """``"uncached"`` or ``"cached"`` if samples are fetched from a store, else ``""``."""
-    if isinstance(source, Subset):
-        return store_of(source.whole)
-    if isinstance(source, Concatenation):
-        found = {store_of(part) for part in source.parts}
-        return next((each for each in (UNCACHED, CACHED) if each in found), "")
-    is_cached: bool | None = getattr(source, "store_is_cached", None)
-    return "" if is_cached is None else (CACHED if is_cached else UNCACHED)
-
-
-def held_of(source: Source, numbers: NDArray[np.int64]) -> Source:
-    """Copy a source with these samples in memory, if it would fetch them from a store each time.
-
-    Records read from a store stay in memory anyway.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-    """
-    if isinstance(source, Subset):
-        whole = held_of(source.whole, source.numbers[numbers])
-        return source if whole is source.whole else type(source)(whole, source.numbers)
-    return source.held(numbers) if isinstance(source, ImageSource) else source

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from adapters.diagnosis.ablation import CACHED, UNCACHED
 from adapters.diagnosis.doubts import Doubts
+from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS
 from adapters.diagnosis.prediction import (
     Prediction,
     advised_workers,
+    cached,
     gain_in_words,
     most,
     most_waiting,
     needed_workers,
     process_count,
     threads_bring_nothing,
+    with_threads,
     with_workers,
     without_storage,
 )
 from adapters.diagnosis.registry import texts_of
-from adapters.diagnosis.verdict import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Verdict
+from adapters.diagnosis.remoteness import CACHED, UNCACHED
+from adapters.diagnosis.verdict import Verdict
+
+# A smaller gain isn't noticeable.
+_NOTHING = 1.05
 
 
 def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
@@ -53,9 +59,16 @@ def _gain(prediction: Prediction | None, quiet: bool, rest: str = "") -> str:
 
 
 def _workers_gain(v: Verdict, quiet: bool) -> str:
-    """The gain of the advised number of workers, as a suffix."""
-    count = advised_workers(v)
-    return "" if count is None else _gain(with_workers(v, count), quiet)
+    """The gain of the advised number of workers, and of a smaller number, as a suffix."""
+    count, *fewer = advised_workers(v) or (0,)
+    if not count:
+        return ""
+    rest = "".join(
+        f"; {v.workers.keyword}={few}: {found}"
+        for few in fewer
+        if (found := with_workers(v, few)) is not None
+    )
+    return _gain(with_workers(v, count), quiet, rest)
 
 
 def _counted(v: Verdict) -> bool:
@@ -69,7 +82,7 @@ def _needed_workers(v: Verdict, quiet: bool) -> int | None:
 
 
 def _about_replacement(v: Verdict) -> Iterator[str]:
-    if not v.replaced or v.bottleneck in (COPY, STEP):
+    if not v.replaced or v.bottleneck in (COPY, STEP) or with_threads(v) is not None:
         return
     yield (
         f"{v.replaced}: its batches are made while the step runs; alone, it made "
@@ -77,15 +90,28 @@ def _about_replacement(v: Verdict) -> Iterator[str]:
     )
 
 
+def _about_threads(v: Verdict, quiet: bool) -> Iterator[str]:
+    """Advice if threads must read the source one at a time."""
+    if not (v.one_at_a_time or v.copied) or not v.hints.one_at_a_time:
+        return
+    found = with_threads(v)
+    if found is None or found.workers is None or found.gain < _NOTHING:
+        yield v.hints.one_at_a_time
+        return
+    asked = f"{v.workers.keyword}={found.workers}"
+    if v.replaced:
+        asked = f"{v.replaced}, with {asked}"
+    yield f"{asked}, and {v.hints.one_at_a_time}{_gain(found, quiet)}"
+
+
 def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
     needed = _needed_workers(v, quiet)
-    if v.one_at_a_time and v.hints.one_at_a_time:
-        yield v.hints.one_at_a_time
+    yield from _about_threads(v, quiet)
     if v.store == UNCACHED:
         yield (
             'cache="/a/local/folder", or Cache(folder, "200GB"), in open_records or open_images: '
             "what was read once, in the first epoch or by `adapters cache warm`, then comes from a "
-            f"local disk{_gain(without_storage(v), quiet, ' from there')}"
+            f"local disk{_gain(cached(v), quiet, ' from there')}"
         )
     elif v.store == CACHED:
         yield (
@@ -171,7 +197,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
     """Advice on workers if the transform mostly waits."""
-    workers, count = v.workers, advised_workers(v)
+    workers, count = v.workers, next(iter(advised_workers(v)), None)
     if count is None:
         return
     named = f'"auto", or {count}' if workers.kind == "inline" else f"{count}"

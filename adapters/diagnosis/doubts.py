@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapters.diagnosis.verdict import NAMES, Verdict, values_of
+from adapters.diagnosis.figures import NAMES, values_of
+from adapters.diagnosis.verdict import Verdict
 
 # On two idle cores, figures that must be equal differed by up to a third; for short batches, the
 # cost of handing one over is added.
@@ -55,26 +56,40 @@ def _bottlenecks_of_rounds(v: Verdict) -> Iterator[str]:
 
 def _contradictions_of(v: Verdict) -> Iterator[str]:
     """Describe figures that contradict each other."""
-    parts = [("memory", "loader"), ("collation", "loader"), ("copy", "same"), ("same", "whole")]
+    yield from _of_workers(v)
+    yield from _of_the_whole(v)
     # A gather into new memory may take longer than one into reused memory.
-    if not v.gathers:
-        parts.append(("storage", "loader"))
-    # A replacement may be faster or slower than the original loader.
-    if not v.replaced:
-        parts.append(("loader", "whole"))
-        turns = _TURNS * (v.loader + (v.same or 0.0)) + _TOLERATED_SECONDS
-        if v.whole is not None and v.same is not None and v.whole > turns:
-            yield f"{_shown(v, 'whole')}, {_shown(v, 'loader')}, and {_shown(v, 'same')}"
-    for part, whole in parts:
-        if _longer(getattr(v, part), getattr(v, whole)):
-            yield f"{_shown(v, part)}, and {_shown(v, whole)}, of which that is a part"
+    parts = ("memory", "collation") if v.gathers else ("storage", "memory", "collation")
+    for name in parts:
+        if _longer(getattr(v, name), v.loader):
+            yield f"{_shown(v, name)}, and {_shown(v, 'loader')}, of which that is a part"
+    if _longer(v.copy, v.same):
+        yield f"{_shown(v, 'copy')}, and {_shown(v, 'same')}, of which that is a part"
+
+
+def _of_workers(v: Verdict) -> Iterator[str]:
     if v.alone is None or v.workers.kind == "unknown":
         return
     hands = max(1, v.workers.count)
-    slower = not v.workers.count and _longer(v.loader, v.alone)
-    if slower or _longer(v.alone / hands, v.loader):
+    if _longer(v.alone / hands, v.loader):
         by = f"{hands} {v.workers.kind}" if v.workers.count else "no workers"
         yield f"{_shown(v, 'loader')}, with {by}, and {_shown(v, 'alone')}"
+    if not v.workers.count and _longer(v.loader, v.alone):
+        yield f"{_shown(v, 'loader')}, with no workers, and {_shown(v, 'alone')}"
+
+
+def _of_the_whole(v: Verdict) -> Iterator[str]:
+    if v.whole is None:
+        return
+    if _longer(v.same, v.whole):
+        yield f"{_shown(v, 'same')}, and {_shown(v, 'whole')}, of which that is a part"
+    # A replacement may be faster or slower than the original loader.
+    if v.replaced:
+        return
+    if _longer(v.loader, v.whole):
+        yield f"{_shown(v, 'loader')}, and {_shown(v, 'whole')}, of which that is a part"
+    if v.same is not None and v.whole > _TURNS * (v.loader + v.same) + _TOLERATED_SECONDS:
+        yield f"{_shown(v, 'whole')}, {_shown(v, 'loader')}, and {_shown(v, 'same')}"
 
 
 def _noise_of(v: Verdict) -> Iterator[str]:

@@ -14,20 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.diagnosis.contention import Account, Contention
+from adapters.diagnosis.figures import Figures, medians_of
 from adapters.diagnosis.front_end import Trainer
-from adapters.diagnosis.loaders import (
-    go_on,
-    rest,
-    samples_in,
-    settled_of,
-    taken_as_own,
-    undisturbed,
-)
+from adapters.diagnosis.loaders import go_on, rest, samples_in, settled_of, taken_as_own
 from adapters.diagnosis.parts import Parts, least_batches
+from adapters.diagnosis.randomness import undisturbed
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, endless, timed
 from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN, FunctionTrainer, trainer_of
-from adapters.diagnosis.verdict import Figures, Workers, medians_of
+from adapters.diagnosis.verdict import Workers
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
@@ -242,6 +237,7 @@ class Examination:
             return found
         ablations, settings = self._parts.ablations, self._settings
         front_end, finding = self._own.front_end, self._engine.finding
+        asked_by_one = ablations.whole.serial
         return dataclasses.replace(
             found,
             fetch_computes=self._parts.fetch_computes,
@@ -249,7 +245,8 @@ class Examination:
             workers=_workers(settings, front_end.workers_keyword, finding),
             hints=front_end.hints,
             has_transform=ablations.has_transform,
-            one_at_a_time=ablations.whole.serial and not settings.use_multiprocessing,
+            one_at_a_time=asked_by_one and not settings.use_multiprocessing,
+            copied=asked_by_one and settings.use_multiprocessing,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
             store=ablations.store,

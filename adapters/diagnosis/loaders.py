@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from adapters.diagnosis.front_end import FrontEnd, front_ends_near
 from adapters.diagnosis.registry import texts_of
@@ -102,14 +99,3 @@ def go_on(loader: Any) -> None:
     if hasattr(loader, "load_state_dict"):
         with contextlib.suppress(ValueError):  # A loader whose passes differ has no state.
             loader.load_state_dict(loader.state_dict())
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Restore the states of ``random`` and ``numpy.random`` at the end of the ``with`` block."""
-    own, numpys = random.getstate(), np.random.get_state(legacy=False)
-    try:
-        yield
-    finally:
-        random.setstate(own)
-        np.random.set_state(numpys)

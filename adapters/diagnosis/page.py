@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from adapters.diagnosis.figures import NAMES, values_of
 from adapters.diagnosis.report import PARTS, Diagnosis, headline
-from adapters.diagnosis.verdict import NAMES, values_of
 from adapters.markup import Html, details, document, element, listed, table
 
 _BATCHES_PER_LINE, _LINES = 12, 6

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 from adapters.diagnosis.advice import advice_of
 from adapters.diagnosis.doubts import doubts_of
-from adapters.diagnosis.prediction import Prediction, predictions_of
-from adapters.diagnosis.verdict import (
+from adapters.diagnosis.figures import (
     COLLATION,
     COPY,
     NAMES,
-    REQUIRED_SHARE,
     STEP,
     STORAGE,
     TRANSFORMS,
-    Verdict,
     values_of,
 )
+from adapters.diagnosis.prediction import Prediction, predictions_of
+from adapters.diagnosis.verdict import REQUIRED_SHARE, Verdict
 
 _BOTTLENECKS = {
     STORAGE: "storage: fetching the samples",

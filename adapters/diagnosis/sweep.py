@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.batch.plan import Plan
-from adapters.diagnosis.loaders import Own, own_of, samples_in, undisturbed
+from adapters.diagnosis.loaders import Own, own_of, samples_in
+from adapters.diagnosis.randomness import undisturbed
 from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.timing import timed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus

@@ -1,27 +1,12 @@
-"""The times of the parts in each round, and the bottleneck that follows from their medians."""
+"""The bottleneck, computed from the times of the parts."""
 
 from __future__ import annotations
 
-import dataclasses
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adapters.diagnosis.contention import Contention
+from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Figures
 
-STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
-COPY, STEP = "copy", "step"
-
-NAMES = {
-    "whole": "the whole, loader and step",
-    "loader": "the loader alone",
-    "storage": "fetching alone",
-    "memory": "without fetching: samples in memory",
-    "collation": "collation alone",
-    "alone": "one batch, made by one thread",
-    "same": "the step, with the same batch again and again",
-    "copy": "its copy to the device",
-}
 # The device counts as busy if it is idle for less than this share of the time.
 _BUSY_SHARE = 0.1
 # A loader keeps up if it alone is this many times as fast as the step.
@@ -35,35 +20,6 @@ _COMPUTES = 0.3
 _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
 # Share of the batches that must be ready within the time of a step.
 REQUIRED_SHARE = 0.99
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Seconds per batch of each part in one round; the fields are those of ``Verdict``."""
-
-    loader: float
-    whole: float | None = None
-    same: float | None = None
-    copy: float | None = None
-    storage: float | None = None
-    memory: float | None = None
-    collation: float | None = None
-    alone: float | None = None
-
-
-def medians_of(rounds: Sequence[Figures]) -> Figures:
-    """The median of each figure over the rounds; None if it wasn't measured."""
-    found = {}
-    for each in dataclasses.fields(Figures):
-        values = values_of(rounds, each.name)
-        found[each.name] = statistics.median(values) if values else None
-    return Figures(**found)  # type: ignore[arg-type]
-
-
-def values_of(rounds: Sequence[Figures], name: str) -> list[float]:
-    """The values of a figure in the rounds that measured it."""
-    values = (getattr(each, name) for each in rounds)
-    return [value for value in values if value is not None]
 
 
 @dataclass(frozen=True)
@@ -121,6 +77,7 @@ class Verdict:
         workers: The loader's workers.
         replaced: The replacement that was examined if the loader is a framework's own; else "".
         one_at_a_time: True if only one thread at a time may compute batches.
+        copied: True if that holds, but each worker process has its own copy.
         has_transform: True if a user function transforms each sample.
         kernel_missing: True if images were decoded without the native kernel.
         gathers: True if one gather from arrays both fetches and collates.
@@ -146,6 +103,7 @@ class Verdict:
     alone_computes: float = 1.0
     replaced: str = ""
     one_at_a_time: bool = False
+    copied: bool = False
     has_transform: bool = True
     kernel_missing: bool = False
     gathers: bool = False

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapters.diagnosis import Diagnosis, contention
-from adapters.diagnosis.contention import Account, Contention
-from adapters.diagnosis.verdict import Figures, Workers
+from adapters.diagnosis import Diagnosis
+from adapters.diagnosis.contention import Contention
+from adapters.diagnosis.figures import Figures
+from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import THREADS, made_up
 
 INLINE = Workers("inline", 0, 4)
@@ -107,6 +103,13 @@ def test_a_contradiction_is_said_and_nothing_advised(changes, said):
     assert advice.startswith("nothing, on the strength of these figures")
 
 
+def test_no_number_of_cpus_is_advised_from_figures_that_contradict_each_other():
+    changes = {"loader": 0.016, "whole": 0.017, "memory": 0.015, "same": 0.006}
+    diagnosis = made_up(workers=INLINE, **changes)
+    assert "CPUs would keep up" not in str(diagnosis)
+    assert "times as fast" not in str(diagnosis)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -151,6 +154,13 @@ def test_others_disturb_where_they_take_cpus_that_are_all_taken(contention, dist
     assert contention.disturbs is disturbs
 
 
+def test_other_programs_are_named_with_what_they_took():
+    noisy = made_up(contention=BUSY)
+    said = "other programs took 60% of the CPU time meanwhile, and 5% was left"
+    assert noisy.noise == (said,)
+    assert f"noise: {said}" in str(noisy).splitlines()
+
+
 def test_rounds_that_differ_are_named_with_their_range():
     noisy = made_up(rounds=rounds_of(SOUND, loader=[0.016, 0.04, 0.08]))
     assert noisy.noise == ("the loader alone took 16 to 80 ms, from round to round",)
@@ -188,6 +198,22 @@ def test_two_parts_that_take_the_same_on_a_quiet_machine_are_either():
     assert dataclasses.replace(SOUND, rounds=rounds).certain
 
 
+@pytest.mark.parametrize("part", ["storage", "memory"])
+def test_no_numbers_are_advised_from_a_noisy_machine(part):
+    quiet = made_up(**{part: 0.038})
+    noisy = dataclasses.replace(quiet, contention=BUSY)
+    assert noisy.certain
+    assert any("workers=" in advice for advice in quiet.advice)
+    assert not any("workers=" in advice for advice in noisy.advice)
+    assert "these figures are too uncertain to say" in noisy.advice[-1]
+    assert "times as fast" not in str(noisy)
+
+
+def test_the_loader_of_one_cpu_is_not_told_how_many_it_takes():
+    noisy = made_up(memory=0.038, workers=Workers("threads", 4, 4), contention=BUSY)
+    assert "CPUs would keep up" not in str(noisy)
+
+
 # --- for people ---
 
 
@@ -196,73 +222,3 @@ def test_each_figure_has_its_range():
     lines = {line[:50].strip(): line[50:].split() for line in str(diagnosis).splitlines()}
     assert lines["the loader alone"] == ["40", "1,600", "38", "to", "44", "ms"]
     assert lines["a batch of 64"][-3:] == ["in", "3", "rounds"]
-
-
-# --- who had the CPUs ---
-
-
-STAT = """cpu  9 9 9 9 9 9 9 9 0 0
-cpu0 100 10 30 500 40 5 5 10 7 7
-cpu1 1 1 1 1 1 1 1 1 0 0
-cpu12 200 0 0 300 0 0 0 0 0 0
-intr 12345
-"""
-
-
-@pytest.fixture
-def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ``/proc`` of our own: this process, a worker with a helper, and somebody else's."""
-    monkeypatch.setattr(contention, "_PROC", tmp_path)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 12})
-    monkeypatch.setattr(os, "sysconf", lambda _: 100)
-    tmp_path.joinpath("stat").write_text(STAT)
-    for number, parent, ticks in [(os.getpid(), 1, 10), (9001, os.getpid(), 20), (9002, 9001, 30)]:
-        process(tmp_path, number, parent, ticks)
-    process(tmp_path, 9003, 1, 1000)
-    return tmp_path
-
-
-def process(proc: Path, number: int, parent: int, ticks: int) -> None:
-    """One that took so many ticks in each of the four ways that are counted."""
-    folder = proc / str(number)
-    folder.mkdir(exist_ok=True)
-    rest = f"S {parent} " + "0 " * 9 + f"{ticks} {ticks} {ticks} {ticks} 20 0"
-    folder.joinpath("stat").write_text(f"{number} (a (b) c) {rest}")
-
-
-def test_the_usable_cpus_are_counted_and_no_others(proc):
-    assert (Account.now().busy, Account.now().idle) == (3.6, 8.4)
-
-
-def test_workers_and_their_children_are_our_own(proc):
-    assert Account.now().own == 4 * (10 + 20 + 30) / 100
-
-
-def test_what_is_neither_ours_nor_idle_is_the_others():
-    found = Account(10.0, 20.0, 5.0).until(Account(17.0, 23.0, 8.0))
-    assert (found.others, found.idle) == (0.4, 0.3)
-
-
-def test_nobody_takes_less_than_nothing():
-    assert Account(10.0, 20.0, 5.0).until(Account(11.0, 29.0, 6.1)).others == 0
-
-
-@pytest.mark.parametrize("text", ["", "cpu0 nonsense\n"], ids=["nothing", "nonsense"])
-def test_where_nothing_is_told_nothing_is_known(proc, text):
-    proc.joinpath("stat").write_text(text)
-    assert Account.now() is None
-
-
-def test_a_system_without_these_files_tells_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(contention, "_PROC", tmp_path / "none")
-    assert Account.now() is None
-
-
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux counts it there")
-def test_the_time_of_a_child_that_has_ended_is_ours():
-    before = Account.now()
-    program = "import time\nwhile time.process_time() < 0.5: pass"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    after = Account.now()
-    assert 0.4 < after.own - before.own < after.busy - before.busy + 0.1
-    assert time.process_time() > 0

@@ -18,7 +18,7 @@ from adapters import (
     open_images,
     open_records,
 )
-from adapters.diagnosis.ablation import held_of, store_of
+from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.records import CODECS, kept, pieces
 from adapters.remote import client
 from adapters.sources import as_source

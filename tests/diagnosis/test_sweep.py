@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
 from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
 from adapters.engine import Engine
-from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers
+from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
 TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
@@ -95,16 +94,8 @@ def test_as_many_batches_may_be_under_way_as_there_are_threads_that_pay(monkeypa
     assert queues == {2, 4, 10, 32, 64}
 
 
-class Slow(Numbers):
-    """Waits for so long that what else the machine does counts for little."""
-
-    def __getitem__(self, number: int) -> Any:
-        time.sleep(0.01)
-        return super().__getitem__(number)
-
-
 def test_threads_are_recommended_for_a_source_that_waits():
-    found = swept(Slow())
+    found = swept(Waiting())
     (inline,) = (each for each in found.found if each.setting.kind == "inline")
     assert found.recommended.setting.kind in ("threads", "auto")
     assert found.recommended.median > 1.5 * inline.median
@@ -202,7 +193,7 @@ def test_no_engine_is_left_open_by_ctrl_c(monkeypatch):
 
     monkeypatch.setattr(Engine, "start_jobs", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        swept(Slow())
+        swept(Waiting())
 
 
 def test_a_loader_of_another_package_is_refused():

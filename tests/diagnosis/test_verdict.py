@@ -80,6 +80,10 @@ def test_rows_of_arrays_that_must_be_waited_for_are_storage():
     assert diagnosis.bottleneck == "storage"
 
 
+def test_transforms_are_what_is_left_without_fetching_and_collation():
+    assert made_up(memory=0.005, collation=0.002).parts["transforms"] == pytest.approx(0.003)
+
+
 def test_no_part_takes_less_than_nothing():
     assert made_up(memory=0.001, collation=0.002).parts["transforms"] == 0
 
@@ -101,6 +105,12 @@ def test_without_a_step_the_slowest_part_of_the_loader_is_named():
 # --- the requirement ---
 
 
+@pytest.mark.parametrize(("late", "share"), [(0, 1.0), (1, 0.99), (2, 0.98)])
+def test_batches_that_had_to_be_waited_for_were_not_ready(late, share):
+    waits = (0.005,) * late + (0.0,) * (100 - late)
+    assert made_up(waits_seconds=waits).ready_share == share
+
+
 @pytest.mark.parametrize(("late", "said"), [(1, "99.0% of the batches, enough"), (2, "too few")])
 def test_exactly_99_of_100_batches_are_enough(late, said):
     waits = (0.005,) * late + (0.0,) * (100 - late)
@@ -110,6 +120,11 @@ def test_exactly_99_of_100_batches_are_enough(late, said):
 @pytest.mark.parametrize(("wait", "share"), [(0.0005, 1.0), (0.0006, 0.0)])
 def test_a_wait_of_a_twentieth_of_the_step_is_none(wait, share):
     assert made_up(waits_seconds=(wait,)).ready_share == share
+
+
+@pytest.mark.parametrize(("wait", "share"), [(0.0001, 1.0), (0.00011, 0.0)])
+def test_a_wait_of_a_tenth_of_a_millisecond_is_none(wait, share):
+    assert made_up(same=0.0002, waits_seconds=(wait,)).ready_share == share
 
 
 def test_the_step_time_that_was_asked_for_counts():
@@ -177,6 +192,10 @@ def test_a_sequence_that_is_asked_one_at_a_time_must_change_before_workers_help(
     assert "workers=" not in advice
 
 
+def test_packing_is_advised_against_slow_storage():
+    assert "adapters pack" in advice_of(STORAGE)
+
+
 def test_workers_are_advised_up_to_the_cpus():
     assert "workers=4: there are CPUs left" in advice_of(TRANSFORMS)
 
@@ -198,10 +217,23 @@ def test_processes_are_advised_where_threads_make_no_more_than_one():
     )
 
 
+def test_processes_are_not_advised_where_threads_scale():
+    assert "worker processes" not in advice_of(TRANSFORMS)
+
+
 def test_the_missing_kernel_comes_first():
     assert advice_of(made_up(memory=0.038, kernel_missing=True)).startswith(
         "build the image kernel"
     )
+
+
+def test_the_kernel_is_not_mentioned_where_it_is_there():
+    assert "kernel" not in advice_of(TRANSFORMS)
+
+
+def test_what_only_the_kind_of_loader_has_is_advised():
+    assert "another transform" in TRANSFORMS.advice
+    assert not {"another transform", "another source"} & set(STORAGE.advice)
 
 
 def test_nothing_is_said_where_the_kind_of_loader_has_nothing():
@@ -210,12 +242,28 @@ def test_nothing_is_said_where_the_kind_of_loader_has_nothing():
     assert "" not in made_up(storage=0.038, one_at_a_time=True, hints=Hints()).advice
 
 
+def test_smaller_samples_are_advised_against_collation():
+    assert "uint8" in advice_of(COLLATION)
+
+
+def test_pinned_memory_is_advised_against_the_copy():
+    assert "pinned memory" in advice_of(COPY)
+
+
 def test_nothing_is_advised_where_the_accelerator_is_busy():
     assert advice_of(STEP).startswith("nothing about the loader: the device is busy")
 
 
 def test_a_foreign_loader_is_told_of_ours():
     assert "SafeSequence" in advice_of(FOREIGN)
+
+
+def test_what_took_the_place_of_a_foreign_loader_is_said_with_its_speed():
+    diagnosis = made_up(memory=0.038, replaced="SafeSequence in the place of the PyDataset")
+    assert diagnosis.advice[0] == (
+        "SafeSequence in the place of the PyDataset: its batches are made while the step runs; "
+        "alone, it made 1,600 samples/s here"
+    )
 
 
 def test_where_the_accelerator_is_busy_no_other_loader_is_advised():
