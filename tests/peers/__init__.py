@@ -1,1 +1,1 @@
-"""Other loaders: Keras's own tests with ours in its place, and facts about the others."""
+"""Keras's and MXNet's own tests, with this package in the place of what they test."""
