@@ -1,12 +1,12 @@
 """Files of tests run side by side, in several processes; what is marked ``alone`` runs alone.
 
-pytest-xdist starts the processes and gives each one file after the other, as they lie in their
-folders, and what is marked ``spread`` test by test. A test that is marked ``alone`` holds a clock
-against what it measures: all of them go to one process, last, and each waits until no other test
-runs. Two locks see to that, which every process of the run takes, also those that a test starts
-(``tests/keras/conftest.py``). Whoever enters waits at the door first, so that nobody overtakes a
-test that wants the room for itself; then it shares the room or takes it. A process that dies leaves
-its locks with its files. The time that a test waits is no part of its time limit.
+pytest-xdist starts the processes and gives each one file after the other, and what is marked
+``spread`` test by test. A test that is marked ``alone`` holds a clock against what it measures: all
+of them go to one process, last, and each waits until no other test runs. Two locks see to that,
+which every process of the run takes, also those that a test starts (``tests/keras/conftest.py``).
+Whoever enters waits at the door first, so that nobody overtakes a test that wants the room for
+itself. A process that dies leaves its locks with its files. The time that a test waits is no part
+of its time limit.
 
 ``-n 0`` runs all of them in one process, as do a single file, ``-s`` and the debugger.
 """
@@ -18,12 +18,11 @@ import json
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
@@ -31,87 +30,31 @@ from adapters.cpus import usable_cpus
 
 # The folder with the locks, for all processes of a run.
 _ROOM = "ADAPTERS_TESTS_ROOM"
+_GROUPS = "groups.json"
 # Two thirds of the time of these tests is waiting, for processes that start and for sleeps.
 _WORKERS_PER_CPU = 3
 # Each may come to import TensorFlow, JAX, PyTorch and MXNet: 1 GB.
 _MOST_WORKERS = 12
-# Where a process has crashed, its tests come last, and one that is alone gets no other until they
-# have run.
-_STAYS_SECONDS = 1.0
-
-
-class Room:
-    """Where tests run, in any number of processes.
-
-    Args:
-        folder: With the locks.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._door, self._room = (self._opened(folder / name) for name in ("door", "room"))
-        self._stays = False
-        self._timer: threading.Timer | None = None
-        # A lock is held as long as anybody has the file, also what a test forks and leaves.
-        os.register_at_fork(after_in_child=self.close)
-
-    @staticmethod
-    def _opened(path: Path) -> IO[bytes]:
-        return open(path, "ab")
-
-    @contextmanager
-    def entered(self, alone: bool, stays: bool) -> Iterator[None]:
-        """Be there with others, or alone.
-
-        Args:
-            alone: Which of the two.
-            stays: Whether this process comes again at once, to be alone; it then keeps the room,
-                for a second if it doesn't come.
-        """
-        if not self._has_stayed():
-            fcntl.flock(self._door, fcntl.LOCK_EX)
-            try:
-                fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            finally:
-                fcntl.flock(self._door, fcntl.LOCK_UN)
-        try:
-            yield
-        finally:
-            if alone and stays:
-                self._stays, self._timer = True, threading.Timer(_STAYS_SECONDS, self._leave)
-                self._timer.daemon = True
-                self._timer.start()
-            else:
-                fcntl.flock(self._room, fcntl.LOCK_UN)
-
-    def _has_stayed(self) -> bool:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-            timer.join()
-        stays, self._stays = self._stays, False
-        return stays
-
-    def _leave(self) -> None:
-        self._stays = False
-        fcntl.flock(self._room, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Leave, and close the files."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._door.close()
-        self._room.close()
-
-
-_GROUPS = "adapters_groups"
-_groups = pytest.StashKey[Path]()
-_room = pytest.StashKey[Room]()
 _MARKERS = (
     "alone: runs while no other test does, as it holds a clock against something",
     "xdist_group(name): runs in the same process as others of that name",  # Without pytest-xdist.
     "runs_tests: the tests that it runs enter the room, it doesn't itself",
     "spread: takes long by itself, and nothing is made for its file; any process may run it",
 )
+
+
+@contextmanager
+def entered(folder: Path, alone: bool) -> Iterator[None]:
+    """Be in the room of this folder with others, or alone."""
+    with open(folder / "room", "ab") as room:
+        with open(folder / "door", "ab") as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            # What a test has forked has the file, too.
+            fcntl.flock(room, fcntl.LOCK_UN)
 
 
 def wanted_workers(config: pytest.Config) -> int | None:
@@ -139,12 +82,6 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tell a process where to write which tests belong together."""
-    node.workerinput[_GROUPS] = str(node.config.stash[_groups])
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give a process whole files, as their fixtures are made once, or whole groups."""
     if config.option.dist != "loadfile":
@@ -154,7 +91,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFileOrGroup(LoadFileScheduling):
         @cached_property
         def groups(self) -> dict[str, str]:
-            return dict(json.loads(config.stash[_groups].read_text()))
+            return dict(json.loads(Path(os.environ[_ROOM], _GROUPS).read_text()))
 
         def _split_scope(self, nodeid: str) -> str:
             return self.groups.get(nodeid) or str(super()._split_scope(nodeid))
@@ -163,19 +100,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the room that this run shares with others, or make it."""
+    """Make the room, unless this run shares another's."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
-    if getattr(config.option, "dist", "no") != "no":
-        folder = Path(tempfile.mkdtemp(prefix="adapters-tests-"))
+    if getattr(config.option, "dist", "no") != "no" and _ROOM not in os.environ:
+        folder = tempfile.mkdtemp(prefix="adapters-tests-")
+        os.environ[_ROOM] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder))
-        config.stash[_groups] = folder / "groups.json"
-        if _ROOM not in os.environ:
-            os.environ[_ROOM] = str(folder)
-            config.add_cleanup(lambda: os.environ.pop(_ROOM))
-    elif _ROOM in os.environ:
-        config.stash[_room] = room = Room(Path(os.environ[_ROOM]))
-        config.add_cleanup(room.close)
+        config.add_cleanup(lambda: os.environ.pop(_ROOM))
 
 
 @pytest.hookimpl(trylast=True)
@@ -183,11 +115,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put those first that run other tests, for minutes, and those last that run alone."""
     items.sort(key=lambda item: (_is(item, "alone"), not _is(item, "runs_tests")))
     if hasattr(config, "workerinput"):
-        path = Path(config.workerinput[_GROUPS])
-        # Every process writes the same.
-        written = path.with_name(config.workerinput["workerid"])
-        written.write_text(json.dumps({each.nodeid: _group(each) for each in items}))
-        written.replace(path)
+        # For the scheduler, in another process. Every worker writes the same.
+        path = Path(os.environ[_ROOM], config.workerinput["workerid"])
+        path.write_text(json.dumps({each.nodeid: _group(each) for each in items}))
+        path.replace(path.with_name(_GROUPS))
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -201,14 +132,11 @@ def _group(item: pytest.Item) -> str | None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Enter the room before any time limit begins."""
-    room = item.config.stash.get(_room, None)
-    if room is None or _is(item, "runs_tests"):
+    if _ROOM not in os.environ or _is(item, "runs_tests"):
         return (yield)
-    with room.entered(_is(item, "alone"), nextitem is not None and _is(nextitem, "alone")):
+    with entered(Path(os.environ[_ROOM]), _is(item, "alone")):
         return (yield)
 
 

@@ -1,9 +1,7 @@
-"""Random generators: who is given one, and what it depends on."""
+"""Random generators: what each of them depends on."""
 
 from __future__ import annotations
 
-import functools
-import operator
 import random
 import subprocess
 import sys
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.generators import Generators, chosen, generator, generator_argument
+from adapters.generators import Generators, chosen, generator
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 
@@ -29,100 +27,6 @@ def drawn_by_sample(epoch: int = 0, **arguments: Any) -> dict[int, int]:
     """What every sample of an epoch has drawn from its generator."""
     pairs = epoch_of(plan_of(list(range(60)), transform=draw_pair, **arguments), epoch)
     return {int(n): int(drawn) for batch in pairs for n, drawn in zip(*batch, strict=True)}
-
-
-# --- which transforms are given a generator ---
-
-
-class Transform:
-    def __call__(self, sample: Any) -> Any:
-        return sample
-
-    def with_rng(self, sample: Any, rng: Any) -> Any:
-        return sample, rng
-
-    @classmethod
-    def of_class(cls, sample: Any, rng: Any) -> Any:
-        return sample, rng
-
-    @staticmethod
-    def static(sample: Any, rng: Any) -> Any:
-        return sample, rng
-
-
-class RandomTransform(Transform):
-    def __call__(self, sample: Any, rng: Any) -> Any:  # type: ignore[override]
-        return sample, rng
-
-
-def augment(sample: Any, strength: float, rng: Any) -> Any:
-    return sample, strength, rng
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        None,
-        lambda sample: sample,
-        lambda sample, scale=2: sample,
-        lambda sample, *rest: sample,
-        lambda *samples: samples,
-        lambda sample, *, scale=2: sample,
-        lambda sample, **options: sample,
-        Transform(),
-        functools.partial(augment, 1, 2),
-        operator.itemgetter(0),
-        operator.neg,
-        operator.methodcaller("sum"),
-        abs,
-        len,
-        int,
-        str,
-        tuple,
-        np.negative,
-        np.asarray,
-        np.flip,
-        np.float32,
-        str.upper,
-    ],
-)
-def test_who_takes_one_argument_is_given_no_generator(function):
-    assert generator_argument(function) is None
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda sample, rng: sample,
-        lambda sample, rng=None: sample,
-        lambda sample, rng, scale=2: sample,
-        lambda sample, rng, /: sample,
-        lambda sample, *, rng: sample,
-        lambda sample, scale=2, *, rng: sample,
-        lambda sample, *, rng=None: sample,
-        RandomTransform(),
-        Transform().with_rng,
-        Transform.of_class,
-        Transform.static,
-        functools.partial(lambda strength, sample, rng: sample, 1),
-        functools.partial(augment, strength=1),
-        functools.partial(RandomTransform()),
-    ],
-)
-def test_who_takes_a_second_argument_or_rng_is_given_a_generator(function):
-    given: list[Any] = []
-
-    @functools.wraps(function)
-    def recorded(*arguments: Any, **named: Any) -> Any:
-        given.extend([*arguments, *named.values()][1:])
-        function(*arguments, **named)
-        return arguments[0]
-
-    batch_of(plan_of([1], transform=recorded))
-    assert [type(rng) for rng in given if not isinstance(rng, int)] == [np.random.Generator]
-
-
-# --- what generators depend on ---
 
 
 @pytest.mark.parametrize(

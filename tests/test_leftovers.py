@@ -6,16 +6,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
 import pytest
 
 from adapters.engine.memory import SharedFile
-from tests import leftovers
 from tests.leftovers import Leftovers
 
 
@@ -71,24 +68,6 @@ def test_what_is_left_is_seen(leave):
     with leave() as name:
         assert [name in each for each in Leftovers.now().beyond(before)].count(True) == 1
     assert not any(name in each for each in Leftovers.now().beyond(before))
-
-
-def test_only_new_segments_are_looked_for_among_all_processes(monkeypatch):
-    with a_segment():
-        before = Leftovers.now()
-        asked = []
-        monkeypatch.setattr(leftovers, "_is_mapped_elsewhere", asked.append)
-        with a_segment():
-            (left,) = Leftovers.now().beyond(before)
-        assert asked == [left.split(": ")[1]]
-
-
-def test_the_tracker_of_an_open_pool_does_not_count_but_its_workers_do():
-    before = Leftovers.now()
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        pool.submit(int).result(30)
-        kinds = [left.split(":")[0] for left in Leftovers.now().beyond(before)]
-        assert kinds.count("processes") == 1
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,3 @@ def test_a_view_of_a_tensor_that_somebody_keeps_is_copied():
     batch = taken(lambda: tensor[:2], aligned_empty)
     tensor += 1
     assert batch.tolist() == [0, 0]
-
-
-KEPT: list[Any] = []

@@ -1,8 +1,9 @@
 """README and the pages in docs/: their programs run, and their links lead somewhere.
 
-A page's programs run one after the other in one process, beside the files that they name.
-``test_docs.py`` runs those of docs/sources.md, which need other libraries, and ``test_recipes.py``
-those of docs/recipes/.
+A page's programs run one after the other in one process, beside the files that they name. Those of
+docs/sources.md run section by section, and those of docs/recipes/ by the framework that they need.
+h5py, zarr, datasets, pandas, pyarrow, grain and torch are in no extra: what needs them runs where
+they are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +31,13 @@ from tests.sources.record_files import write
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = ROOT / "docs" / "sources.md"
+INDEX = ROOT / "docs" / "recipes" / "README.md"
+RECIPES = sorted(set(INDEX.parent.glob("*.md")) - {INDEX})
 ALL = [
     *PAGES,
-    *sorted((ROOT / "docs" / "recipes").glob("*.md")),
+    INDEX,
+    *RECIPES,
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
@@ -60,12 +66,43 @@ _PROGRAM = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
-def programs(page: Path) -> list[str]:
-    """Those of a page, without the indentation that a list gives them."""
+# What a program imports that uses these names.
+_IMPORTED_BY_NAME = {"SafeSequence": "keras", "gluon_loader": "mxnet"}
+
+
+def programs(text: str) -> list[str]:
+    """The programs of a page, without the indentation that a list gives them."""
     return [
-        re.sub(f"^{indentation}", "", text, flags=re.MULTILINE)
-        for indentation, text in _PROGRAM.findall(page.read_text())
+        re.sub(f"^{indentation}", "", program, flags=re.MULTILINE)
+        for indentation, program in _PROGRAM.findall(text)
     ]
+
+
+def missing(program: str) -> list[str]:
+    """Packages that a program needs, and that aren't installed."""
+    needed = {"keras", *re.findall(r"^(?:import|from) (\w+)", program, re.MULTILINE)}
+    needed |= {package for name, package in _IMPORTED_BY_NAME.items() if name in program}
+    return sorted(name for name in needed if importlib.util.find_spec(name) is None)
+
+
+def run(program: str, folder: Path, name: str = "program", backend: str = "jax") -> None:
+    """Run a program in a process of its own, to its end."""
+    script = folder / f"{name}.py"
+    script.write_text(f"{program}\nprint('done')")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    environment |= {"HF_HOME": str(folder / "home")}
+    if importlib.util.find_spec(backend) is not None:
+        environment["KERAS_BACKEND"] = backend
+    finished = subprocess.run(
+        [sys.executable, script.name],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.endswith("done\n")
 
 
 _SHORT = {"concepts.md", "gluon.md", "quickstart.md", "records.md"}
@@ -106,30 +143,170 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         pytest.param(page, marks=() if page.name in _SHORT else pytest.mark.full)
         for page in PAGES
-        if programs(page) and page.name != "sources.md"
+        if programs(page.read_text()) and page != SOURCES
     ],
     ids=str,
 )
 def test_the_programs_of_a_page_run(page, files):
-    program = "\n".join(programs(page))
+    program = "\n".join(programs(page.read_text()))
     for package, name in _NEEDED.items():
         if name in program and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} isn't installed")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    if importlib.util.find_spec("jax") is not None:
-        environment["KERAS_BACKEND"] = "jax"
-    script = files / f"programs_of_{page.stem.lower()}.py"
-    script.write_text("\n".join([program, _THEN.get(page.name, ""), "print('done')"]))
-    finished = subprocess.run(
-        [sys.executable, script.name],
-        cwd=files,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.endswith("done\n")
+    program = "\n".join([program, _THEN.get(page.name, "")])
+    run(program, files, f"programs_of_{page.stem.lower()}")
+
+
+# --- docs/sources.md ---
+
+# What makes the files that a section's program reads, and what is claimed of the loaders it makes.
+_CLICKS = """
+columns = {"price": np.arange(100.0), "age": np.arange(100) % 7, "clicked": np.arange(100) % 2}
+"""
+_OF_BOTH = """
+x, y = next(iter(sequence))
+assert len(x) == len(y)
+assert len(sequence) * 64 >= len(train) > len(test)
+x, y = next(iter(loader))
+assert type(x).__name__ == "NDArray" and len(x) == len(y)
+"""
+SECTIONS = {
+    "Select, split, concatenate": (
+        "",
+        "assert [len(part) for part in (train, validation, test)] == [800, 100, 100]\n"
+        "assert len(few) == len(range(0, 900, 7)) == sum(len(y) for _, y in sequence)\n"
+        "assert next(iter(loader))[0].shape == (32, 8)",
+    ),
+    "Arrays on the disk": (
+        "import h5py\n"
+        "with h5py.File('train.h5', 'w') as made:\n"
+        "    made.create_dataset('x', data=np.zeros((200, 4, 4), 'u1'), chunks=(16, 4, 4))\n"
+        "np.save('labels.npy', np.arange(200) % 10)",
+        _OF_BOTH,
+    ),
+    "zarr": (
+        "import zarr\n"
+        "made = zarr.open_group('train.zarr', mode='w')\n"
+        "made['x'], made['y'] = np.zeros((200, 4, 4), 'u1'), np.arange(200)",
+        "x, y = next(iter(sequence))\n"
+        "assert x['image'].shape == (64, 4, 4) and y.shape == (64,)\n"
+        "assert next(iter(loader))[0].shape == (64, 4, 4)",
+    ),
+    "Hugging Face datasets": (
+        "import datasets\n"
+        "image = datasets.Array3D((4, 4, 3), 'uint8')\n"
+        "features = datasets.Features({'image': image, 'label': datasets.Value('int64')})\n"
+        "pixels = np.zeros((100, 4, 4, 3), 'u1')\n"
+        "made = {'image': pixels, 'label': np.arange(100) % 5}\n"
+        "datasets.Dataset.from_dict(made, features).to_parquet('train.parquet')",
+        _OF_BOTH + "assert train.fetches_many and x.shape == (64, 4, 4, 3)",
+    ),
+    "pandas": (
+        _CLICKS + "import pandas\npandas.DataFrame(columns).to_csv('clicks.csv')",
+        "assert next(iter(sequence))[0].shape == next(iter(loader))[0].shape == (80, 2)\n"
+        "assert set(named[0][0]) == {'price', 'age'}",
+    ),
+    "Arrow": (
+        _CLICKS + "import pyarrow.parquet\n"
+        "pyarrow.parquet.write_table(pyarrow.table(columns), 'clicks.parquet')",
+        "x, y = next(iter(sequence))\n"
+        "assert set(x) == {'price', 'age'} and len(y) == 80\n"
+        "assert next(iter(loader))[0].shape == (100,)",
+    ),
+    "Grain": (
+        "from adapters import RecordWriter\n"
+        "with RecordWriter('numbers.rec', format='recordio') as writer:\n"
+        "    for number in range(100):\n"
+        "        writer.write(str(number).encode())",
+        _OF_BOTH + "assert (y == 2 * x).asnumpy().all()",
+    ),
+    "PyTorch": ("", _OF_BOTH + "assert [len(each) for each in next(iter(torchs))] == [64, 64]"),
+}
+
+
+def sections() -> dict[str, str]:
+    """The program of each section."""
+    found = {}
+    for section in SOURCES.read_text().split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        found[title] = "\n".join(programs(text))
+    return found
+
+
+def test_every_section_is_known_here():
+    assert sorted(sections()) == sorted(SECTIONS)
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_program_of_a_section_runs(title, tmp_path):
+    program = sections()[title]
+    if absent := missing(program):
+        pytest.skip(f"not installed: {absent}")
+    before, after = SECTIONS[title]
+    run("\n".join(["import numpy as np", before, program, after]), tmp_path)
+
+
+# --- docs/recipes/ ---
+
+MOST_PROGRAMS = 6
+# Keras's backend for the programs of each framework. A program belongs to the first that it names.
+BACKENDS = {
+    "mxnet": "jax",
+    "tensorflow": "tensorflow",
+    "torch": "torch",
+    "keras": "jax",
+    "numpy": "jax",
+}
+
+
+def framework(program: str) -> str:
+    """The name in `BACKENDS` under which a program runs."""
+    imported = set(re.findall(r"^(?:import|from) (\w+)", program, re.MULTILINE))
+    if "gluon_loader" in program:
+        imported.add("mxnet")
+    return next(name for name in BACKENDS if name in imported)
+
+
+def groups() -> Iterator[tuple[str, dict[str, str]]]:
+    """Programs that run in one process, which imports their framework once."""
+    found: dict[str, dict[str, str]] = {name: {} for name in BACKENDS}
+    for page in RECIPES:
+        for number, program in enumerate(programs(page.read_text())):
+            found[framework(program)][f"{page.stem}-{number}"] = program
+    for name, group in found.items():
+        items = list(group.items())
+        for start in range(0, len(items), MOST_PROGRAMS):
+            yield name, dict(items[start : start + MOST_PROGRAMS])
+
+
+@pytest.mark.full
+@pytest.mark.spread
+@pytest.mark.parametrize(("name", "group"), [pytest.param(*each, id=each[0]) for each in groups()])
+def test_the_programs_of_recipes_run(name, group, tmp_path):
+    """Each in an empty folder of its own."""
+    lines = ["import os, runpy"]
+    for title, program in group.items():
+        if missing(program):
+            continue
+        (tmp_path / title).mkdir()
+        (tmp_path / title / "recipe.py").write_text(program)
+        lines += [
+            f"os.chdir({str(tmp_path / title)!r})",
+            "runpy.run_path('recipe.py', run_name='__main__')",
+        ]
+    if len(lines) == 1:
+        pytest.skip(f"what the recipes with {name} need isn't installed")
+    (tmp_path / "temporary").mkdir()
+    lines.insert(1, f"os.environ['TMPDIR'] = {str(tmp_path / 'temporary')!r}")
+    run("\n".join(lines), tmp_path, backend=BACKENDS[name])
+
+
+def test_the_index_names_every_recipe_once():
+    text = INDEX.read_text()
+    assert sorted(re.findall(r"\]\(([\w-]+\.md)\)", text)) == [page.name for page in RECIPES]
+    assert "recipes/README.md" in (ROOT / "docs" / "README.md").read_text()
+
+
+# --- commands and links ---
 
 
 def commands(page: Path) -> list[list[str]]:

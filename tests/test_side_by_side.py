@@ -5,18 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.side_by_side import Room
+from tests.side_by_side import entered
 
 pytest.importorskip("xdist", reason="without pytest-xdist, all tests run in one process")
 
@@ -111,90 +108,33 @@ def test_limits_and_reruns_hold(ended: Any) -> None:
 # --- the locks ---
 
 
-@contextmanager
-def rooms(folder: Path, count: int) -> Iterator[list[Room]]:
-    """As so many processes would have them."""
-    opened = [Room(folder) for _ in range(count)]
-    yield opened
-    for room in opened:
-        room.close()
-
-
 def test_several_are_there_at_once(tmp_path: Path) -> None:
-    with rooms(tmp_path, 2) as (first, second):
-        with first.entered(alone=False, stays=False), second.entered(alone=False, stays=False):
-            assert is_locked(tmp_path / "room")
-        assert not is_locked(tmp_path / "room")
+    with entered(tmp_path, alone=False), entered(tmp_path, alone=False):
+        assert is_locked(tmp_path / "room")
+    assert not is_locked(tmp_path / "room")
 
 
 def test_nobody_overtakes_one_that_wants_to_be_alone(tmp_path: Path) -> None:
     order: list[str] = []
 
-    def run(name: str, room: Room, alone: bool) -> threading.Thread:
+    def run(name: str, alone: bool) -> threading.Thread:
         def enter() -> None:
-            with room.entered(alone, stays=False):
+            with entered(tmp_path, alone):
                 order.append(name)
 
         thread = threading.Thread(target=enter)
         thread.start()
         return thread
 
-    with rooms(tmp_path, 3) as (first, second, third):
-        with first.entered(alone=False, stays=False):
-            waiting = run("alone", second, True)
-            wait_for_lock(tmp_path / "door")
-            late = run("with others", third, False)
-            late.join(0.2)
-            assert order == []
-        for thread in (waiting, late):
-            thread.join(SECONDS)
+    with entered(tmp_path, alone=False):
+        waiting = run("alone", alone=True)
+        wait_for_lock(tmp_path / "door")
+        late = run("with others", alone=False)
+        late.join(0.2)
+        assert order == []
+    for thread in (waiting, late):
+        thread.join(SECONDS)
     assert order == ["alone", "with others"]
-
-
-def test_who_stays_alone_keeps_the_room_until_the_last_time(tmp_path: Path) -> None:
-    with rooms(tmp_path, 1) as (room,):
-        for stays in (True, True, False):
-            with room.entered(alone=True, stays=stays):
-                assert is_locked(tmp_path / "room")
-            assert is_locked(tmp_path / "room") == stays
-
-
-def test_who_stays_alone_and_does_not_come_again_gives_the_room_up(tmp_path: Path) -> None:
-    """Others wait for it, and who gives out tests waits for them, where a process has crashed."""
-    with rooms(tmp_path, 2) as (first, second):
-        with first.entered(alone=True, stays=True):
-            pass
-        with second.entered(alone=False, stays=False):
-            assert is_locked(tmp_path / "room")
-        with first.entered(alone=True, stays=False):
-            assert is_locked(tmp_path / "room")
-        assert not is_locked(tmp_path / "room")
-
-
-FORKED = """
-import os, signal, sys, time
-from pathlib import Path
-from tests.side_by_side import Room
-
-room = Room(Path(sys.argv[1]))
-with room.entered(alone=True, stays=False):
-    if os.fork():
-        time.sleep(60)
-    print(os.getpid(), flush=True)
-    os.close(1)
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(60)
-"""
-
-
-def test_what_a_killed_process_had_forked_does_not_keep_the_room(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FORKED, str(tmp_path)]
-    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=SECONDS, check=False)
-    try:
-        assert ended.returncode == -signal.SIGKILL
-        assert not is_locked(tmp_path / "room")
-    finally:
-        os.kill(int(ended.stdout), signal.SIGKILL)
 
 
 def is_locked(path: Path) -> bool:

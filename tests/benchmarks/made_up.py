@@ -1,4 +1,4 @@
-"""Runs and sessions for tests: made-up numbers, and rows of the program in `sleeping.py`."""
+"""Runs and sessions for tests: made-up numbers, and rows of the program in `rows.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.harness.results import Experiment, Run
 from benchmarks.harness.sweeps import RowSpec, Session
-from tests.benchmarks.sleeping import SLEEP_SECONDS
+from tests.benchmarks.rows import SLEEP_SECONDS
 
 MACHINE = {
     "cpu": "EPYC",
@@ -81,7 +81,7 @@ def sleeping_row(loader: str, seconds: float = SLEEP_SECONDS, error: str | None 
         loader=loader,
         workers=0,
         ours=True,
-        program="tests.benchmarks.sleeping",
+        program="tests.benchmarks.rows",
         options=options,
         limit_seconds=60,
     )

@@ -19,7 +19,7 @@ from benchmarks.harness.comparison import (
 )
 from benchmarks.harness.results import Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, sleeping_row, speeds, swept
-from tests.benchmarks.sleeping import SLEEP_SECONDS
+from tests.benchmarks.rows import SLEEP_SECONDS
 
 ROWS = ("first", "second", "third")
 REPEATS = 3
@@ -90,13 +90,6 @@ def test_one_timing_is_never_compared(
     assert verdict(tmp_path, before, now) == f"not compared: {reason}"
 
 
-def test_rounds_inside_of_a_run_are_no_runs(tmp_path: Path) -> None:
-    before, now = (
-        [made_up_run("loader", samples_per_second=speed, rounds=(speed,) * 5)] for speed in (9, 5)
-    )
-    assert verdicts(compared(tmp_path, before, now)) == {"loader": "not compared: 1 run"}
-
-
 def test_a_row_without_results_now_is_not_compared(tmp_path: Path) -> None:
     now = [made_up_run("loader", failure="exit code 1") for _ in range(3)]
     comparison = compared(tmp_path, speeds("loader", 1, 1, 1), now)
@@ -115,12 +108,6 @@ def test_ratios_are_compared_by_our_own_speed(tmp_path: Path) -> None:
     now = [made_up_run("x", ours=8, ratio=2.0) for _ in range(3)]
     (change,) = compared(tmp_path, before, now).changes
     assert (change.metric, change.verdict) == ("ours", SLOWER)
-
-
-def test_an_experiment_of_counts_is_not_compared(tmp_path: Path) -> None:
-    runs = [made_up_run("x", lost=0) for _ in range(3)]
-    (change,) = compared(tmp_path, runs, runs).changes
-    assert change.verdict == "not compared: no samples_per_second before"
 
 
 def test_rows_in_one_of_both_are_listed(tmp_path: Path) -> None:

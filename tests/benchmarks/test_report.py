@@ -11,11 +11,9 @@ from benchmarks.harness.comparison import compare_results, read_earlier
 from benchmarks.harness.figures import draw_figure
 from benchmarks.harness.report import Report, page, write_report
 from benchmarks.harness.results import Column, Experiment, write_json
-from tests.benchmarks.browser import NAMES, PHONE_PIXELS, PROGRAM, view
 from tests.benchmarks.made_up import MACHINE, made_up_run, speeds
 
 pytest.importorskip("matplotlib", reason="the extra bench brings matplotlib, the extra test not")
-in_browser = pytest.mark.skipif(PROGRAM is None, reason=f"none of {', '.join(NAMES)} is installed")
 
 HOSTILE = "<script>console.error('run')</script><img src=http://x.invalid/y.png> & \"quoted\""
 # What makes a browser fetch something, or run it.
@@ -85,73 +83,6 @@ def report(experiments: list[Experiment], tmp_path: Path) -> Report:
     )
 
 
-@in_browser
-def test_a_browser_shows_tables_and_plots_and_complains_of_nothing(
-    report: Report, tmp_path: Path
-) -> None:
-    seen = view(write_report(report, tmp_path / "out"), tmp_path / "profile")
-    assert seen.console == []
-    assert seen.found["requests"] == []
-    assert seen.found["scripts"] == 0
-    assert len(seen.found["images"]) == len(report.figures) == 2
-    for image in seen.found["images"]:
-        assert image["complete"], image
-        assert image["natural"] > 1_000, image
-        assert image["width"] > 300, image
-        assert image["height"] > 100, image
-        assert image["alt"], image
-    # The summary, results and commands of two experiments, and the comparison.
-    assert seen.found["tables"] == 6
-    assert seen.found["sections"] == [
-        "Summary",
-        "Against earlier results",
-        "MNIST worker sweep",
-        "Lost samples",
-        "Peers",
-        "Tests that failed or were not run",
-    ]
-
-
-@in_browser
-def test_a_phone_scrolls_tables_and_not_the_page(report: Report, tmp_path: Path) -> None:
-    path = write_report(report, tmp_path / "out")
-    seen = view(path, tmp_path / "profile", width_pixels=PHONE_PIXELS)
-    assert seen.found["overflow"] == 0
-    assert all(0 < image["width"] <= PHONE_PIXELS for image in seen.found["images"])
-    unwrapped = path.read_text().replace('class="wide"', 'class="narrow"')
-    path.write_text(unwrapped)
-    assert view(path, tmp_path / "profile", width_pixels=PHONE_PIXELS).found["overflow"] > 0
-
-
-@in_browser
-def test_the_page_is_dark_in_the_dark(report: Report, tmp_path: Path) -> None:
-    path = write_report(report, tmp_path / "out")
-    light, dark = (view(path, tmp_path / "profile", dark=each).found for each in (False, True))
-    assert brightness(light["background"]) > 200 > 100 > brightness(light["colour"])
-    assert brightness(dark["background"]) < 100 < 200 < brightness(dark["colour"])
-
-
-def brightness(colour: str) -> float:
-    """Of `rgb(1, 2, 3)`."""
-    return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
-
-
-@in_browser
-def test_the_check_itself_sees_errors_requests_and_broken_plots(
-    report: Report, tmp_path: Path
-) -> None:
-    """Each fault that the page must not have, planted into it."""
-    path = write_report(report, tmp_path / "out")
-    faults = '<script>console.error("planted")</script><img src="http://127.0.0.1:9/no.png">'
-    text = path.read_text().replace("</h1>", f"</h1>{faults}", 1)
-    path.write_text(text.replace("data:image/png;base64,", "data:image/png;base64,AAAA", 1))
-    seen = view(path, tmp_path / "profile")
-    assert any("planted" in line for line in seen.console)
-    assert seen.found["requests"] == ["http://127.0.0.1:9/no.png"]
-    assert seen.found["scripts"] == 1
-    assert [image["natural"] > 0 for image in seen.found["images"]] == [False, False, True]
-
-
 def test_the_page_asks_for_nothing_outside(report: Report) -> None:
     text = page(report)
     elements = Elements(text)
@@ -207,14 +138,6 @@ def test_the_summary_is_on_top_and_says_who_is_how_much_better(
     assert text.count("<svg") == 1
 
 
-def test_a_caption_is_one_line_and_the_notes_come_behind_the_table() -> None:
-    runs = [made_up_run("a", samples_per_second=1)]
-    asked = Experiment("x", "X", notes=["a note"], runs=runs, asks="How fast?")
-    text = re.sub(r"\s+", " ", Elements(page(Report(MACHINE, [asked]))).text)
-    caption = "How fast? More samples/s is better."
-    assert text.rindex(caption) < text.rindex("framework") < text.rindex("a note")
-
-
 def test_what_failed_and_what_was_not_run_has_its_reason(report: Report) -> None:
     text = Elements(page(report)).text
     assert "failed, 1 of 1: Keras tf.data, workers 2: killed by SIGKILL" in text
@@ -222,16 +145,6 @@ def test_what_failed_and_what_was_not_run_has_its_reason(report: Report) -> None
     assert "not run, as ffcv isn't installed: ffcv" in text
     assert "failed: test_it.py::test_a: AssertionError: too slow" in text
     assert "not run, 1: grain isn't installed" in text
-
-
-def test_the_machine_and_the_command_line_are_told(report: Report) -> None:
-    machine = {**MACHINE, "keras_backend": "jax", "gpus": ["H100", "V100"]}
-    told = dataclasses.replace(report, machine=machine)
-    text = Elements(page(told)).text
-    for fact in ("EPYC, 2 usable", "23.5 GiB", "3.11.7", "numpy 1.26.4", "2f85e3f", "2026-11-21"):
-        assert fact in text
-    assert "H100, V100" in text
-    assert "KERAS_BACKEND=jax pytest benchmarks --full" in text
 
 
 def test_the_comparison_is_on_the_page(report: Report) -> None:

@@ -134,14 +134,6 @@ def test_a_session_passes_where_nothing_got_slower(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_one_timing_fails_nothing(tmp_path: Path) -> None:
-    done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000), "--repeats", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "not compared: 1 run" in done.stdout
-    assert "no row could be compared" in done.stdout
-
-
-@pytest.mark.full
 def test_a_bad_file_ends_the_session_before_it_begins(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--compare", str(tmp_path / "none.json"))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR

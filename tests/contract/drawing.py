@@ -140,18 +140,6 @@ class InADict:
         return drawn(number, self.held["dice"])
 
 
-class InSlots:
-    """Has no ``__dict__``."""
-
-    __slots__ = ("dice",)
-
-    def __init__(self, dice: Any) -> None:
-        self.dice = dice
-
-    def __call__(self, number: int) -> Any:
-        return drawn(number, self.dice)
-
-
 def in_a_closure(dice: Any) -> Any:
     """A function over the generator."""
 
@@ -159,20 +147,6 @@ def in_a_closure(dice: Any) -> Any:
         return drawn(number, dice)
 
     return transform
-
-
-def in_a_default(dice: Any) -> Any:
-    """A function that has it as the default of an argument."""
-
-    def transform(number: int, dice: Any = dice) -> Any:
-        return drawn(number, dice)
-
-    return transform
-
-
-def in_a_bound_method(dice: Any) -> Any:
-    """A method of an object that has it."""
-    return Transform(dice).__call__
 
 
 def from_the_loader(number: int, rng: Any) -> Any:
@@ -189,10 +163,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "a transform": Transform,
     "a list": InAList,
     "a dict": InADict,
-    "slots": InSlots,
     "a closure": in_a_closure,
-    "a default": in_a_default,
-    "a bound method": in_a_bound_method,
 }
 
 

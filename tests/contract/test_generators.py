@@ -37,7 +37,6 @@ NUMBERS = list(range(LENGTH))
 NAMES = {
     "a dict": ["dice", "held"],
     "a closure": ["dice", "transform", "in_a_closure"],
-    "a default": ["dice", "transform", "in_a_default"],
 }
 _GENERATORS_QUICK = {"default_rng", "random.Random"}
 _PLACES_QUICK = {"a transform", "a list", "a closure"}

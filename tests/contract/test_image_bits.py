@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import cv2
@@ -17,10 +18,12 @@ from adapters import (
     SafeSequence,
     open_images,
     open_records,
+    pack,
 )
 from tests.contract.image_files import (
     COLOURS,
     IDS,
+    NEAREST,
     RGB16,
     RGBA16,
     SIXTEEN,
@@ -224,3 +227,194 @@ def test_of_more_bits_that_were_asked_to_be_fewer_the_error_says_so():
 def test_a_wrong_argument_is_named(arguments, error, message):
     with pytest.raises(error, match=message):
         ImageDecoder(8, **arguments)
+
+
+# --- masks ---
+
+
+# --- masks ---
+
+
+def crops(count: int) -> list[tuple[np.ndarray, ImageDecoder, int]]:
+    """Masks of random sizes, and decoders of a random box of them into random sizes."""
+    found = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        height, width, *size = (int(side) for side in rng.integers(2, 70, 4))
+        ids = rng.integers(0, 256, (height, width), np.uint8)
+        decoder = ImageDecoder(tuple(size), crop="random_resized", flip=True, **NEAREST)
+        found.append((ids, decoder, seed))
+    return found
+
+
+def test_nearest_is_opencvs_exact_one_on_1000_random_crops():
+    for ids, decoder, seed in crops(1000):
+        crop = decoder.crop_of(*ids.shape, np.random.default_rng(seed))
+        part = ids[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
+        size = decoder.size[::-1]
+        wanted = cv2.resize(part, size, interpolation=cv2.INTER_NEAREST_EXACT)
+        found = decoder.decode(encoded(ids), np.random.default_rng(seed))[:, :, 0]
+        np.testing.assert_array_equal(found, wanted[:, ::-1] if crop.flip else wanted)
+
+
+def test_nearest_is_pillows_on_1000_random_crops_where_one_pixel_is_nearest():
+    """Halfway between two pixels, either is right, and Pillow's choice is that of its rounding."""
+    for ids, decoder, seed in crops(1000):
+        crop = decoder.crop_of(*ids.shape, np.random.default_rng(seed))
+        box = crop.left, crop.top, crop.left + crop.width, crop.top + crop.height
+        part = Image.fromarray(ids).crop(box)
+        wanted = np.array(part.resize(decoder.size[::-1], Image.Resampling.NEAREST))
+        found = decoder.decode(encoded(ids), np.random.default_rng(seed))[:, :, 0]
+        found = found[:, ::-1] if crop.flip else found
+        clear = [
+            (2 * np.arange(goal) + 1) * length % (2 * goal) > 0
+            for goal, length in zip(decoder.size, (crop.height, crop.width))
+        ]
+        both = np.ix_(*clear)
+        np.testing.assert_array_equal(found[both], wanted[both])
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "NPY"])
+@pytest.mark.parametrize("crop", [None, "center", "random", "random_resized"])
+def test_a_mask_has_no_other_ids(kind, crop):
+    content = npy(IDS) if kind == "NPY" else encoded(IDS, kind)
+    resize = {"resize_short": 26} if crop in ("center", "random") else {}
+    for size in (7, (19, 33), 90):
+        decoder = ImageDecoder(size, crop=crop, flip=True, **resize, **NEAREST)
+        found = decoder.decode(content, np.random.default_rng(3))
+        assert set(np.unique(found)) <= {0, 1, 7, 255}
+
+
+@pytest.mark.parametrize("channels", [1, None])
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF"])
+def test_the_indices_of_a_palette_are_the_ids(kind, channels):
+    content = encoded(palette(), kind)
+    decoder = ImageDecoder(channels=channels, interpolation="nearest")
+    stored = np.array(Image.open(io.BytesIO(content)))
+    np.testing.assert_array_equal(decoder.decode(content)[:, :, 0], stored)
+    assert kind == "GIF" or (stored == IDS).all()  # As a GIF, Pillow renumbers its colours.
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_the_indices_of_a_small_palette_are_the_ids(bits):
+    ids = RNG.integers(0, 1 << bits, (30, 41), np.uint8)
+    content = encoded(palette(ids), bits=bits)
+    np.testing.assert_array_equal(ImageDecoder(**NEAREST).decode(content)[:, :, 0], ids)
+
+
+def test_16_bit_ids_are_kept():
+    decoder = ImageDecoder((17, 23), dtype="uint16", **NEAREST)
+    assert set(np.unique(decoder.decode(encoded(SIXTEEN)))) <= set(np.unique(SIXTEEN))
+
+
+def test_a_jpeg_is_not_made_smaller_first_for_nearest():
+    stripes = np.zeros((160, 160, 3), np.uint8)
+    stripes[:, ::2] = 255
+    found = ImageDecoder(20, interpolation="nearest").decode(
+        encoded(stripes, "JPEG", quality=100, subsampling=0)
+    )
+    assert ((found < 20) | (found > 235)).all()
+
+
+@pytest.mark.parametrize(("name", "flag"), [("area", cv2.INTER_AREA), ("cubic", cv2.INTER_CUBIC)])
+@pytest.mark.parametrize("image", [COLOURS, SIXTEEN])
+def test_other_interpolations_are_opencvs(name, flag, image):
+    decoder = ImageDecoder((9, 50), interpolation=name, channels=None, dtype="uint16")
+    found = decoder.decode(encoded(image)).squeeze()
+    wanted = cv2.resize(image.astype(np.uint16), (50, 9), interpolation=flag)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_16_bits_are_flipped_cut_and_resized_as_8_are(dtype):
+    rng = np.random.default_rng(5)
+    decoder = ImageDecoder(
+        (9, 11), crop="random", resize_short=16, flip=True, dtype=dtype, channels=1
+    )
+    crop = decoder.crop_of(30, 40, np.random.default_rng(5))
+    whole = cv2.resize(SIXTEEN.astype(dtype), crop.resized[::-1])
+    wanted = whole[crop.top : crop.top + 9, crop.left : crop.left + 11]
+    found = decoder.decode(encoded(SIXTEEN), rng)[:, :, 0]
+    np.testing.assert_array_equal(found, wanted[:, ::-1] if crop.flip else wanted)
+
+
+# --- packing ---
+
+
+# --- packing ---
+
+STORED = {
+    "16-bit grey": (encoded(SIXTEEN), SIXTEEN[..., None]),
+    "16-bit RGB": (by_opencv(RGB16), RGB16),
+    "16-bit RGBA": (by_opencv(RGBA16), RGBA16),
+    "RGBA": (encoded(TRANSPARENT), TRANSPARENT),
+    "grey": (encoded(COLOURS[:, :, 0]), COLOURS[:, :, :1]),
+    "13 bands": bands(13),
+    "floats": (tiff(COLOURS / np.float32(7), photometric="rgb"), COLOURS / np.float32(7)),
+}
+
+
+@pytest.mark.parametrize("format", ["recordio", "tfrecord"])
+@pytest.mark.parametrize("name", STORED)
+def test_raw_records_hold_what_was_stored(name, format, tmp_path):
+    content, expected = STORED[name]
+    out = tmp_path / ("x" + {"recordio": ".rec", "tfrecord": ".tfrecord"}[format])
+    pack([(content, 1)], out, format=format, encoding="raw")
+    dtype = "float32" if expected.dtype == np.float32 else "uint16"
+    decoder = ImageDecoder(dtype=dtype, channels=None)
+    np.testing.assert_array_equal(open_records(out, decode=decoder)[0][0], expected)
+    decoder = ImageDecoder((30, 40), dtype=dtype, channels=expected.shape[2])
+    ((batch, _),) = list(SafeSequence(open_records(out, decode=decoder), 1, workers=0))
+    np.testing.assert_array_equal(np.array(batch)[0], expected)
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if name != "13 bands"])
+def test_resized_raw_records_have_the_same_bits_and_channels(name, tmp_path):
+    content, expected = STORED[name]
+    pack([(content, 1)], tmp_path / "x.rec", format="recordio", encoding="raw", resize=15)
+    found, _ = open_records(tmp_path / "x.rec", decode="image")[0]
+    wanted = cv2.resize(expected, (20, 15)).reshape(15, 20, -1)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if name != "grey"])
+def test_what_an_encoding_cannot_hold_is_an_error_with_the_remedy(name, tmp_path):
+    with pytest.raises(RecordError, match='encoding="raw" takes any'):
+        pack([(STORED[name][0], 1)], tmp_path / "x.rec", format="recordio", encoding="jpeg")
+
+
+def rotated(orientation: int, kind: str = "JPEG") -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    shades = np.dstack([cv2.resize(COLOURS[:3, :4], (40, 32))[:, :, 0]] * 3)
+    return encoded(shades, kind, exif=exif.tobytes())
+
+
+@pytest.mark.parametrize("options", [{"encoding": "raw"}, {"quality": 95}, {"resize": 16}])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photo_turned_by_exif_is_packed_upright_when_it_is_encoded_again(
+    orientation, options, tmp_path
+):
+    """As MXNet's im2rec has it, which reads images by ``cv2.imread``."""
+    content = rotated(orientation)
+    wanted = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
+    if "resize" in options:
+        wanted = cv2.resize(wanted, (20, 16) if orientation < 5 else (16, 20))
+    pack([(content, 1)], tmp_path / "x.rec", format="recordio", **options)
+    found, _ = open_records(tmp_path / "x.rec", decode="image")[0]
+    assert found.shape == wanted.shape
+    assert np.abs(found.astype(int) - wanted).mean() < 6
+
+
+def test_a_png_turned_by_exif_is_packed_upright(tmp_path):
+    content = rotated(6, "PNG")
+    pack([(content, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
+    assert open_records(tmp_path / "x.rec", decode="image")[0][0].shape == (40, 32, 3)
+
+
+def test_a_photo_that_is_not_encoded_again_is_kept_as_it_is(tmp_path):
+    content = rotated(6)
+    pack([(content, 1)], tmp_path / "x.rec", format="recordio")
+    with open_records(tmp_path / "x.rec", decode=None) as records:
+        assert records[0].endswith(content)

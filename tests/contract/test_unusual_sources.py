@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 from PIL import Image
 
-from adapters import RecordWriter, SafeSequence, concatenate, open_images, open_records, split
+from adapters import (
+    Feature,
+    RecordWriter,
+    SafeSequence,
+    concatenate,
+    open_images,
+    open_records,
+    pad,
+    split,
+)
+from tests.contract.front_ends import (
+    AUTO,
+    FRONT_ENDS,
+    INLINE,
+    TWO_PROCESSES,
+    batches_of,
+    loader_of,
+)
+from tests.sources.example_files import encoded
 
 sparse = pytest.importorskip("scipy.sparse")
 
@@ -210,3 +231,194 @@ def test_sample_weights_of_each_output_are_the_remedy():
     with SafeSequence((X, {"a": Y, "b": Y}), 4, batch_transform=weighted) as batches:
         history = model("a", "b").fit(batches, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
+
+
+# --- lengths that vary ---
+
+
+VALUES = {"int64": 7, "float32": 0.5, "string": b"a"}
+GIVEN = {
+    "int64": 'Feature("int64", (None,), default=0)',
+    "float32": 'Feature("float32", (None,), default=0)',
+    "string": 'Feature(bytes, (None,), default=b"")',
+}
+
+
+def written(tmp_path, dtype: str) -> str:
+    path = tmp_path / "train.tfrecord"
+    with RecordWriter(path, format="tfrecord") as writer:
+        for count in (1, 3, 2, 4):
+            writer.write(encoded({"boxes": [VALUES[dtype]] * count, "label": [count]}))
+    return str(path)
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+@pytest.mark.parametrize("kind", ["VarLenFeature", "RaggedFeature", "Feature"])
+def test_the_error_names_the_feature_and_what_fills_it_up(tmp_path, dtype, kind):
+    ours = bytes if dtype == "string" else dtype
+    given = Feature(ours, (None,))
+    if kind != "Feature":
+        tf = pytest.importorskip("tensorflow")
+        given = getattr(tf.io, kind)(dtype=getattr(tf, dtype))
+    path = written(tmp_path, dtype)
+    decode = {"boxes": given, "label": Feature("int64")}
+    with (
+        SafeSequence(open_records(path, decode=decode), 4) as batches,
+        pytest.raises(ValueError, match="equal shapes") as caught,
+    ):
+        batches[0]
+    remedy = f"'boxes': {GIVEN[dtype]}"
+    assert remedy in str(caught.value)
+    assert "pad()" in str(caught.value)
+    remedied = {**decode, **eval("{" + remedy + "}", {"Feature": Feature})}
+    with SafeSequence(open_records(path, decode=remedied), 4) as batches:
+        assert batches[0]["boxes"].shape == (4, 4)
+    if dtype != "string":
+        records = open_records(path, decode=decode)
+        with SafeSequence(records, 4, collate=pad(0)) as batches:
+            assert np.asarray(batches[0]["boxes"]).shape == (4, 4)
+
+
+def test_so_it_is_in_gluon(tmp_path):
+    pytest.importorskip("adapters.gluon")
+    from adapters import gluon_loader
+
+    decode = {"boxes": Feature("float32", (None,)), "label": Feature("int64")}
+    records = open_records(written(tmp_path, "float32"), decode=decode, outputs=("boxes", "label"))
+    with gluon_loader(records, 4) as loader, pytest.raises(ValueError, match=r"boxes.*default=0"):
+        next(iter(loader))
+
+
+# --- loaders within loaders ---
+
+
+WORKERS: list[Any] = [0, 2, "auto"]
+
+
+def slowly(batch: Any) -> Any:
+    """Take long enough that ``"auto"`` tries two threads."""
+    end = time.perf_counter() + 0.002
+    while time.perf_counter() < end:
+        pass
+    return batch
+
+
+class Sums:
+    """Each sample is the sum of what another loader gives."""
+
+    def __init__(self, workers: Any) -> None:
+        self.workers = workers
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> np.float32:
+        numbers = np.arange(40, dtype="float32") + number
+        with SafeSequence(numbers, 4, batch_transform=slowly, workers=self.workers) as sequence:
+            return np.float32(sum(float(np.sum(batch)) for batch in sequence))
+
+
+class Slow:
+    """Numbers, each of which takes a while."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, number: int) -> np.float32:
+        time.sleep(0.001)
+        return np.float32(number)
+
+
+class Firsts:
+    """Each sample is the first batch of another loader, which is closed after it."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> Any:
+        with SafeSequence(Slow(), 4, workers=2) as sequence:
+            return next(iter(sequence))
+
+
+@pytest.mark.parametrize("inner", WORKERS)
+@pytest.mark.parametrize("outer", WORKERS)
+def test_a_loader_whose_batches_alone_are_of_the_users_code(outer, inner):
+    with SafeSequence(Sums(inner), 1, workers=outer) as sequence:
+        assert [batch.tolist() for batch in sequence] == [[780.0], [820.0]]
+
+
+@pytest.mark.parametrize("outer", WORKERS)
+def test_a_loader_that_is_closed_early_waits_for_no_thread_of_its_own(outer, caplog):
+    with SafeSequence(Firsts(), 1, workers=outer) as sequence:
+        assert [batch.tolist() for batch in sequence] == [[[0, 1, 2, 3]]] * 2
+    assert "is left there" not in caplog.text
+
+
+# --- data sets that change ---
+
+
+LENGTH = 64
+
+
+class Scaled:
+    """Numbers from a file, times a factor that the training loop changes."""
+
+    def __init__(self, path: Any) -> None:
+        self.path, self.file, self.factor = path, None, 1
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, number: int) -> np.float32:
+        if self.file is None:
+            self.file = open(self.path, "rb")  # noqa: SIM115
+        self.file.seek(number)
+        time.sleep(0.001)
+        return np.float32(self.file.read(1)[0] * self.factor)
+
+
+@pytest.fixture
+def scaled(tmp_path):
+    (tmp_path / "numbers").write_bytes(bytes(range(LENGTH)))
+    data_set = Scaled(tmp_path / "numbers")
+    yield data_set
+    if data_set.file is not None:
+        data_set.file.close()
+
+
+def numbers_of(loader: Any) -> list[float]:
+    return np.concatenate(list(batches_of(loader))).tolist()
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+@pytest.mark.parametrize("workers", [INLINE, AUTO, TWO_PROCESSES])
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_change_before_the_first_pass_counts(front_end, workers, looked_at, scaled):
+    with loader_of(front_end, scaled, 8, workers=workers) as loader:
+        scaled.factor = 3
+        if looked_at:
+            scaled[0]
+        for _ in range(3):
+            assert numbers_of(loader) == [3.0 * number for number in range(LENGTH)]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_change_after_auto_has_measured_counts_in_what_is_sent(front_end, scaled):
+    """Processes have the data set as it was when they started, but never as it was before that."""
+    with loader_of(front_end, scaled, 8, workers=AUTO) as loader:
+        batches = batches_of(loader)
+        assert next(batches).tolist() == list(range(8))
+        scaled.factor = 5
+        for _ in range(2):
+            list(batches)
+            batches = batches_of(loader)
+        assert numbers_of(loader) == [5.0 * number for number in range(LENGTH)]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_change_that_cannot_be_sent_again_is_computed_inline(front_end, scaled):
+    with loader_of(front_end, scaled, 8, workers=TWO_PROCESSES) as loader:
+        assert numbers_of(loader) == list(range(LENGTH))
+        scaled[0]
+        scaled.path = str(scaled.path)
+        assert numbers_of(loader) == list(range(LENGTH))

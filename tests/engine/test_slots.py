@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 import os
+import resource
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adapters.alignment import ALIGNMENT_BYTES
+from adapters.engine import Engine, Settings, memory
+from adapters.engine import slots as slots_module
+from adapters.engine.memory import SharedFile, grow, map_private
 from adapters.engine.slots import HEADER_BYTES, Place, Slot, Slots, SlotWriter
+from tests.engine.workloads import Numbers, Slow
 from tests.leftovers import Leftovers
+from tests.plans import plan_of
 
 
 def delivered(slots: Slots, *arrays: Any) -> tuple[Slot, list[np.ndarray]]:
@@ -139,3 +153,183 @@ def test_a_place_knows_its_size():
     assert Place(0, (3, 0, 2), np.dtype(int)).nbytes == 0
     assert Place(0, (), np.dtype("f4")).nbytes == 4
     assert Place(0, (2**20, 2**20), np.dtype("f8")).nbytes == 2**43
+
+
+# --- memory files ---
+
+
+@pytest.fixture(params=["memory file", "temporary file"])
+def file(request, monkeypatch, tmp_path: Path) -> Iterator[SharedFile]:
+    """Of Linux, and of a system that has no memory files."""
+    if request.param == "temporary file":
+        monkeypatch.delattr(os, "memfd_create")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = SharedFile()
+    yield file
+    file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_seen_by_all_who_have_the_name(file):
+    file.grow(100)
+    with file.map() as written:
+        written[:5] = b"hello"
+    with map_private(file.name) as seen:
+        assert seen[:5] == b"hello"
+
+
+def test_who_maps_privately_changes_his_own_copy(file):
+    file.grow(100)
+    with map_private(file.name) as mine, file.map() as shared:
+        mine[:5] = b"hello"
+        assert shared[:5] == bytes(5)
+
+
+def test_a_mapping_outlives_its_file(file):
+    file.grow(100)
+    with file.map() as mapped:
+        mapped[:5] = b"hello"
+        file.close()
+        assert mapped[:5] == b"hello"
+
+
+def test_a_file_only_grows(file):
+    sizes = []
+    for size in (100, 50, 5000):
+        file.grow(size)
+        sizes.append(file.size)
+    assert sizes == sorted(sizes)
+    assert (sizes[0] >= 100, sizes[2] >= 5000) == (True, True)
+
+
+def test_closing_twice_does_no_harm(file):
+    file.close()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    file.close()
+    os.close(descriptor)
+
+
+def test_names_differ_though_paths_come_again():
+    first = SharedFile()
+    path = first.name.path
+    first.close()
+    second = SharedFile()
+    second.close()
+    assert (second.name.path, second.name != first.name) == (path, True)
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_is_an_error_that_says_what_to_do_and_not_a_killed_process(file):
+    expected = r"shared memory for 1,073,741,824 bytes could not be had \(.*\): use a smaller batch"
+    with file_size_limit(mmap.PAGESIZE), pytest.raises(MemoryError, match=expected):
+        file.grow(2**30)
+
+
+def test_the_room_is_there_as_soon_as_a_file_has_grown(file):
+    """Not when it is written to, as that would kill the process."""
+    file.grow(2**20)
+    descriptor = os.open(file.name.path, os.O_RDWR)
+    try:
+        assert os.fstat(descriptor).st_blocks * 512 >= 2**20
+        grow(descriptor, 2**21)
+        assert os.fstat(descriptor).st_blocks * 512 >= 2**21
+    finally:
+        os.close(descriptor)
+
+
+def test_there_are_memory_files_here():
+    """Otherwise half of these tests test the same thing twice."""
+    assert hasattr(memory.os, "memfd_create")
+
+
+# --- descriptors that run out ---
+
+
+BATCHES = 8
+_TIMEOUT_SECONDS = 20.0
+
+
+def refused(*_: Any) -> Any:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Refusing:
+    """Makes slots, but for one of those that are asked for in another thread than the reader's.
+
+    Args:
+        number: Of that one.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.reader = threading.current_thread()
+        self.asked = 0
+        self._make = slots_module.Slot
+
+    def __call__(self) -> slots_module.Slot:
+        if threading.current_thread() is not self.reader:
+            self.asked += 1
+            if self.asked == self.number + 1:
+                refused()
+        return self._make()
+
+
+def negated(batch: Any) -> Any:
+    return -batch
+
+
+def told_while_reading(transform: Any, queue: int) -> list[int | None]:
+    """The errors that a reader gets who asks on until all batches are there, in their order."""
+    plan = plan_of(Numbers(400), transform=transform, batch_transform=negated)
+    batches, told = [], []
+    with closing(Engine(plan, Settings(2, True, queue, {}, _TIMEOUT_SECONDS))) as engine:
+        stream = engine.stream(0, 0, False)
+        while len(batches) < BATCHES:
+            try:
+                batches.append(stream.next())
+            except OSError as error:
+                told.append(error.errno)
+    assert np.concatenate(batches).tolist() == [-number for number in range(4 * BATCHES)]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("transform", "queue", "number"),
+    [(None, 1, 0), (None, 4, 1), (Slow(0.02), 1, 1)],
+    ids=["the one that is waited for", "one behind it", "one behind a slow one"],
+)
+def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, number, monkeypatch):
+    """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
+    monkeypatch.setattr(slots_module, "Slot", Refusing(number))
+    assert told_while_reading(transform, queue) == [errno.EMFILE]
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+@pytest.mark.parametrize("transform", [None, Slow(0.02)], ids=["quick", "slow"])
+def test_a_batch_whose_slot_cannot_be_mapped_can_be_read_later(transform, number, monkeypatch):
+    view, seen = slots_module.Slot.view, []
+
+    def sometimes(slot: slots_module.Slot) -> Any:
+        seen.append(slot)
+        return refused() if len(seen) == number + 1 else view(slot)
+
+    monkeypatch.setattr(slots_module.Slot, "view", sometimes)
+    assert told_while_reading(transform, 2) == [errno.EMFILE]
+
+
+def test_memory_that_there_is_no_descriptor_for_is_an_error_and_nothing_else(monkeypatch):
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(memory.os, "memfd_create", refused)
+    with pytest.raises(OSError, match="Too many open files"):
+        memory.SharedFile()
+    assert not unraisable

@@ -1,15 +1,79 @@
-"""Serialized tensors, and images in feature lists: what reads them, or the remedy."""
+"""What ``adapters inspect`` prints to be pasted makes right batches; tensors in records."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from adapters import Feature, ImageDecoder, RecordError, RecordWriter, SafeSequence, open_records
-from adapters.cli.main import main
+from adapters import (
+    Boxes,
+    Feature,
+    ImageDecoder,
+    RecordError,
+    RecordWriter,
+    SafeSequence,
+    open_records,
+    pad,
+)
+from adapters.cli import main
+from tests.contract.detection import detection, example, gradient, written
+from tests.contract.image_files import COLOURS, IDS, SIXTEEN, encoded, palette
+from tests.images.pictures import npy
+
+
+def pasted(path: Path, capsys: Any) -> dict[str, Any]:
+    assert main(["inspect", str(path)]) == 0
+    said = capsys.readouterr().out
+    names: dict[str, Any] = {"Boxes": Boxes, "Feature": Feature, "ImageDecoder": ImageDecoder}
+    exec(said[said.index("decode = {") :], names)
+    return names["decode"]  # type: ignore[no-any-return]
+
+
+def test_masks_keep_their_ids_and_their_bits(tmp_path, capsys):
+    features = {
+        "image": [encoded(COLOURS, "JPEG")],
+        "mask": [encoded(IDS)],
+        "palette": [encoded(palette())],
+        "instances": [encoded(SIXTEEN)],
+    }
+    path = written(tmp_path / "a.tfrecord", [example(features)] * 2)
+    sample = open_records(path, decode=pasted(path, capsys))[0]
+    assert sample["image"].shape == (30, 40, 3)
+    for name, expected in {"mask": IDS, "palette": IDS, "instances": SIXTEEN}.items():
+        np.testing.assert_array_equal(sample[name][..., 0], expected)
+
+
+def test_a_grey_image_alone_is_no_mask(tmp_path, capsys):
+    path = written(tmp_path / "a.tfrecord", [example({"image": [encoded(IDS)]})])
+    assert repr(pasted(path, capsys)["image"]) == "ImageDecoder(None)"
+
+
+def test_boxes_are_read_by_boxes(tmp_path, capsys):
+    text, ids = "image/object/class/text", "image/object/id"
+    given = [np.array([[0.1, 0.1, 0.6, 0.8]] * count).reshape(-1, 4) for count in (2, 1, 3)]
+    records = [
+        detection(
+            npy(gradient(20, 30)), each, **{text: [b"cat"] * len(each), ids: [b"\xff"] * len(each)}
+        )
+        for each in given
+    ]
+    path = written(tmp_path / "a.tfrecord", records)
+    decode = pasted(path, capsys)
+    assert decode.keys() == {"boxes", "image/encoded"}
+    source = open_records(path, decode=decode, outputs=("image/encoded", "boxes"))
+    with SafeSequence(source, 3, collate=pad((None, -1))) as batches:
+        _, targets = batches[0]
+    assert targets["boxes"].shape == (3, 3, 4)
+    assert (targets["classes"] >= 0).sum(1).tolist() == [2, 1, 3]
+
+
+# --- serialized tensors, and images in feature lists ---
+
 
 tf = pytest.importorskip("tensorflow")
 
@@ -20,7 +84,7 @@ def feature(value: bytes) -> object:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
 
-def example(**values: bytes) -> bytes:
+def one_each(**values: bytes) -> bytes:
     features = {name: feature(value) for name, value in values.items()}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
@@ -29,7 +93,7 @@ def serialized(array: object) -> bytes:
     return tf.io.serialize_tensor(tf.constant(array)).numpy()
 
 
-def written(tmp_path, *payloads: bytes) -> str:
+def file_of(tmp_path, *payloads: bytes) -> str:
     path = tmp_path / "train.tfrecord"
     with RecordWriter(path, format="tfrecord") as writer:
         for payload in payloads:
@@ -54,7 +118,7 @@ def frames(count: int) -> bytes:
 @pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 3, 4)])
 def test_a_serialized_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
     arrays = [(np.random.default_rng(n).random(shape) * 5).astype(dtype) for n in range(3)]
-    path = written(tmp_path, *(example(x=serialized(array)) for array in arrays))
+    path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
     wanted = (None, *shape[1:]) if shape[:1] == (0,) else shape
     samples = open_records(path, decode={"x": Feature(dtype, wanted, stored="tensor")})[:]
     for array, sample in zip(arrays, samples):
@@ -64,7 +128,7 @@ def test_a_serialized_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
 
 def test_serialized_tensors_come_in_batches_and_fill_up(tmp_path):
     arrays = [np.full((length, 2), length, np.float32) for length in (1, 3, 2)]
-    path = written(tmp_path, *(example(x=serialized(array)) for array in arrays))
+    path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
     given = {"x": Feature("float32", (None, 2), stored="tensor", default=-1)}
     with SafeSequence(open_records(path, decode=given), 3) as batches:
         batch = batches[0]["x"]
@@ -82,13 +146,13 @@ def test_serialized_tensors_come_in_batches_and_fill_up(tmp_path):
     ],
 )
 def test_another_feature_than_the_tensor_is_an_error_with_the_remedy(tmp_path, given, found):
-    path = written(tmp_path, example(x=serialized(np.zeros((2, 3), np.float32))))
+    path = file_of(tmp_path, one_each(x=serialized(np.zeros((2, 3), np.float32))))
     with pytest.raises(RecordError, match=f"feature 'x' .*{found}"):
         open_records(path, decode={"x": given})[0]
 
 
 def test_a_tensor_of_texts_is_an_error_with_the_remedy(tmp_path):
-    path = written(tmp_path, example(x=serialized([b"one", b"two"])))
+    path = file_of(tmp_path, one_each(x=serialized([b"one", b"two"])))
     with pytest.raises(RecordError, match="string"):
         open_records(path, decode={"x": Feature("float32", (2,), stored="tensor")})[0]
     with pytest.raises(RecordError, match=r"tf\.io\.parse_tensor"):
@@ -113,7 +177,7 @@ def suggestion(path: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict
 @pytest.mark.parametrize("lengths", [(2, 2), (2, 5)])
 def test_inspect_shows_tensors_and_what_reads_them(tmp_path, lengths, capsys):
     arrays = [np.ones((length, 3), np.float32) for length in lengths]
-    path = written(tmp_path, *(example(x=serialized(array)) for array in arrays))
+    path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
     text, decode = suggestion(path, capsys)
     assert "x: serialized tensor float32 (2, 3)" in text
     for array, sample in zip(arrays, open_records(path, decode=decode)[:]):
@@ -122,7 +186,7 @@ def test_inspect_shows_tensors_and_what_reads_them(tmp_path, lengths, capsys):
 
 def test_inspect_says_that_a_record_is_a_tensor(tmp_path, capsys):
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    path = written(tmp_path, serialized(array))
+    path = file_of(tmp_path, serialized(array))
     assert main(["inspect", path]) == 0
     text = capsys.readouterr().out
     assert "a serialized tensor of float32 (2, 3)" in text
@@ -133,7 +197,7 @@ def test_inspect_says_that_a_record_is_a_tensor(tmp_path, capsys):
 
 
 def test_inspect_shows_images_in_feature_lists_and_what_reads_them(tmp_path, capsys):
-    path = written(tmp_path, frames(2), frames(3))
+    path = file_of(tmp_path, frames(2), frames(3))
     text, decode = suggestion(path, capsys)
     assert "frames: 2 steps, 2 x JPEG, the first of 24 x 32" in text
     assert "decode each in transform" in text
@@ -151,9 +215,9 @@ def test_an_image_decoder_for_several_images_is_an_error_with_the_remedy(tmp_pat
     features = tf.train.Features(feature={"frames": several})
     of_example = tf.train.Example(features=features).SerializeToString()
     for payload in (frames(2), of_example):
-        path = written(tmp_path, payload)
+        path = file_of(tmp_path, payload)
         with pytest.raises(RecordError, match=r"'frames'.*Feature\(bytes, \(None,\)\)"):
             open_records(path, decode={"frames": ImageDecoder(16)})[0]
-    path = written(tmp_path, frames(2))
+    path = file_of(tmp_path, frames(2))
     with pytest.raises(RecordError, match=r"feature lists frames.*Feature\(bytes, \(None,\)\)"):
         open_records(path, decode="image")[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from tests.test_package import MOST_LINES, imported
+from tests.test_package import imported
 
 PACKAGE = Path(benchmarks.__file__).parent
 # Without those of results, which anything may lie in.
@@ -61,47 +61,6 @@ def test_a_file_imports_only_what_its_room_may(path):
     assert wrong_imports(room_of(path), path.read_text()) == []
 
 
-@pytest.mark.parametrize(
-    ("room", "source", "wrong"),
-    [
-        ("harness", "from benchmarks.data.digits import x", "benchmarks.data.digits.x"),
-        (
-            "harness",
-            "def f():\n    from benchmarks.peers import mxnet",
-            "benchmarks.peers.mxnet",
-        ),
-        ("data", "from benchmarks.harness.ratios import x", "benchmarks.harness.ratios.x"),
-        ("experiments", "import benchmarks.lab.peers.dali", "benchmarks.lab.peers.dali"),
-        ("peers", "import benchmarks.experiments.caltech", "benchmarks.experiments.caltech"),
-        ("experiments", "from benchmarks.test_caltech import x", "benchmarks.test_caltech.x"),
-        ("experiments", "from benchmarks import conftest", "benchmarks.conftest"),
-        ("experiments", "from tests.benchmarks import made_up", "tests.benchmarks.made_up"),
-    ],
-)
-def test_a_wrong_import_is_noticed(room, source, wrong):
-    assert wrong_imports(room, source) == [wrong]
-
-
-def test_every_folder_is_a_known_room():
-    assert {room_of(path) for path in FILES if path.parent != PACKAGE} == {*ALLOWED, "lab"}
-
-
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_the_modules_that_strings_name_are_there(path):
     assert missing_modules(path.read_text()) == []
-
-
-def test_a_missing_module_is_noticed():
-    source = "program='benchmarks.row'; run('benchmarks.harness.row')"
-    assert missing_modules(source) == ["benchmarks.row"]
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_no_file_is_too_long(path):
-    assert len(path.read_text().splitlines()) <= MOST_LINES
-
-
-def test_the_benchmarks_without_the_lab_stay_small():
-    files = [path for path in FILES if room_of(path) != "lab"]
-    assert len(files) <= 75
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 8_500

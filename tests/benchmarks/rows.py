@@ -1,0 +1,72 @@
+"""Row programs: one whose speed is known, one that computes, and one that never ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+from benchmarks.harness.row import Measurement
+
+SAMPLES = 5
+SLEEP_SECONDS = 0.1
+
+
+class SlowSamples:
+    """A data set each of whose samples takes so long."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, number: int) -> int:
+        if not 0 <= number < SAMPLES:
+            raise IndexError(number)
+        time.sleep(self._seconds)
+        return number
+
+
+def sleep(options: Mapping[str, Any]) -> Measurement:
+    """One pass over the samples; with `error`, none. Tells Keras's backend, if the row has one."""
+    if "error" in options:
+        raise RuntimeError(options["error"])
+    began = time.monotonic()
+    assert list(SlowSamples(options["seconds"])) == list(range(SAMPLES))
+    ended = time.monotonic()
+    return Measurement(
+        software=os.environ.get("KERAS_BACKEND", f"Python {platform.python_version()}"),
+        device="the CPU",
+        metrics={"samples_per_second": SAMPLES / (ended - began)},
+        window=(began, ended),
+    )
+
+
+def compute(options: Mapping[str, Any]) -> Measurement:
+    """Hold memory and the CPU for `seconds`, the busy part of the window; then sleep as long."""
+    begin, held = time.monotonic(), bytearray(options["bytes"])
+    held[::4096] = b"x" * len(held[::4096])
+    while time.monotonic() - begin < options["seconds"]:
+        pass
+    busy = time.monotonic()
+    time.sleep(options["seconds"])
+    window = begin, time.monotonic()
+    return Measurement(software="", device="", metrics={}, window=window, busy=(begin, busy))
+
+
+def hang(options: Mapping[str, Any]) -> Measurement:
+    """Make a segment of that name, say so, and wait."""
+    memory = SharedMemory(options["name"], create=True, size=1)
+    print(f"made {memory.name}", flush=True)
+    threading.Event().wait()
+    raise AssertionError("nobody sets the event")
+
+
+def measure(options: Mapping[str, Any]) -> Measurement:
+    """What `does` names; else, sleep."""
+    return {"sleep": sleep, "compute": compute, "hang": hang}[options.get("does", "sleep")](options)
