@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adapters.errors import ContentError
-from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.records.envelope import LABEL
 from adapters.sources.contents import cut_out
-from adapters.sources.examples import Examples, told
-from adapters.sources.featurerows import FeatureRows, feature_rows
+from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.origin import Origin
+from adapters.sources.recordrows import FeatureRows, RecordRows
 from adapters.sources.records import RecordSource
 from adapters.sources.source import Leaf
 
@@ -25,9 +22,8 @@ from adapters.sources.source import Leaf
 class ExampleSource(RecordSource):
     """Source that ``open_records`` returns for a mapping of features.
 
-    If all features have one shape, ``featurerows`` gathers a batch at once and says where encoded
-    images lie. Records that it can't read are parsed one by one, straight into the batch. Text and
-    variable-length features are returned as samples.
+    If all features have one shape, ``FeatureRows`` writes a batch at once. Text and variable-length
+    features are returned as samples.
 
     Args:
         files: The records.
@@ -41,17 +37,7 @@ class ExampleSource(RecordSource):
         known = tuple(leaf for leaf in leaves if leaf is not None)
         self._numbers_known = known if len(known) == len(leaves) else None
         self._fixed = all(field.is_fixed for field in content.fields)
-        self._encoded = [place for place, field in enumerate(content.fields) if field.decoder]
         self._pads = any(field.varies and field.default is not None for field in content.fields)
-        # Made on first use; False if each record must be read by itself.
-        self._gatherer: FeatureRows | Literal[False] | None = None
-
-    def _let_go(self) -> None:
-        super()._let_go()
-        self._gatherer = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_gatherer": None}
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
@@ -89,66 +75,8 @@ class ExampleSource(RecordSource):
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
         return self._examples.skeleton
 
-    def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-    ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch, one array for each feature."""
-        self._files.check_open()
-        gatherer = self._gatherer
-        if gatherer is None:
-            made = feature_rows(self._files, self._examples.fields, self._examples.moves)
-            gatherer = self._gatherer = False if made is None else made
-        images = self._encoded
-        failures: dict[int, Exception] = {}
-        todo = numbers.argsort(kind="stable") if images or not gatherer else None
-        if gatherer:
-            wrong, buffers, places = gatherer.gather(numbers, todo, rows)
-            if wrong is None and not images:
-                return []
-            todo = np.arange(len(numbers)) if todo is None else todo
-            done = todo if wrong is None else todo[~wrong[todo]]
-            todo = todo[:0] if wrong is None else todo[wrong[todo]]
-            for place in images if len(done) else ():
-                decode, rng = self._decoder(place).decode_pieces, chosen(rng_of, done)
-                failed = decode(buffers, places[place][done], rng, done, rows[place])
-                self._note(failures, place, done, failed)
-        if todo is not None and len(todo):
-            self._one_by_one(todo, images, numbers, rng_of, rows, failures)
-        return [(row, self._told(int(numbers[row]), error)) for row, error in failures.items()]
-
-    def _one_by_one(
-        self,
-        todo: NDArray[np.int64],
-        images: Sequence[int],
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        failures: dict[int, Exception],
-    ) -> None:
-        """Parse records one after another, and write their rows."""
-        wanted: list[int] = []
-        encoded: list[list[memoryview]] = [[] for _ in images]
-        for row in todo.tolist():
-            number = int(numbers[row])
-            try:
-                payload = self._files.read(number)
-                values = self._examples.values(payload, self._files.locate(number)[0].format)
-            except Exception as error:
-                failures[row] = error
-                continue
-            for place, column in enumerate(rows):
-                if place not in images:
-                    column[row] = values[place]
-            for place, group in zip(images, encoded):
-                group.append(values[place])
-            wanted.append(row)
-        for place, group in zip(images, encoded):
-            rng = chosen(rng_of, wanted)
-            failed = self._decoder(place).decode_rows(group, rng, wanted, rows[place])
-            self._note(failures, place, wanted, failed)
+    def _make_rows(self) -> RecordRows:
+        return FeatureRows(self._files, self._examples)
 
     def _with_image(
         self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
@@ -173,24 +101,6 @@ class ExampleSource(RecordSource):
             return None
         label = Examples(classes, True)
         return lambda payload, format: label.values(payload, format)[0]
-
-    def _decoder(self, place: int) -> ImageDecoder:
-        decoder = self._examples.fields[place].decoder
-        assert decoder is not None
-        return decoder
-
-    def _note(
-        self,
-        failures: dict[int, Exception],
-        place: int,
-        wanted: Sequence[int] | NDArray[np.int64],
-        failed: Sequence[tuple[int, Exception]],
-    ) -> None:
-        """Record the first failure of each row, with the name of the feature."""
-        field = self._examples.fields[place]
-        for at, why in failed:
-            called = told(field, why) if isinstance(why, ContentError) else why
-            failures.setdefault(int(wanted[at]), called)
 
     @property
     def pads(self) -> bool:

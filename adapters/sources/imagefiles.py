@@ -228,11 +228,12 @@ class ImageSource(Decoded):
         numbers: NDArray[np.int64],
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
         images, labels = rows
-        labels[...] = self._labels[numbers]
+        labels[... if places is None else places] = self._labels[numbers]
         own: list[int] = numbers.tolist()
         failures = []
         encoded: list[memoryview] = []
@@ -242,8 +243,9 @@ class ImageSource(Decoded):
             assert isinstance(self._content, Images)
             assert self._content.decoder is not None
             rng = chosen(rng_of, wanted)
-            for place, error in self._content.decoder.decode_rows(encoded, rng, wanted, images):
-                failures.append((wanted[place], error))
+            into = wanted if places is None else places[wanted].tolist()
+            for at, error in self._content.decoder.decode_rows(encoded, rng, into, images):
+                failures.append((wanted[at], error))
             encoded.clear()
             wanted.clear()
 
@@ -265,12 +267,12 @@ class ImageSource(Decoded):
             return arena[end - size : end]
 
         self._reading.start(numbers)
-        for row, number in enumerate(own):
+        for place, number in enumerate(own):
             try:
                 encoded.append(self._reading.read(number, room))
-                wanted.append(row)
+                wanted.append(place)
             except Exception as error:
-                failures.append((row, error))
+                failures.append((place, error))
                 continue
             if not self._reading.uses_room:
                 borrowed += len(encoded[-1])
@@ -279,7 +281,7 @@ class ImageSource(Decoded):
                     borrowed = 0
         decode()
         self._arenas.append(arena)
-        return [(row, self._told(own[row], error)) for row, error in failures]
+        return [(place, self._told(own[place], error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
         self._check_open()

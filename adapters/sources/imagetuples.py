@@ -86,14 +86,18 @@ class ImageTuples(Source):
         return tuple(known) if len(known) == len(self.parts) else None
 
     def fill(
-        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Write images into rows of a batch, one array for each column."""
         failures: dict[int, Exception] = {}
-        no_labels = np.empty(len(numbers), np.int64)
         for part, images in zip(self.parts, rows):
-            for row, error in part.fill(numbers, rng_of, (images, no_labels)):
-                failures.setdefault(row, error)
+            no_labels = np.empty(len(images), np.int64)
+            for place, error in part.fill(numbers, rng_of, (images, no_labels), places):
+                failures.setdefault(place, error)
         return list(failures.items())
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +15,10 @@ from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
 from adapters.sources.contents import Content, Images, cut_out
 from adapters.sources.decoded import Decoded
-from adapters.sources.imagerows import ImageRows
 from adapters.sources.origin import Origin
+from adapters.sources.recordrows import ImageRows, RecordRows
 from adapters.sources.selection import chosen_of
-from adapters.sources.source import Leaf, Source
+from adapters.sources.source import Leaf
 
 # Damaged records to skip in search of one that shows what samples are like.
 _TRIES = 100
@@ -42,9 +40,7 @@ class RecordSource(Decoded):
         # Spec of batches that are written straight into their memory; found on first use.
         self._leaves: tuple[Leaf, ...] | None = None
         self._looked = False
-        self._rows: ImageRows | None = None
-        # Sources that read this one together with others.
-        self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
+        self._rows: RecordRows | None = None
 
     def __len__(self) -> int:
         """Number of records."""
@@ -89,38 +85,11 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Close the files."""
-        for each in (self, *self._wholes):
-            each._let_go()
+        self._rows = None  # It keeps the files mapped.
         self._files.close()
 
-    def _let_go(self) -> None:
-        """Drop what keeps the files mapped."""
-        self._rows = None
-
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_rows": None, "_looked": False}
-        del state["_wholes"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _wholes=weakref.WeakSet())
-
-    def united(self, others: Sequence[Source]) -> Source | None:
-        """Records of all files as one source, if they are decoded alike; else None."""
-        several = [self, *(each for each in others if type(each) is type(self))]
-        if len(several) <= len(others):
-            return None
-        if any(each.makes_samples for each in several):
-            return None
-        files = RecordFiles.all_of([each._files for each in several])
-        formats = {shard.format for shard in files.shards}
-        contents = {pickle.dumps(each._content) for each in several}
-        if len(formats) > 1 or len(contents) > 1:
-            return None
-        whole = type(self)(files, self._content)
-        for each in several:
-            each._wholes.add(whole)
-        return whole
+        return {**self.__dict__, "_rows": None, "_looked": False}
 
     def label(self, index: int) -> Any:
         """Return the label of an image record, as it is stored.
@@ -223,7 +192,9 @@ class RecordSource(Decoded):
         """
         content = self._content
         if not self._looked and isinstance(content, Images) and len(self):
-            array = self._images().leaf
+            rows = self._row_writer()
+            assert isinstance(rows, ImageRows)
+            array = rows.leaf
             if array is not None:
                 # Decode the whole sample: a damaged record may still have a readable label.
                 label = np.asarray(self.first(lambda number: self.sample(number)[1]))
@@ -254,16 +225,20 @@ class RecordSource(Decoded):
         numbers: NDArray[np.int64],
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
-        failures = self._images().fill(numbers, rng_of, *rows)
-        return [(row, self._told(int(numbers[row]), error)) for row, error in failures]
+        """Write samples into rows of a batch, as in ``leaves``."""
+        failures = self._row_writer().fill(numbers, rng_of, rows, places)
+        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
 
-    def _images(self) -> ImageRows:
+    def _row_writer(self) -> RecordRows:
         if self._rows is None:
-            assert isinstance(self._content, Images)
-            self._rows = ImageRows(self._files, self._content)
+            self._rows = self._make_rows()
         return self._rows
+
+    def _make_rows(self) -> RecordRows:
+        assert isinstance(self._content, Images)
+        return ImageRows(self._files, self._content)
 
     def _told(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""

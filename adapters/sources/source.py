@@ -128,15 +128,6 @@ class Source(Located, abc.ABC):
         """Gather these samples as one batch, in memory from ``allocate``."""
         raise NotImplementedError
 
-    def gather_into(
-        self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
-    ) -> bool:
-        """Gather samples into some rows of a batch; False if ``gather`` has to do it."""
-        return False
-
-    def united(self, others: Sequence[Source]) -> Source | None:
-        """Join with other sources to read a batch at once; None if that isn't possible."""
-
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of each sample's leaves, if ``fill`` can write them; else None."""
@@ -157,18 +148,23 @@ class Source(Located, abc.ABC):
         return samples
 
     def fill(
-        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch, if ``leaves`` are known.
+        """Write samples into rows of a batch, if ``leaves`` are known or the source gathers.
 
         Args:
-            numbers: Sample numbers, ``(rows,)``.
-            rng_of: Returns a sample's generator by its place among them, valid until the next call;
-                None if nothing is drawn.
+            numbers: Sample numbers, ``(samples,)``.
+            rng_of: Returns a sample's generator by its index in ``numbers``, valid until the next
+                call; None if nothing is drawn.
             rows: An array for each of ``leaves``, with a leading axis for the rows.
+            places: Row of each sample; None for one after another.
 
         Returns:
-            Rows that couldn't be written, and why.
+            Indices in ``numbers`` of the samples that couldn't be written, and why.
         """
         raise NotImplementedError
 
@@ -348,10 +344,14 @@ class Subset(Source):
         return self.whole.padded(samples, extra)
 
     def fill(
-        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch."""
-        return self.whole.fill(self.numbers[numbers], rng_of, rows)
+        return self.whole.fill(self.numbers[numbers], rng_of, rows, places)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
@@ -370,7 +370,6 @@ class Subset(Source):
     decodes = _of_the_whole("decodes")
     holds_images = _of_the_whole("holds_images")
     remedy = _of_the_whole("remedy")
-    own_epochs = _of_the_whole("own_epochs")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
@@ -384,11 +383,3 @@ class Subset(Source):
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """Label of each of these samples."""
         return self.whole.labels_of(self.numbers[numbers], lightly)
-
-    def enter_epoch(self, epoch: int) -> bool:
-        """Enter this epoch; return True if one has ended."""
-        return self.whole.enter_epoch(epoch)
-
-    def renew_locks(self) -> None:
-        """Renew locks in a forked process."""
-        self.whole.renew_locks()

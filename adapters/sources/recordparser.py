@@ -1,4 +1,4 @@
-"""``RecordColumns``: the kernel's parser, from record files into the columns of a batch.
+"""``RecordParser``: the kernel's parser, from record files into the columns of a batch.
 
 All records of a batch are parsed in one call without Python code per record, from the files' own
 memory (``native/records.c``). Nothing is learned or remembered of a record but that its CRC was
@@ -62,7 +62,7 @@ class _Opened(NamedTuple):
     buffers: list[memoryview | bytes]
 
 
-class RecordColumns:
+class RecordParser:
     """Parses records of a batch. Thread-safe, without a lock; for this process alone.
 
     Args:
