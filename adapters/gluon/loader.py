@@ -65,7 +65,7 @@ from adapters.gluon.samples import FIRST_RUN
 from adapters.gluon.workers import settings_of
 from adapters.ranks import ShardArgument
 from adapters.sources import as_source, holds_stored, open_guessed
-from adapters.sources.origin import Origin
+from adapters.sources.source import Origin
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 

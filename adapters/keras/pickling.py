@@ -13,7 +13,7 @@ import keras
 from adapters.engine.serialization import IMPORTERS, Later, reducers
 from adapters.keras.sequence import SafeSequence
 from adapters.sources import reduce_iterator
-from adapters.sources.pydataset import PyDatasetWithoutKeras
+from adapters.sources.sequence import PyDatasetWithoutKeras
 
 
 def _plain_class() -> type:

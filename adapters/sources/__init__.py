@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     from adapters.sources.contents import Images, guessed, identity
     from adapters.sources.decoded import Decoded
     from adapters.sources.examples import Examples
-    from adapters.sources.examplesource import ExampleSource
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
-    from adapters.sources.imagefiles import ImageSource
-    from adapters.sources.imagetuples import ImageTuples
+    from adapters.sources.imagefiles import ImageSource, ImageTuples
     from adapters.sources.opening import open_guessed, open_records
-    from adapters.sources.records import RecordSource
+    from adapters.sources.records import ExampleSource, RecordSource
     from adapters.sources.specification import suggested
     from adapters.sources.targets import Boxes, Points
 else:  # Imported on first use: programs with arrays don't need these.
@@ -47,11 +45,11 @@ else:  # Imported on first use: programs with arrays don't need these.
             "Boxes": "adapters.sources.targets",
             "Concatenation": "adapters.sources.concatenation",
             "Decoded": "adapters.sources.decoded",
-            "ExampleSource": "adapters.sources.examplesource",
+            "ExampleSource": "adapters.sources.records",
             "Examples": "adapters.sources.examples",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
-            "ImageTuples": "adapters.sources.imagetuples",
+            "ImageTuples": "adapters.sources.imagefiles",
             "Images": "adapters.sources.contents",
             "Points": "adapters.sources.targets",
             "RecordSource": "adapters.sources.records",

@@ -20,8 +20,7 @@ from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
 from adapters.readahead import Window
 from adapters.sources.labels import listed
-from adapters.sources.origin import Origin
-from adapters.sources.source import Leaf, Source, Subset
+from adapters.sources.source import Leaf, Origin, Source, Subset
 from adapters.structure import flatten, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]

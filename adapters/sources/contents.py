@@ -20,7 +20,7 @@ from adapters.images import decode as decode_image
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL, no_feature
 from adapters.records.tensor import refuse_tensor
-from adapters.sources.origin import Origin
+from adapters.sources.source import Origin
 
 _GEOMETRY = ("crop", "area", "ratio", "flip")
 _SHORT = {"image": IMAGE, "label": LABEL}

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.records.ahead import AHEAD
-from adapters.sources.files import Files
+from adapters.sources.files import Files, measured
 
 # No image file is that large.
 MOST_BYTES = 1 << 30
-# Files measured for the average size: one stat takes 2 us, on NFS a millisecond.
-_MEASURED = 256
 
 Room = Callable[[int], memoryview]
 """Allocates memory of a size in bytes."""
@@ -134,12 +132,6 @@ def _stamp(path: bytes) -> str:
     except OSError:
         return "missing"
     return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def measured(count: int) -> list[int]:
-    """Numbers of files at equal distances, whose sizes give the average."""
-    numbers: list[int] = np.unique(np.linspace(0, count - 1, _MEASURED).astype(np.int64)).tolist()
-    return numbers
 
 
 def read_file(path: bytes, room: Room) -> memoryview:

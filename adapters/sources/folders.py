@@ -21,24 +21,28 @@ from adapters.sources.files import (
     ENDINGS,
     Files,
     Folder,
+    Listed,
     LocalFolder,
     Run,
+    StoreFolder,
     ending_of,
     is_named_like_an_image,
     runs_of,
 )
-from adapters.sources.imagefiles import ImageSource
-from adapters.sources.imagetuples import (
-    ImageTuples,
+from adapters.sources.imagefiles import ImageSource, ImageTuples
+from adapters.sources.labels import by_folder, classes_argument, encoded, listed
+from adapters.sources.objectreading import ObjectReading
+from adapters.sources.tables import (
+    Table,
     columns_of_folders,
     columns_of_list,
     columns_of_table,
+    of_csv,
+    of_frame,
+    of_list,
+    of_lst,
     paths_in,
 )
-from adapters.sources.labels import by_folder, classes_argument, encoded, listed
-from adapters.sources.objectreading import Listed, ObjectReading
-from adapters.sources.storefolders import StoreFolder
-from adapters.sources.tables import Table, of_csv, of_frame, of_list, of_lst
 
 log = logging.getLogger("adapters")
 

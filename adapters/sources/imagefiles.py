@@ -1,4 +1,4 @@
-"""``ImageSource``: image files as samples (image, label)."""
+"""``ImageSource``: image files as samples (image, label); ``ImageTuples``: several of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
-from adapters.sources.contents import Custom, Images, cut_out
+from adapters.sources.contents import Custom, Images, check_alike, cut_out
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import FileReading, Reading, new_memory
 from adapters.sources.files import Files
-from adapters.sources.heldreading import HeldReading
-from adapters.sources.origin import Origin
-from adapters.sources.selection import chosen_of
-from adapters.sources.source import Leaf, Subset
+from adapters.sources.objectreading import HeldReading
+from adapters.sources.source import Leaf, Origin, Source, Subset, chosen_of
 
 _NO_FILE = "No such file, or a link to nothing"
 # Size of the files that are decoded in one call, for each thread that fills a batch.
@@ -331,3 +329,149 @@ class SelectedImages(Subset):
     def classes(self) -> list[str] | None:
         """Names of all classes, by label; None if labels are numbers without names."""
         return self.whole.classes
+
+
+class ImageTuples(Source):
+    """Source that ``open_images`` returns for a tuple of decoders, as for (image, mask).
+
+    All images of a sample are cropped and flipped alike: the sample's generator starts again for
+    each. Thread-safe; a process gets a pickled copy.
+
+    Args:
+        parts: Images of each column, equally many.
+
+    Raises:
+        ValueError: Decoders crop or flip differently.
+    """
+
+    stored = False
+    holds_images = True
+
+    def __init__(self, parts: Sequence[ImageSource]) -> None:
+        self.parts = tuple(parts)
+        check_alike([part.decoder for part in parts])
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.parts[0])
+
+    @property
+    def files(self) -> list[tuple[str, ...]]:
+        """The paths of each sample, as they were given."""
+        return list(zip(*(part.files for part in self.parts)))
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> tuple[Any, ...]:
+        """Return the images, cropped and flipped at random by ``rng``."""
+        if rng is None and self.draws:
+            rng = generator(0, 0, number, DECODE)
+        state: Any = None if rng is None else rng.bit_generator.state
+        images = []
+        for part in self.parts:
+            if rng is not None:
+                rng.bit_generator.state = state
+            images.append(part.sample(number, rng)[0])
+        return tuple(images)
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Return the first file of a sample and the crop of its image."""
+        return self.parts[0].origin(number, rng)
+
+    def close(self) -> None:
+        """Free memory; files are open only while they are read."""
+        for part in self.parts:
+            part.close()
+
+    def __enter__(self) -> ImageTuples:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- a batch at a time ---
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of all images; None if one depends on the file or a function."""
+        known = [part.leaves[0] for part in self.parts if part.leaves is not None]
+        return tuple(known) if len(known) == len(self.parts) else None
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
+    ) -> list[tuple[int, Exception]]:
+        """Write images into rows of a batch, one array for each column."""
+        failures: dict[int, Exception] = {}
+        for part, images in zip(self.parts, rows):
+            no_labels = np.empty(len(images), np.int64)
+            for place, error in part.fill(numbers, rng_of, (images, no_labels), places):
+                failures.setdefault(place, error)
+        return list(failures.items())
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read files and discard them."""
+        for part in self.parts:
+            part.fetch(numbers)
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Start fetching files of a store."""
+        for part in self.parts:
+            part.expect(numbers, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Start fetching these files of a store at once."""
+        for part in self.parts:
+            part.bring(numbers)
+
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+        """Read these files ahead."""
+        for part in self.parts:
+            part.will_read(first, last, window)
+
+    # --- traits ---
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """True if a cache keeps objects fetched from a store; None if all files are local."""
+        known = [each for part in self.parts if (each := part.store_is_cached) is not None]
+        return all(known) if known else None
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Average bytes of the files of a sample."""
+        sizes = [part.sample_bytes for part in self.parts]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """User functions that make images."""
+        return tuple(code for part in self.parts for code in part.own_code)
+
+    @property
+    def makes_samples(self) -> bool:
+        """True if user code makes any of the images."""
+        return any(part.makes_samples for part in self.parts)
+
+    @property
+    def draws(self) -> bool:
+        """True if a sample depends on its generator."""
+        return any(part.draws for part in self.parts)
+
+    @property
+    def decodes(self) -> bool:
+        """True if ``ImageDecoder``s make all images."""
+        return all(part.decodes for part in self.parts)
+
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """Advice on making arrays of unequal shapes equal."""
+        return (
+            "images of several sizes need an ImageDecoder with a size for each, or a transform "
+            "that pads, crops or resizes them alike"
+        )
+
+    def way(self, transformed: bool) -> str:
+        """Human-readable description of how samples are read."""
+        return f"{len(self.parts)} files a sample: {self.parts[0].way(transformed)}"

@@ -28,8 +28,8 @@ from adapters.remote import Cache, Changed, Head, client_of, is_url
 from adapters.remote.fetching import Piece, side_by_side, start
 from adapters.remote.retrying import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
-from adapters.sources.filereading import MOST_BYTES, Room, measured, new_memory, read_file
-from adapters.sources.files import Files
+from adapters.sources.filereading import MOST_BYTES, Room, new_memory, read_file
+from adapters.sources.files import Files, Listed, measured
 
 # Most bytes fetched and not read yet.
 _MOST_HELD_BYTES = 256 << 20
@@ -37,19 +37,6 @@ _MOST_HELD_BYTES = 256 << 20
 _MOST_EXPECTED_BYTES = 128 << 20
 # Assumed size of a file before any is known.
 _GUESSED_BYTES = 100_000
-
-
-class Listed:
-    """Versions and sizes of files from a listing, in their order.
-
-    Args:
-        identities: uint8 ``(files, 16)``; zeros if the listing has no version.
-        mean_bytes: Average bytes per file; None if the listing has no sizes.
-    """
-
-    def __init__(self, identities: NDArray[np.uint8], mean_bytes: float | None) -> None:
-        self.identities = identities
-        self.mean_bytes = mean_bytes
 
 
 class Fetch(Piece):
@@ -392,3 +379,33 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+class HeldReading(ObjectReading):
+    """Keeps some of the files in memory permanently.
+
+    Args:
+        files: Paths, by number.
+        held: Contents of these files, by number.
+    """
+
+    def __init__(self, files: Files, held: dict[int, bytes]) -> None:
+        super().__init__(files)
+        self._always = held
+
+    def read(self, number: int, room: Room) -> memoryview:
+        """Return a whole file."""
+        found = self._always.get(number)
+        return super().read(number, room) if found is None else memoryview(found)
+
+    def start(self, numbers: NDArray[np.int64]) -> None:
+        """Do nothing: files in memory need no request."""
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Do nothing: files in memory need no request."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self._files, "held": self._always}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["files"], state["held"])  # type: ignore[misc]

@@ -1,30 +1,60 @@
 """``Source``: the interface of data to plans, with defaults that fit most sources.
 
 A new kind of source is a subclass in its own file and an entry in ``sources.kinds``. ``Subset``
-holds some samples of any source; it is here because ``Source.select`` makes it.
+holds some samples of any source; it is here because ``Source.select`` makes it. ``Origin`` says
+where a sample lies, to inspect a batch later.
 """
 
 from __future__ import annotations
 
 import abc
 import operator
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.generators import DECODE, RngOf, generator, source_generator
+from adapters.images.geometry import Crop
 from adapters.ownership import Allocate
 from adapters.readahead import Window
-from adapters.sources.origin import Located, Origin
-from adapters.sources.selection import chosen_of
+
+
+class Origin(NamedTuple):
+    """Origin of one sample; None for what its source doesn't have.
+
+    Args:
+        file: Path, as it was given.
+        record: Record number in that file.
+        offset: Offset of the record's first byte in the file.
+        encoded: Encoded image.
+        crop: Box that is cut out of it, and whether that is flipped.
+    """
+
+    file: str | None = None
+    record: int | None = None
+    offset: int | None = None
+    encoded: bytes | None = None
+    crop: Crop | None = None
+
+    @property
+    def drawn(self) -> str:
+        """Description of the crop; empty without one."""
+        crop = self.crop
+        if crop is None:
+            return ""
+        size = crop.resized or crop.image
+        words = f"{crop.height}x{crop.width} at ({crop.top}, {crop.left}) of {size[0]}x{size[1]}"
+        resized = f", resized from {crop.image[0]}x{crop.image[1]}" if crop.resized else ""
+        return words + resized + (", flipped" if crop.flip else "")
+
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
-class Source(Located, abc.ABC):
+class Source(abc.ABC):
     """Samples by number; reading changes nothing.
 
     Threads may read concurrently, unless ``own_code`` isn't thread-safe. Then callers on several
@@ -91,6 +121,15 @@ class Source(Located, abc.ABC):
             ValueError: A mask of another length.
         """
         return Subset(self, chosen_of(numbers, len(self)))
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Locate a sample and what is drawn for it; empty by default.
+
+        Args:
+            number: Sample number.
+            rng: The sample's generator, as for ``sample``.
+        """
+        return Origin()
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """Samples of a batch, fetched at once; None if they are fetched one at a time."""
@@ -383,3 +422,42 @@ class Subset(Source):
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """Label of each of these samples."""
         return self.whole.labels_of(self.numbers[numbers], lightly)
+
+
+def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
+    """Convert the argument of ``select`` to numbers from 0.
+
+    Args:
+        numbers: Integers, counted from the end if negative, or a boolean mask.
+        size: Number of samples.
+
+    Raises:
+        IndexError: A number out of range.
+        TypeError: Neither integers nor a mask.
+        ValueError: A mask of another length, or more than one axis.
+    """
+    if not hasattr(numbers, "__len__") or isinstance(numbers, (str, bytes, Set, Mapping)):
+        raise TypeError(
+            "numbers must be a sequence of sample numbers or a boolean mask, got "
+            f"{type(numbers).__name__}; make a list of it"
+        )
+    given = np.asarray(numbers)
+    if given.ndim != 1:
+        raise ValueError(f"numbers must have one axis, got {given.ndim}: shape {given.shape}")
+    if given.dtype == bool:
+        if len(given) != size:
+            raise ValueError(
+                f"a mask must have one value for each of the {size} samples, got {len(given)}"
+            )
+        return np.flatnonzero(given).astype(np.int64)
+    if len(given) and given.dtype.kind not in "iu":
+        raise TypeError(f"numbers must be integers or a boolean mask, got {given.dtype}")
+    wrong = np.flatnonzero((given < -size) | (given >= size))
+    if len(wrong):
+        place = int(wrong[0])
+        raise IndexError(
+            f"numbers must be in range({-size}, {size}), got {given[place]} in place {place}"
+        )
+    chosen = given.astype(np.int64)
+    chosen[chosen < 0] += size
+    return chosen
