@@ -56,7 +56,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
 
 def _classes(source: Source, numbers: NDArray[np.int64], rows: int) -> float | None:
     """Average number of classes in a batch; None if labels are unknown, or are not classes."""
-    labels = source.labels_of(numbers, lightly=True)
+    labels = source.labels_of(numbers)
     if labels is None or labels.dtype.kind not in "biufU":
         return None
     return float(np.mean([len(np.unique(batch)) for batch in labels.reshape(-1, rows)]))

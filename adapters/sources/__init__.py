@@ -28,8 +28,7 @@ from adapters.sources.stored import Stored, holds_stored, is_sparse, is_stored
 
 if TYPE_CHECKING:
     from adapters.sources.concatenation import Concatenation, joined
-    from adapters.sources.contents import Images, guessed, identity
-    from adapters.sources.decoded import Decoded
+    from adapters.sources.decoders import Decoded, Images, guessed, identity
     from adapters.sources.examples import Examples
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
@@ -44,17 +43,17 @@ else:  # Imported on first use: programs with arrays don't need these.
         {
             "Boxes": "adapters.sources.targets",
             "Concatenation": "adapters.sources.concatenation",
-            "Decoded": "adapters.sources.decoded",
+            "Decoded": "adapters.sources.decoders",
             "ExampleSource": "adapters.sources.records",
             "Examples": "adapters.sources.examples",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
             "ImageTuples": "adapters.sources.imagefiles",
-            "Images": "adapters.sources.contents",
+            "Images": "adapters.sources.decoders",
             "Points": "adapters.sources.targets",
             "RecordSource": "adapters.sources.records",
-            "guessed": "adapters.sources.contents",
-            "identity": "adapters.sources.contents",
+            "guessed": "adapters.sources.decoders",
+            "identity": "adapters.sources.decoders",
             "joined": "adapters.sources.concatenation",
             "names_images": "adapters.sources.folders",
             "open_guessed": "adapters.sources.opening",

@@ -149,7 +149,7 @@ class ArraySource(Source):
         rows = [math.prod(column.shape[1:]) * column.dtype.itemsize for column in self._columns]
         return float(sum(rows))
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Labels: rows of the second of several arrays, if each is one number or string."""
         if not self._is_tuple or len(self._columns) < 2:
             return None

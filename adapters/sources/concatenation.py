@@ -144,11 +144,11 @@ class Concatenation(Source):
             if begin < end:
                 part.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Label of each of these samples, if all sources provide labels."""
         labels: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
-            found = self.parts[at].labels_of(own, lightly)
+            found = self.parts[at].labels_of(own)
             if found is None:
                 return None
             for place, label in zip(places.tolist(), found.tolist()):

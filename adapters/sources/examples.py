@@ -21,7 +21,7 @@ from adapters.errors import ContentError
 from adapters.images import ImageDecoder
 from adapters.records import example, irheader, recordio
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
-from adapters.sources.contents import check_alike
+from adapters.sources.decoders import check_alike
 from adapters.sources.features import Field
 from adapters.sources.specification import REMEDY
 

@@ -16,7 +16,7 @@ from adapters.images import ImageDecoder
 from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import as_path, below, clean, folder_url, is_url
-from adapters.sources.contents import Custom, Images, content_of
+from adapters.sources.decoders import Custom, Images, content_of
 from adapters.sources.files import (
     ENDINGS,
     Files,

@@ -14,9 +14,8 @@ from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
-from adapters.sources.contents import Custom, Images, check_alike, cut_out
-from adapters.sources.decoded import Decoded
-from adapters.sources.filereading import FileReading, Reading, new_memory
+from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
+from adapters.sources.filereading import FileReading, new_memory
 from adapters.sources.files import Files
 from adapters.sources.objectreading import HeldReading
 from adapters.sources.source import Leaf, Origin, Source, Subset, chosen_of
@@ -47,11 +46,11 @@ class ImageSource(Decoded):
         labels: NDArray[Any],
         classes: list[str] | None,
         content: Images | Custom,
-        reading: Reading | None = None,
+        reading: FileReading | None = None,
     ) -> None:
         super().__init__(content)
         self._files = files
-        self._reading: Reading = FileReading(files) if reading is None else reading
+        self._reading = FileReading(files) if reading is None else reading
         self._labels = labels
         self._labels.flags.writeable = False
         self._classes = classes
@@ -179,7 +178,7 @@ class ImageSource(Decoded):
             return
         self._reading.will_read(first, last)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 

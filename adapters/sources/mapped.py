@@ -53,7 +53,7 @@ class MapSource(Source):
             )
         return samples  # type: ignore[no-any-return]
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Second members of the pairs in a list, if each is one number or string."""
         if type(self.data) not in (list, tuple):
             return None

@@ -28,7 +28,7 @@ from adapters.remote import Cache, Changed, Head, client_of, is_url
 from adapters.remote.fetching import Piece, side_by_side, start
 from adapters.remote.retrying import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
-from adapters.sources.filereading import MOST_BYTES, Room, new_memory, read_file
+from adapters.sources.filereading import MOST_BYTES, FileReading, Room, new_memory, read_file
 from adapters.sources.files import Files, Listed, measured
 
 # Most bytes fetched and not read yet.
@@ -61,7 +61,7 @@ class Fetch(Piece):
         return self.is_expected and self.error is not None
 
 
-class ObjectReading:
+class ObjectReading(FileReading):
     """Reads files behind URLs, and local files among them.
 
     Args:
@@ -77,7 +77,7 @@ class ObjectReading:
     def __init__(
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
     ) -> None:
-        self._files = files
+        super().__init__(files)
         self._wholes = None if cache is None else Wholes(cache)
         self._listed = listed
         self._begin()

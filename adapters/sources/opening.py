@@ -14,8 +14,7 @@ from adapters.records.files import Paths
 from adapters.remote import is_url
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import has_magic
-from adapters.sources.contents import Content, Images, check_fields, content_of, guessed
-from adapters.sources.decoded import Decoded
+from adapters.sources.decoders import Content, Decoded, Images, check_fields, content_of, guessed
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field, field_of
 from adapters.sources.folders import names_images, open_images

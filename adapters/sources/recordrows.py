@@ -23,7 +23,7 @@ from adapters.images import ImageDecoder, kernel, npy, size_of
 from adapters.images import decode as decode_image
 from adapters.records import RecordFiles, Shard, example, irheader, recordio
 from adapters.sources import examples
-from adapters.sources.contents import Images
+from adapters.sources.decoders import Images
 from adapters.sources.examples import Examples, in_header, misfits, of_raw, put, told
 from adapters.sources.features import Field
 from adapters.sources.recordparser import (

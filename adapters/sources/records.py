@@ -15,8 +15,7 @@ from adapters.readahead import Window
 from adapters.records import RecordFiles
 from adapters.records.envelope import LABEL
 from adapters.records.storage import MappedFile
-from adapters.sources.contents import Content, Images, cut_out
-from adapters.sources.decoded import Decoded
+from adapters.sources.decoders import Content, Decoded, Images, cut_out
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.recordrows import FeatureRows, ImageRows, RecordRows
@@ -93,16 +92,6 @@ class RecordSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_looked": False}
 
-    def label(self, index: int) -> Any:
-        """Return the label of an image record, as it is stored.
-
-        Raises:
-            RecordError: The record is damaged.
-        """
-        assert isinstance(self._content, Images)
-        shard, own = self._files.locate(self._number(index))
-        return self._content.split(shard.read(own), shard.format)[1]
-
     # Used by plans.
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
@@ -162,19 +151,15 @@ class RecordSource(Decoded):
         """Have the files read these records ahead."""
         self._files.will_read(first, last, window)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
         label_in = self._label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
         if label_in is None or not local:
             return None
-        if lightly:
-            labels: list[Any] = [None] * len(numbers)
-            for place, format, payload in self._files.lightly(numbers):
-                labels[place] = label_in(payload, format)
-        else:
-            located = map(self._files.locate, numbers.tolist())
-            labels = [label_in(shard.read(own), shard.format) for shard, own in located]
+        labels: list[Any] = [None] * len(numbers)
+        for place, format, payload in self._files.lightly(numbers):
+            labels[place] = label_in(payload, format)
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
 
     @property

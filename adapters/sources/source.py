@@ -51,6 +51,8 @@ class Origin(NamedTuple):
 
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+# Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
+_AT_ONCE = 64
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
@@ -60,6 +62,9 @@ class Source(abc.ABC):
     Threads may read concurrently, unless ``own_code`` isn't thread-safe. Then callers on several
     threads must hold a ``Gate`` of it.
     """
+
+    unit = "sample"
+    """Name of a sample in messages, such as record or file."""
 
     # --- samples ---
 
@@ -84,22 +89,38 @@ class Source(abc.ABC):
 
         Raises:
             IndexError: Out of range.
+            OSError: An image's file can't be read.
+            RecordError: The record, or the file, is damaged, or holds something else.
             TypeError: Neither an integer nor a slice.
         """
         if isinstance(index, slice):
-            return [self._drawn(number) for number in range(*index.indices(len(self)))]
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(f"sample number must be an integer or a slice, got {index!r}") from None
-        size = len(self)
-        if not -size <= number < size:
-            raise IndexError(f"sample number must be in range({-size}, {size}), got {number}")
-        return self._drawn(number % size)
+            return list(self._inorder(range(*index.indices(len(self)))))
+        return self._drawn(self._number(index))
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the samples in order."""
-        return map(self._drawn, range(len(self)))
+        return self._inorder(range(len(self)))
+
+    def _inorder(self, numbers: range) -> Iterator[Any]:
+        """Yield samples in order; slow ones are fetched in groups, one group ahead."""
+        for first in range(0, len(numbers), _AT_ONCE):
+            ahead = numbers[first + _AT_ONCE : first + 2 * _AT_ONCE]
+            self.bring(np.array(numbers[first : first + _AT_ONCE], np.int64))
+            self.expect(np.array(ahead, np.int64), elsewhere=False)
+            yield from map(self._drawn, numbers[first : first + _AT_ONCE])
+
+    def _number(self, index: Any) -> int:
+        """Convert an index, which may be negative, to a sample number."""
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"{self.unit} number must be an integer or a slice, got {index!r}"
+            ) from None
+        size = len(self)
+        if not -size <= number < size:
+            raise IndexError(f"{self.unit} number must be in range({-size}, {size}), got {number}")
+        return number % size
 
     def _drawn(self, number: int) -> Any:
         """Return one sample to a caller without a generator."""
@@ -271,8 +292,8 @@ class Source(abc.ABC):
         that they belong to, see ``Window``.
         """
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """Labels of samples if they are cheap to get; ``lightly`` for a few, unchecked."""
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """Labels of samples if they are cheap to get; None otherwise. CRCs aren't checked."""
         return None
 
     def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> Any:
@@ -419,9 +440,9 @@ class Subset(Source):
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Label of each of these samples."""
-        return self.whole.labels_of(self.numbers[numbers], lightly)
+        return self.whole.labels_of(self.numbers[numbers])
 
 
 def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:

@@ -34,6 +34,14 @@ def test_an_image_truncated_anywhere_is_refused():
                 read(content[:length])
 
 
+def test_a_header_that_is_too_long_to_parse_is_refused():
+    """Python's parser would run out of memory for this one."""
+    header = b"-" * 60_000
+    content = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
+    with pytest.raises(ContentError, match="a header of at most 10,000 bytes"):
+        decode(content)
+
+
 def mutants(contents: list[bytes], count: int) -> Any:
     """Bytes changed, most of them in the header; cut short, or longer."""
     rng = np.random.default_rng(5)

@@ -16,7 +16,7 @@ from adapters.images import kernel
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL
 from adapters.sources import recordparser
-from adapters.sources.contents import Images
+from adapters.sources.decoders import Images
 from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import FORMATS, SIZE, jpeg_file, write_images
