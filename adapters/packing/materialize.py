@@ -19,8 +19,7 @@ from adapters.images.halves import halves
 from adapters.packing.executors import opened
 from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
-from adapters.packing.publication import FolderInUseError, locked_folder
-from adapters.packing.run import Run
+from adapters.packing.run import FolderInUseError, Run, locked_folder
 from adapters.records import CODECS, RecordFiles
 from adapters.remote import clean, is_url
 from adapters.selecting.given import source_given

@@ -26,6 +26,7 @@ from adapters.sources.source import Origin, Source
 
 _GEOMETRY = ("crop", "area", "ratio", "flip")
 _SHORT = {"image": IMAGE, "label": LABEL}
+_Self = TypeVar("_Self", bound="Decoded")
 
 
 class Content(Protocol):
@@ -253,9 +254,6 @@ def guessed(payload: memoryview, format: str) -> str | None:
         return CODECS[format].envelope.guessed(payload)
     except ContentError:
         return None
-
-
-_Self = TypeVar("_Self", bound="Decoded")
 
 
 class Decoded(Source):

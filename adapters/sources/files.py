@@ -36,6 +36,7 @@ ENDINGS = frozenset(
 
 # Files measured for the average size: one stat takes 2 us, on NFS a millisecond.
 _MEASURED = 256
+_UNKNOWN = bytes(IDENTITY_BYTES)
 
 
 class Files(Sequence[str]):
@@ -266,9 +267,6 @@ def ending_of(name: str) -> str:
 def is_named_like_an_image(name: str) -> bool:
     """True if a name ends like an image's; its content is checked when it is decoded."""
     return name[name.rfind(".") :].lower() in ENDINGS
-
-
-_UNKNOWN = bytes(IDENTITY_BYTES)
 
 
 class StoreFolder:

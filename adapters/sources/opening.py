@@ -21,6 +21,13 @@ from adapters.sources.folders import names_images, open_images
 from adapters.sources.records import ExampleSource, RecordSource
 from adapters.sources.targets import Boxes, Points, target_of
 
+# Prefix of features with a value for each box, in the object-detection layout.
+_PER_BOX = "image/object/"
+# Words in feature names that mean coordinates in the image.
+_SIDES = {"xmin", "ymin", "xmax", "ymax"}
+_BOXES = {"box", "boxes", "bbox", "bboxes"}
+_POINTS = {"keypoint", "keypoints", "landmark", "landmarks"}
+
 
 def open_records(
     paths: Paths,
@@ -158,14 +165,6 @@ def _begins_without_image(files: RecordFiles) -> bool:
     except (ContentError, RecordError):
         return False
     return not len(image)
-
-
-# Prefix of features with a value for each box, in the object-detection layout.
-_PER_BOX = "image/object/"
-# Words in feature names that mean coordinates in the image.
-_SIDES = {"xmin", "ymin", "xmax", "ymax"}
-_BOXES = {"box", "boxes", "bbox", "bboxes"}
-_POINTS = {"keypoint", "keypoints", "landmark", "landmarks"}
 
 
 def fields_of(

@@ -29,6 +29,9 @@ LEFT = 0
 
 # Files that stay mapped for the next batch. With more, a batch maps those that it needs.
 _MOST_FILES = max(1, most() // 16)
+Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes]]
+"""Result of parsing a batch: a mask of the requested records that weren't taken, None if all were;
+and the files' bytes, valid as long as they are referenced."""
 
 
 class Column(NamedTuple):
@@ -48,11 +51,6 @@ class Column(NamedTuple):
     """Bytes of the value before those that go into the row."""
     default: bytes | None = None
     """Row of a record without the feature; None to leave the record to Python."""
-
-
-Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes]]
-"""Result of parsing a batch: a mask of the requested records that weren't taken, None if all were;
-and the files' bytes, valid as long as they are referenced."""
 
 
 class _Opened(NamedTuple):

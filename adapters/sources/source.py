@@ -20,6 +20,11 @@ from adapters.images.geometry import Crop
 from adapters.ownership import Allocate
 from adapters.readahead import Window
 
+Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+# Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
+_AT_ONCE = 64
+_MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
+
 
 class Origin(NamedTuple):
     """Origin of one sample; None for what its source doesn't have.
@@ -48,12 +53,6 @@ class Origin(NamedTuple):
         words = f"{crop.height}x{crop.width} at ({crop.top}, {crop.left}) of {size[0]}x{size[1]}"
         resized = f", resized from {crop.image[0]}x{crop.image[1]}" if crop.resized else ""
         return words + resized + (", flipped" if crop.flip else "")
-
-
-Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
-# Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
-_AT_ONCE = 64
-_MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
 class Source(abc.ABC):

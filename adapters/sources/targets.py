@@ -21,6 +21,10 @@ from adapters.sources.features import Feature, Field, field_of
 
 _BBOX = "image/object/bbox/"
 _KEYPOINT = "image/object/keypoint/"
+_GEOMETRY = ("size", "crop", "resize_short", "area", "ratio", "flip")
+_ROUNDING = 1e-6
+# Boxes may extend beyond the edge of their image, but not by its size.
+_MOST_RELATIVE = 2
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,6 @@ def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, s
         raise TypeError(f"image must be a name in the mapping or None, got {given.image!r}")
     if not isinstance(given.optional, bool):
         raise TypeError(f"optional must be True or False, got {given.optional!r}")
-
-
-_GEOMETRY = ("size", "crop", "resize_short", "area", "ratio", "flip")
-_ROUNDING = 1e-6
-# Boxes may extend beyond the edge of their image, but not by its size.
-_MOST_RELATIVE = 2
 
 
 class Follower:

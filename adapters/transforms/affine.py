@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.colours import channel_sums, float_sums, transform, transform_floats
-from adapters.transforms.layout import Axes
+from adapters.transforms.transform import Axes
 
 # Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of at most 0.1 of 255 values.
 _BITS = 12

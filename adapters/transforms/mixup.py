@@ -1,18 +1,21 @@
-"""``MixUp``: mix each image, and its label, with another one of the batch."""
+"""``MixUp``: mix each image, and its label, with another one of the batch.
+
+Partners are neighbours on one random circle, on which none is its own partner. Mixing is done in
+place: in the circle's order, each image changes before its partner, so only the first one has to be
+copied.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.images.colours import mix as mix_natively
-from adapters.transforms.arguments import number
 from adapters.transforms.labels import mixed
-from adapters.transforms.partners import circle
-from adapters.transforms.transform import BatchTransform, Place
+from adapters.transforms.transform import BatchTransform, Place, number
 
 # Values of an image that are mixed at a time, so that intermediate results stay in the
 # L2 cache: 64 images of 224 x 224 x 3 take 4.7 ms, with 16 Ki 8.3 (uint8, one core); float32 5.8.
@@ -20,6 +23,22 @@ from adapters.transforms.transform import BatchTransform, Place
 _BLOCK = 1 << 16
 # Shares are multiples of 1/256, as uint8 needs, so that labels have exactly the pixels' shares.
 _WHOLE = 256
+
+
+class Circle(NamedTuple):
+    """Random order of a batch's samples; the partner of each is the next one."""
+
+    order: NDArray[np.int64]
+    partners: NDArray[np.int64]
+    """Partner of each sample."""
+
+
+def circle(count: int, rng: np.random.Generator) -> Circle:
+    """Draw a random circle through so many samples."""
+    order = rng.permutation(count)
+    partners = np.empty(count, np.int64)
+    partners[order] = np.roll(order, -1)
+    return Circle(order, partners)
 
 
 class MixUp(BatchTransform):

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.images import kernel
 from adapters.transforms import ColorJitter, affine
-from adapters.transforms.layout import axes_of as layout_axes
+from adapters.transforms.transform import axes_of as layout_axes
 from tests.transforms.images import DTYPES, LAYOUTS, last, pictures, rng
 
 GREY = np.array([0.299, 0.587, 0.114])

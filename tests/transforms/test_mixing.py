@@ -9,8 +9,7 @@ import pytest
 
 from adapters.images import colours, kernel
 from adapters.transforms import CutMix, MixUp
-from adapters.transforms.mixup import mix
-from adapters.transforms.partners import circle
+from adapters.transforms.mixup import circle, mix
 from tests.transforms.images import DTYPES, LAYOUTS, last, pictures, rng
 
 EYE = np.eye(6, dtype=np.float32)
