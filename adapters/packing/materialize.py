@@ -140,18 +140,16 @@ class _Materialized(ExampleSource):
     classes: list[str] | None = None
     """Names of the classes by label; None if labels have no names."""
 
+    def __init__(self, files: RecordFiles, content: Columns) -> None:
+        super().__init__(files, content)
+        self.python_numbers = content.python_numbers
+
     def select(self, numbers: Any) -> ExampleSource:
         """Return these samples as a source."""
         chosen = super().select(numbers)
         assert isinstance(chosen, _Materialized)
         chosen.classes = self.classes
         return chosen
-
-    @property
-    def python_numbers(self) -> bool:  # type: ignore[override]
-        """True if a label is a Python number."""
-        assert isinstance(self._content, Columns)
-        return self._content.python_numbers
 
 
 @dataclass(frozen=True)

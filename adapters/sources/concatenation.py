@@ -74,11 +74,8 @@ class Concatenation(Source):
         self._starts = np.cumsum([0, *map(len, parts)])
         # A list for single lookups: ten times faster than NumPy for one number.
         self._first: list[int] = self._starts[:-1].tolist()
-        # Traits that every batch needs; they don't change.
-        self._draws = any(part.draws for part in parts)
-        self._gathers = all(part.gathers for part in parts)
+        self.take_traits(parts)
         self._at_once = any(part.fetches_many or part.gathers for part in parts)
-        self._stored = any(part.stored for part in parts)
         common = common_form(forms)
         # Spec of batches that are written into their memory; None if a source's spec is unknown.
         self._form = None if None in forms else common
@@ -98,7 +95,7 @@ class Concatenation(Source):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        if rng is None and self._draws:
+        if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         place = bisect.bisect_right(self._first, number) - 1
         sample = self.parts[place].sample(number - self._first[place], rng)
@@ -111,7 +108,7 @@ class Concatenation(Source):
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """Samples of a batch if a source fetches them at once, else None."""
-        if self._draws or not self._at_once:
+        if self.draws or not self._at_once:
             return None
         samples: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
@@ -167,11 +164,6 @@ class Concatenation(Source):
 
     # --- a batch at a time ---
 
-    @property
-    def gathers(self) -> bool:
-        """True if all sources gather."""
-        return self._gathers
-
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
         at, own, _ = next(self._by_part(numbers))
@@ -218,11 +210,6 @@ class Concatenation(Source):
                     column[into] = found[into]
         return failures
 
-    @property
-    def pads(self) -> bool:
-        """True if all sources pad samples."""
-        return all(part.pads for part in self.parts)
-
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch as the first source does."""
         return self.parts[0].padded(samples, extra)
@@ -233,41 +220,6 @@ class Concatenation(Source):
     def own_code(self) -> tuple[Any, ...]:
         """User functions and objects that make samples."""
         return tuple(code for part in self.parts for code in part.own_code)
-
-    @property
-    def python_numbers(self) -> bool:
-        """True if labels are Python numbers in all sources."""
-        return all(part.python_numbers for part in self.parts)
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if user code makes samples in any source."""
-        return any(part.makes_samples for part in self.parts)
-
-    @property
-    def stored(self) -> bool:
-        """True if samples of any source must not be written to."""
-        return self._stored
-
-    @property
-    def fetches_many(self) -> bool:
-        """True if any source runs user code once per batch."""
-        return any(part.fetches_many for part in self.parts)
-
-    @property
-    def draws(self) -> bool:
-        """True if samples of any source depend on their generator."""
-        return self._draws
-
-    @property
-    def decodes(self) -> bool:
-        """True if all sources only decode images."""
-        return all(part.decodes for part in self.parts)
-
-    @property
-    def holds_images(self) -> bool:
-        """True if samples are (image, label) in all sources."""
-        return all(part.holds_images for part in self.parts)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""

@@ -268,6 +268,15 @@ class Decoded(Source):
 
     def __init__(self, content: Content) -> None:
         self._content = content
+        decoder = getattr(content, "decoder", None)
+        self.draws = content.draws
+        self.holds_images = isinstance(content, Images)
+        # A plain decoder makes the arrays; a subclass may do anything.
+        self.decodes = self.holds_images and type(decoder) is ImageDecoder
+        self.makes_samples = self.function is not None or type(decoder) not in (
+            ImageDecoder,
+            type(None),
+        )
 
     @property
     def content(self) -> Content:
@@ -316,16 +325,6 @@ class Decoded(Source):
         at_once = self.unit if transformed or self.leaves is None else "batch"
         return f"{self.unit}s, read and decoded a {at_once} at a time"
 
-    @property
-    def draws(self) -> bool:
-        """True if a sample depends on its generator."""
-        return self._content.draws
-
-    @property
-    def holds_images(self) -> bool:
-        """True if samples are (array, label)."""
-        return isinstance(self._content, Images)
-
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; images have three axes."""
         if not isinstance(self._content, Images):
@@ -346,21 +345,10 @@ class Decoded(Source):
         return None
 
     @property
-    def decodes(self) -> bool:
-        """True if a plain ``ImageDecoder`` makes the arrays; a subclass may do anything."""
-        return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
-
-    @property
     def decoder(self) -> ImageDecoder | None:
         """Decoder of the arrays if ``decodes``, else None."""
         content = self._content
         return content.decoder if isinstance(content, Images) and self.decodes else None
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if user code makes samples."""
-        decoder = getattr(self._content, "decoder", None)
-        return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
 
     @property
     def own_code(self) -> tuple[Any, ...]:

@@ -343,12 +343,11 @@ class ImageTuples(Source):
         ValueError: Decoders crop or flip differently.
     """
 
-    stored = False
-    holds_images = True
-
     def __init__(self, parts: Sequence[ImageSource]) -> None:
         self.parts = tuple(parts)
         check_alike([part.decoder for part in parts])
+        self.take_traits(parts)
+        self.holds_images, self.python_numbers = True, False
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -448,21 +447,6 @@ class ImageTuples(Source):
     def own_code(self) -> tuple[Any, ...]:
         """User functions that make images."""
         return tuple(code for part in self.parts for code in part.own_code)
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if user code makes any of the images."""
-        return any(part.makes_samples for part in self.parts)
-
-    @property
-    def draws(self) -> bool:
-        """True if a sample depends on its generator."""
-        return any(part.draws for part in self.parts)
-
-    @property
-    def decodes(self) -> bool:
-        """True if ``ImageDecoder``s make all images."""
-        return all(part.decodes for part in self.parts)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""

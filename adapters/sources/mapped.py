@@ -22,6 +22,7 @@ class MapSource(Source):
     def __init__(self, data: Any) -> None:
         self.data = data
         self._fetch_many = getattr(data, "__getitems__", None)
+        self.fetches_many = self._fetch_many is not None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -30,11 +31,6 @@ class MapSource(Source):
     def own_code(self) -> tuple[Any, ...]:
         """The data set."""
         return (self.data,)
-
-    @property
-    def fetches_many(self) -> bool:
-        """True if the data set fetches the samples of a batch at once."""
-        return self._fetch_many is not None
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Samples of these numbers; without ``__getitems__``, each is fetched on access."""

@@ -259,7 +259,12 @@ class ExampleSource(RecordSource):
         known = tuple(leaf for leaf in leaves if leaf is not None)
         self._numbers_known = known if len(known) == len(leaves) else None
         self._fixed = all(field.is_fixed for field in content.fields)
-        self._pads = any(field.varies and field.default is not None for field in content.fields)
+        first, decoders = content.fields[0], {type(field.decoder) for field in content.fields}
+        is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
+        self.holds_images = content.as_tuple and is_image
+        self.decodes = ImageDecoder in decoders
+        self.makes_samples = not decoders <= {ImageDecoder, type(None)}
+        self.pads = any(field.varies and field.default is not None for field in content.fields)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
@@ -268,24 +273,6 @@ class ExampleSource(RecordSource):
         return super().way(transformed)
 
     python_numbers = False
-
-    @property
-    def holds_images(self) -> bool:
-        """True if samples are tuples that begin with an image."""
-        first = self._examples.fields[0]
-        is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
-        return self._examples.as_tuple and is_image
-
-    @property
-    def decodes(self) -> bool:
-        """True if images are decoded, which runs without the interpreter lock."""
-        return any(type(field.decoder) is ImageDecoder for field in self._examples.fields)
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if a subclass of ``ImageDecoder`` makes samples."""
-        decoders = {type(field.decoder) for field in self._examples.fields}
-        return not decoders <= {ImageDecoder, type(None)}
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
@@ -323,11 +310,6 @@ class ExampleSource(RecordSource):
             return None
         label = Examples(classes, True)
         return lambda payload, format: label.values(payload, format)[0]
-
-    @property
-    def pads(self) -> bool:
-        """True if there are variable-length features with a fill value."""
-        return self._pads
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; names the features."""

@@ -19,10 +19,14 @@ from adapters.generators import DECODE, RngOf, generator, source_generator
 from adapters.images.geometry import Crop
 from adapters.ownership import Allocate
 from adapters.readahead import Window
+from adapters.structure import flatten
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 # Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
 _AT_ONCE = 64
+# Traits of several sources together: those that one of them has, and those that all have.
+_IF_ANY = ("makes_samples", "stored", "fetches_many", "draws")
+_IF_ALL = ("gathers", "pads", "decodes", "holds_images", "python_numbers")
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
@@ -178,11 +182,6 @@ class Source(abc.ABC):
 
     # --- a batch at a time ---
 
-    @property
-    def gathers(self) -> bool:
-        """True if ``gather`` makes a batch without a step for each sample."""
-        return False
-
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """Gather these samples as one batch, in memory from ``allocate``."""
         raise NotImplementedError
@@ -196,11 +195,6 @@ class Source(abc.ABC):
     def skeleton(self) -> Any:
         """Sample structure with leaf numbers as leaves, if ``leaves`` are known."""
         return tuple(range(len(self.leaves or ())))
-
-    @property
-    def pads(self) -> bool:
-        """True if ``padded`` makes samples equally long."""
-        return False
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch to one length, plus ``extra``, if the source knows how."""
@@ -225,49 +219,43 @@ class Source(abc.ABC):
         Returns:
             Indices in ``numbers`` of the samples that couldn't be written, and why.
         """
-        raise NotImplementedError
+        leaves, _ = flatten(self.gather(numbers, np.empty))
+        for column, leaf in zip(rows, leaves):
+            column[... if places is None else places] = leaf
+        return []
 
-    # --- traits ---
+    # --- traits: subclasses override them, or set them in ``__init__`` ---
+
+    makes_samples = True
+    """True if user code makes samples, and may reuse its memory."""
+    stored = True
+    """True if samples must not be written to, as they may be the source's own memory."""
+    fetches_many = False
+    """True if ``samples`` runs user code once per batch."""
+    draws = False
+    """True if a sample depends on its generator."""
+    gathers = False
+    """True if ``gather`` makes a batch without a step for each sample."""
+    pads = False
+    """True if ``padded`` makes samples equally long."""
+    decodes = False
+    """True if it only decodes images, which runs without the interpreter lock."""
+    holds_images = False
+    """True if samples are (image, label)."""
+    python_numbers = False
+    """True if a label is a Python number, not one of NumPy's."""
+
+    def take_traits(self, parts: Sequence[Source]) -> None:
+        """Take the traits that these sources have together."""
+        for name in _IF_ANY:
+            setattr(self, name, any(getattr(part, name) for part in parts))
+        for name in _IF_ALL:
+            setattr(self, name, all(getattr(part, name) for part in parts))
 
     @property
     def own_code(self) -> tuple[Any, ...]:
         """User functions and objects that make samples."""
         return (self,)
-
-    @property
-    def python_numbers(self) -> bool:
-        """True if a label is a Python number, not one of NumPy's."""
-        return False
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if user code makes samples, and may reuse its memory."""
-        return True
-
-    @property
-    def stored(self) -> bool:
-        """True if samples must not be written to, as they may be the source's own memory."""
-        return True
-
-    @property
-    def fetches_many(self) -> bool:
-        """True if ``samples`` runs user code once per batch."""
-        return False
-
-    @property
-    def draws(self) -> bool:
-        """True if a sample depends on its generator."""
-        return False
-
-    @property
-    def decodes(self) -> bool:
-        """True if it only decodes images, which runs without the interpreter lock."""
-        return False
-
-    @property
-    def holds_images(self) -> bool:
-        """True if samples are (image, label)."""
-        return False
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; ``shape`` is that of one."""
@@ -359,6 +347,7 @@ class Subset(Source):
             )
         self.whole = whole
         self.numbers = numbers
+        self.take_traits([whole])
 
     def __len__(self) -> int:
         """Number of chosen samples."""
@@ -416,18 +405,9 @@ class Subset(Source):
         """Human-readable description of how samples are read."""
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
 
-    gathers = _of_the_whole("gathers")
     leaves = _of_the_whole("leaves")
     skeleton = _of_the_whole("skeleton")
-    pads = _of_the_whole("pads")
     own_code = _of_the_whole("own_code")
-    python_numbers = _of_the_whole("python_numbers")
-    makes_samples = _of_the_whole("makes_samples")
-    stored = _of_the_whole("stored")
-    fetches_many = _of_the_whole("fetches_many")
-    draws = _of_the_whole("draws")
-    decodes = _of_the_whole("decodes")
-    holds_images = _of_the_whole("holds_images")
     remedy = _of_the_whole("remedy")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))

@@ -10,6 +10,7 @@ import pytest
 from adapters.batch.key import BatchKey
 from adapters.engine.serialization import SerializedPlan
 from adapters.sources import MapSource, SequenceSource, Source, Subset, as_source
+from adapters.sources.source import _IF_ALL, _IF_ANY
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.every_kind import KINDS, SIZE, X, Y, all_samples
@@ -81,6 +82,8 @@ def test_every_trait_of_a_source_is_known_here():
     """A new one has to be forwarded, too, and looked at in the test before."""
     properties = {name for name, value in vars(Source).items() if isinstance(value, property)}
     assert properties - set(vars(Subset)) == {"whole_batches", "endless", "own_epochs"}
+    traits = {name for name, value in vars(Source).items() if isinstance(value, bool)}
+    assert traits == {*_IF_ANY, *_IF_ALL}
 
 
 @every_kind
