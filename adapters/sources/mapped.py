@@ -32,10 +32,10 @@ class MapSource(Source):
         """The data set."""
         return (self.data,)
 
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
-        """Samples of these numbers; without ``__getitems__``, each is fetched on access."""
+    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+        """Samples of these numbers; None without ``__getitems__``."""
         if self._fetch_many is None:
-            return _Lazy(self, numbers)
+            return None
         samples = self._fetch_many(numbers.tolist())
         if not hasattr(samples, "__len__"):
             raise TypeError(
@@ -101,17 +101,3 @@ def has_rows(data: Any) -> bool:
         and hasattr(data, "oindex")
         and len(getattr(data, "shape", ())) > 0
     )
-
-
-class _Lazy(Sequence[Any]):
-    """Fetches each sample on access, so that one sample is in memory at a time."""
-
-    def __init__(self, source: MapSource, numbers: NDArray[np.int64]) -> None:
-        self._source = source
-        self._numbers = numbers.tolist()
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._source.sample(self._numbers[index])
