@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from adapters.batch.arrangement import Arrangement
 from adapters.batch.blocks import Blocks, warn_if_sorted
-from adapters.batch.order import Order
+from adapters.batch.order import Arrangement, Order
 from adapters.generators import GLOBAL
 from adapters.seeding import seed, seeded
 from adapters.sources import Source

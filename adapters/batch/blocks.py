@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.batch.arrangement import Arrangement, Stretch
+from adapters.batch.order import Arrangement, Stretch
 from adapters.batch.permutation import (
     BLOCKS,
     IN_BLOCKS,

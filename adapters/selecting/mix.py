@@ -18,8 +18,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.arrangement import Arrangement
 from adapters.batch.arranging import blocks_of, bytes_of_samples
+from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
 from adapters.selecting.given import source_given
 from adapters.selecting.schedule import Schedule, schedule_of

@@ -21,7 +21,7 @@ from adapters.sources.arrays import (
     stretch_of,
     take_rows,
 )
-from adapters.sources.mapped import MapSource, Rows, has_rows
+from adapters.sources.datasets import MapSource, Rows, has_rows
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source, Subset
 from adapters.sources.stored import Stored, holds_stored, is_sparse, is_stored
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
     from adapters.sources.imagefiles import ImageSource, ImageTuples
-    from adapters.sources.opening import open_guessed, open_records
-    from adapters.sources.records import ExampleSource, RecordSource
-    from adapters.sources.specification import suggested
+    from adapters.sources.records import ExampleSource, RecordSource, open_guessed, open_records
+    from adapters.sources.suggestion import suggested
     from adapters.sources.targets import Boxes, Points
 else:  # Imported on first use: programs with arrays don't need these.
     __getattr__ = bound(
@@ -56,10 +55,10 @@ else:  # Imported on first use: programs with arrays don't need these.
             "identity": "adapters.sources.decoders",
             "joined": "adapters.sources.concatenation",
             "names_images": "adapters.sources.folders",
-            "open_guessed": "adapters.sources.opening",
+            "open_guessed": "adapters.sources.records",
             "open_images": "adapters.sources.folders",
-            "open_records": "adapters.sources.opening",
-            "suggested": "adapters.sources.specification",
+            "open_records": "adapters.sources.records",
+            "suggested": "adapters.sources.suggestion",
         },
     )
 
@@ -111,7 +110,7 @@ def _as_it_is(data: Any) -> Source | None:
 def _of_a_path(data: Any) -> Source | None:
     if not isinstance(data, (str, os.PathLike)):
         return None
-    from adapters.sources.opening import open_guessed
+    from adapters.sources.records import open_guessed
 
     return open_guessed(data)
 

@@ -23,7 +23,7 @@ from adapters.records import example, irheader, recordio
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
 from adapters.sources.decoders import check_alike
 from adapters.sources.features import Field
-from adapters.sources.specification import REMEDY
+from adapters.sources.suggestion import REMEDY
 
 LABEL, ID, ID2 = b"label", b"id", b"id2"
 _NUMBER_AT = {ID: 8, ID2: 16}

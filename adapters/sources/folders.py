@@ -31,7 +31,7 @@ from adapters.sources.files import (
 )
 from adapters.sources.imagefiles import ImageSource, ImageTuples
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
-from adapters.sources.objectreading import ObjectReading
+from adapters.sources.objectreader import ObjectReader
 from adapters.sources.tables import (
     Table,
     columns_of_folders,
@@ -257,7 +257,7 @@ def _opened(
     cache: Cache | None,
     known: Listed | None = None,
 ) -> ImageSource:
-    """Make the source, with a reading for local files or for a store."""
+    """Make the source, with a reader of local files or of a store."""
     if (
         isinstance(content, Images)
         and content.moves
@@ -265,10 +265,10 @@ def _opened(
     ):
         for label in labels[:_MOST_LABELS]:
             irheader.refuse_objects(label)
-    reading = None
+    reader = None
     if cache is not None or not files.are_local:
-        reading = ObjectReading(files, cache, known)
-    return ImageSource(files, labels, names, content, reading)
+        reader = ObjectReader(files, cache, known)
+    return ImageSource(files, labels, names, content, reader)
 
 
 def _refuse_for_folders(columns: Any, root: Any) -> None:

@@ -15,9 +15,9 @@ from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
 from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
-from adapters.sources.filereading import FileReading, new_memory
+from adapters.sources.filereader import FileReader, new_memory
 from adapters.sources.files import Files
-from adapters.sources.objectreading import HeldReading
+from adapters.sources.objectreader import InMemoryReader
 from adapters.sources.source import Leaf, Origin, Source, Subset, chosen_of
 
 _NO_FILE = "No such file, or a link to nothing"
@@ -34,7 +34,7 @@ class ImageSource(Decoded):
             labels)``, or an object array of variable-length arrays.
         classes: Class names by label, or None.
         content: Decodes a file.
-        reading: Reads the files; None for local files.
+        reader: Reads the files; None for local files.
     """
 
     unit = "file"
@@ -46,11 +46,11 @@ class ImageSource(Decoded):
         labels: NDArray[Any],
         classes: list[str] | None,
         content: Images | Custom,
-        reading: FileReading | None = None,
+        reader: FileReader | None = None,
     ) -> None:
         super().__init__(content)
         self._files = files
-        self._reading = FileReading(files) if reading is None else reading
+        self._reader = FileReader(files) if reader is None else reader
         self._labels = labels
         self._labels.flags.writeable = False
         self._classes = classes
@@ -73,7 +73,7 @@ class ImageSource(Decoded):
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
-        return self._reading.stamps(numbers)
+        return self._reader.stamps(numbers)
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -94,13 +94,13 @@ class ImageSource(Decoded):
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
-        files, reading = self._reading.only(number)
+        files, reader = self._reader.only(number)
         label = self._labels[number : number + 1].copy()
-        return ImageSource(files, label, None, self._content, reading)
+        return ImageSource(files, label, None, self._content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files with another content."""
-        return ImageSource(self._files, self._labels, self._classes, content, self._reading)
+        return ImageSource(self._files, self._labels, self._classes, content, self._reader)
 
     @property
     def version(self) -> str:
@@ -128,7 +128,7 @@ class ImageSource(Decoded):
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
         self._closed = True
-        self._reading.close()
+        self._reader.close()
         self._arenas.clear()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -147,36 +147,36 @@ class ImageSource(Decoded):
         for number in dict.fromkeys(numbers.tolist()):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
-        reading = HeldReading(self._files, found)
-        return ImageSource(self._files, self._labels, self._classes, self._content, reading)
+        reader = InMemoryReader(self._files, found)
+        return ImageSource(self._files, self._labels, self._classes, self._content, reader)
 
     # Used by plans.
 
     @property
     def store_is_cached(self) -> bool | None:
         """True if a cache keeps objects fetched from a store; None if files are local."""
-        return self._reading.store_is_cached
+        return self._reader.store_is_cached
 
     @property
     def sample_bytes(self) -> float | None:
         """Average bytes per file, from some files at equal distances."""
-        return self._reading.mean_bytes
+        return self._reader.mean_bytes
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching files of a store."""
         if not self._closed:
-            self._reading.expect(numbers, elsewhere)
+            self._reader.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files of a store at once; reading one waits for it."""
         self._check_open()
-        self._reading.start(numbers)
+        self._reader.start(numbers)
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Read these files ahead."""
         if window is not None and window.asked:
             return
-        self._reading.will_read(first, last)
+        self._reader.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
@@ -263,15 +263,15 @@ class ImageSource(Decoded):
             end += size
             return arena[end - size : end]
 
-        self._reading.start(numbers)
+        self._reader.start(numbers)
         for place, number in enumerate(own):
             try:
-                encoded.append(self._reading.read(number, room))
+                encoded.append(self._reader.read(number, room))
                 wanted.append(place)
             except Exception as error:
                 failures.append((place, error))
                 continue
-            if not self._reading.uses_room:
+            if not self._reader.uses_room:
                 borrowed += len(encoded[-1])
                 if borrowed > _ARENA_BYTES:  # Decode while the rest is being fetched.
                     decode()
@@ -283,7 +283,7 @@ class ImageSource(Decoded):
     def _read(self, number: int) -> memoryview:
         self._check_open()
         try:
-            return self._reading.read(number, new_memory)
+            return self._reader.read(number, new_memory)
         except (ContentError, OSError) as error:
             raise self._told(number, error) from error
 

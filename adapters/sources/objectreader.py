@@ -1,4 +1,4 @@
-"""``ObjectReading``: reads whole objects behind URLs, with many concurrent requests.
+"""``ObjectReader``: reads whole objects behind URLs, with many concurrent requests.
 
     start, expect --Fetch each--> threads --> here --read--> decoder, then the only owner
 
@@ -28,7 +28,7 @@ from adapters.remote import Cache, Changed, Head, client_of, is_url
 from adapters.remote.fetching import Piece, side_by_side, start
 from adapters.remote.retrying import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
-from adapters.sources.filereading import MOST_BYTES, FileReading, Room, new_memory, read_file
+from adapters.sources.filereader import MOST_BYTES, FileReader, Room, new_memory, read_file
 from adapters.sources.files import Files, Listed, measured
 
 # Most bytes fetched and not read yet.
@@ -44,11 +44,11 @@ class Fetch(Piece):
 
     __slots__ = ("data", "held", "is_expected")
 
-    def __init__(self, number: int, reading: ObjectReading, is_expected: bool) -> None:
+    def __init__(self, number: int, reader: ObjectReader, is_expected: bool) -> None:
         self.data: memoryview | None = None
         self.held = 0
         self.is_expected = is_expected
-        super().__init__(number, number + 1, reading._fetch)
+        super().__init__(number, number + 1, reader._fetch)
 
     @property
     def is_done(self) -> bool:
@@ -61,7 +61,7 @@ class Fetch(Piece):
         return self.is_expected and self.error is not None
 
 
-class ObjectReading(FileReading):
+class ObjectReader(FileReader):
     """Reads files behind URLs, and local files among them.
 
     Args:
@@ -90,7 +90,7 @@ class ObjectReading(FileReading):
         self._seen = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
         self._came = self._count = 0
         self._is_closed = False
-        _readings[self] = None
+        _readers[self] = None
 
     def read(self, number: int, room: Room) -> memoryview:
         """Read a whole file.
@@ -158,13 +158,13 @@ class ObjectReading(FileReading):
                 return "missing"
         return identity.hex()
 
-    def only(self, number: int) -> tuple[Files, ObjectReading]:
-        """Return one file by itself, and its reading."""
+    def only(self, number: int) -> tuple[Files, ObjectReader]:
+        """Return one file by itself, and its reader."""
         files, identity = self._files.only(number), self._known(number)
         listed = None
         if identity is not None:
             listed = Listed(np.frombuffer(identity, np.uint8).reshape(1, -1), None)
-        return files, ObjectReading(files, self._cache, listed)
+        return files, ObjectReader(files, self._cache, listed)
 
     def close(self) -> None:
         """Free memory and start no more requests."""
@@ -369,19 +369,19 @@ class ObjectReading(FileReading):
         self.__init__(state["files"], state["cache"], state["listed"])  # type: ignore[misc]
 
 
-_readings: weakref.WeakKeyDictionary[ObjectReading, None] = weakref.WeakKeyDictionary()
+_readers: weakref.WeakKeyDictionary[ObjectReader, None] = weakref.WeakKeyDictionary()
 
 
 def _in_child() -> None:
-    for reference in _readings.keyrefs():
-        if (reading := reference()) is not None:
-            reading._begin()
+    for reference in _readers.keyrefs():
+        if (reader := reference()) is not None:
+            reader._begin()
 
 
 os.register_at_fork(after_in_child=_in_child)
 
 
-class HeldReading(ObjectReading):
+class InMemoryReader(ObjectReader):
     """Keeps some of the files in memory permanently.
 
     Args:

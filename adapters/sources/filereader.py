@@ -1,6 +1,6 @@
 """Reading of whole files into memory, each with one `open`, `fstat`, read and `close`.
 
-``FileReading`` reads local files; its subclass ``ObjectReading`` reads objects behind URLs.
+``FileReader`` reads local files; its subclass ``ObjectReader`` reads objects behind URLs.
 
 No descriptor stays open, and a batch's files are read into reused memory. Worth it: 11 us for a
 JPEG of 47 kB in the page cache, instead of 17 if it is mapped, as its pages must be faulted in (2
@@ -28,7 +28,7 @@ Room = Callable[[int], memoryview]
 """Allocates memory of a size in bytes."""
 
 
-class FileReading:
+class FileReader:
     """Reads local files by number. Thread-safe.
 
     Args:
@@ -75,10 +75,10 @@ class FileReading:
         """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
         return [_stamp(self._files.path(number)) for number in numbers]
 
-    def only(self, number: int) -> tuple[Files, FileReading]:
-        """Return one file, independent of the working directory, and its reading."""
+    def only(self, number: int) -> tuple[Files, FileReader]:
+        """Return one file, independent of the working directory, and its reader."""
         files = self._files.only(number)
-        return files, FileReading(files)
+        return files, FileReader(files)
 
     def close(self) -> None:
         """Free memory and start no more requests."""
