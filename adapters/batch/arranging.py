@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from adapters.batch.arrangement import Arrangement
-from adapters.batch.blocks import Blocks
-from adapters.batch.order import Order
+from adapters.batch.blocks import Blocks, warn_if_sorted
+from adapters.batch.order import Arrangement, Order
 from adapters.generators import GLOBAL
 from adapters.seeding import seed, seeded
 from adapters.sources import Source
@@ -109,8 +108,6 @@ def order_of(
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
         if source is not None:
-            from adapters.batch.sortedness import warn_if_sorted
-
             warn_if_sorted(arrangement, source, batch_size * shard[1])
     if arrangement is None:
         return Order(size, batch_size, bool(shuffle), seed, drop_remainder, shard)

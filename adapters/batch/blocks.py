@@ -1,15 +1,64 @@
-"""``Blocks``: argument for an order that reads in large stretches and still shuffles."""
+"""``Blocks``: an order that reads the data set in large stretches, and still shuffles it.
+
+::
+
+    blocks, permuted:   7 2 9 4 | 0 5 8 1 | 3 6 ...         w = 4 blocks are a window
+    positions:          7 2 9 4 7 2 9 4 7 ...  | 0 5 8 1 0 5 ...
+
+A block is ``B`` consecutive samples of the data set. A window is ``w`` blocks, read at the same
+time. Position q of a window belongs to block q % w, its column (``lane``), and takes the next
+sample of that block; each block has its own permutation of its samples. So any w consecutive
+positions have one sample from each block. Every position is computed arithmetically, in O(1)
+memory.
+
+Shard r of c has positions r, r + c, ... If c divides w, these are w / c columns of each window, so
+no two shards read the same block, although the global order is independent of shards. Otherwise,
+shards share blocks: each reads from w / g columns, where g is the greatest common divisor.
+
+The remainder (``rest``) is the samples after the last whole block. They belong to a window chosen
+by a key, spread over it in whole rows of w positions, so the columns stay the same. All shards read
+from the remainder. The last window has the blocks that are left over, usually fewer than w; there,
+too, shards may share blocks.
+
+A data set sorted by class is a trap for such an order, as its batches have few classes:
+``warn_if_sorted``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
 import math
+import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
+from adapters.batch.order import Arrangement, Stretch
+from adapters.batch.permutation import (
+    BLOCKS,
+    IN_BLOCKS,
+    REST,
+    SAMPLES,
+    chosen,
+    permute,
+    permute_each,
+)
+from adapters.readahead import Window
+from adapters.sources import Source
 
-if TYPE_CHECKING:
-    from adapters.batch.blockorder import BlockOrder
+# Nearly all positions of a batch are in one or two windows, whose blocks are cached.
+_FEW_WINDOWS = 8
+_chosen = functools.lru_cache(maxsize=16)(chosen)
+log = logging.getLogger("adapters")
+# Samples whose labels are compared: the first of this order and of a full shuffle.
+_LOOKED_AT = 256
+# Warn if a batch has less than this share of the classes in a batch of a full shuffle.
+_FEW = 0.75
+_told: weakref.WeakSet[Source] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -53,9 +102,231 @@ class Blocks:
 
     def of(self, size: int, sample_bytes: float, seed: int) -> BlockOrder:
         """Make the order for ``size`` samples of ``sample_bytes`` bytes on average."""
-        from adapters.batch.blockorder import BlockOrder  # Few programs need it.
-
         block = min(size, max(1, int(self.block_bytes / max(sample_bytes, 1e-9))))
         root = math.isqrt(block)
         block -= block % root  # For `permute_each`: two factors of similar size.
         return BlockOrder(size, block, int(self.window), seed)
+
+
+# Compared by identity, as caches need it.
+@dataclass(frozen=True, eq=False)
+class BlockOrder(Arrangement):
+    """Global order in blocks.
+
+    Args:
+        samples: Samples in the data set.
+        block: Samples in a block, at most ``samples``.
+        window: Blocks in a window.
+        seed: Seed of the order.
+    """
+
+    samples: int
+    block: int
+    window: int
+    seed: int
+
+    @property
+    def size(self) -> int:
+        """Number of positions in an epoch: all samples."""
+        return self.samples
+
+    @property
+    def blocks(self) -> int:
+        """Number of whole blocks."""
+        return self.samples // self.block
+
+    @property
+    def rest(self) -> int:
+        """Number of samples after the last whole block."""
+        return self.samples % self.block
+
+    @property
+    def way(self) -> str:
+        """Description of the order, for people."""
+        return (
+            f"in {self.blocks} blocks of {self.block} samples, mixed from {self.window} at a time"
+        )
+
+    def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the samples at these positions."""
+        places, of_rest = self._without_rest(epoch, positions)
+        window, places = np.divmod(places, self.window * self.block)
+        lanes = np.where(window == self._windows - 1, self._last_lanes, self.window)
+        places, lane = np.divmod(places, lanes)
+        blocks = self._permuted(epoch, window, lane)
+        places[of_rest] = 0  # Any value in range.
+        numbers = permute_each(places, self.block, (self.seed, epoch, IN_BLOCKS), blocks)
+        numbers += blocks * self.block
+        if of_rest.any():
+            numbers[of_rest] = self._of_rest(epoch, positions[of_rest])
+        return numbers
+
+    # --- the remainder ---
+
+    def _with_rest(self, epoch: int) -> tuple[int, int, int]:
+        """Return the window with the remainder: its number, column count and first position."""
+        window = _chosen(self._windows, (self.seed, epoch, REST))
+        return window, self._lanes(window), window * self.window * self.block
+
+    def _without_rest(
+        self, epoch: int, positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Places of the positions among those of whole blocks, and a mask of the remainder's."""
+        if not self.rest:
+            return positions.copy(), np.zeros(len(positions), bool)
+        _, lanes, start = self._with_rest(epoch)
+        row, lane = np.divmod(positions - start, lanes)
+        extra = self.rest // lanes
+        rows = self.block + extra
+        inside = (row >= 0) & (row < rows)
+        before = row * extra // rows
+        is_rest = inside & ((row + 1) * extra // rows > before)
+        left_over = (row >= rows) & (positions - start < lanes * self.block + self.rest)
+        is_rest |= left_over
+        places = np.where(inside, start + (row - before) * lanes + lane, positions)
+        behind = (row >= rows) & ~left_over
+        places[behind] -= self.rest
+        places[is_rest] = 0
+        return places, is_rest
+
+    def _of_rest(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Samples of the remainder at these positions."""
+        _, lanes, start = self._with_rest(epoch)
+        row, lane = np.divmod(positions - start, lanes)
+        extra = self.rest // lanes
+        place = np.minimum(row * extra // (self.block + extra), extra)
+        place = np.where(row >= self.block + extra, row - self.block, place) * lanes + lane
+        order = permute(place, self.rest, (self.seed, epoch, REST))
+        return order + self.blocks * self.block
+
+    # --- windows ---
+
+    @property
+    def _windows(self) -> int:
+        return -(-self.blocks // self.window)
+
+    @property
+    def _last_lanes(self) -> int:
+        return self.blocks - (self._windows - 1) * self.window
+
+    def _lanes(self, window: int) -> int:
+        return self._last_lanes if window == self._windows - 1 else self.window
+
+    def _permuted(
+        self, epoch: int, window: NDArray[np.int64], lane: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Blocks in these columns of the windows."""
+        first, last = int(window.min()), int(window.max())
+        if last - first > _FEW_WINDOWS:
+            tweaks = np.zeros(len(window), np.int64)
+            slots = window * self.window + lane
+            return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), tweaks)
+        whole = self.blocks, self.window, self.seed, epoch
+        blocks = np.concatenate([_of_window(*whole, each) for each in range(first, last + 1)])
+        found: NDArray[np.int64] = blocks[(window - first) * self.window + lane]
+        return found
+
+    # --- prefetch hints ---
+
+    def coming(
+        self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
+    ) -> list[Stretch]:
+        """Return the blocks of the next window, spread over the first half of this one.
+
+        The whole first window of an epoch is returned at its start, unless the last window of the
+        epoch before did so, which it does only when batches are computed.
+        """
+        found: list[Stretch] = []
+        if start == 0 and (epoch == 0 or asked):
+            for lane in range(self._lanes(0)):
+                found += self._told(epoch, 0, lane, shard, asked)
+        window = self._window_at(epoch, start)
+        while window < (self._windows - 1 if asked else self._windows):
+            begin, end = self._begin(epoch, window), self._begin(epoch, window + 1)
+            if begin >= stop:
+                break
+            following = (epoch, window + 1) if window + 1 < self._windows else (epoch + 1, 0)
+            lanes = self._lanes(following[1])
+            for lane in range(lanes):
+                if start <= begin + lane * (end - begin) // (2 * lanes) < stop:
+                    found += self._told(*following, lane, shard, asked)
+            window += 1
+        return found
+
+    def _told(
+        self, epoch: int, window: int, lane: int, shard: tuple[int, int], asked: bool
+    ) -> list[Stretch]:
+        """Return the block in a column, if the shard reads it; with column 0 also the remainder."""
+        found: list[Stretch] = []
+        index, count = shard
+        lanes, begin = self._lanes(window), self._begin(epoch, window)
+        number = epoch * self._windows + window
+        # The window before this one is being read. Other workers may still compute batches of the
+        # one before that, until the first quarter of the blocks (an eighth of a window) was hinted.
+        over = number - (2 if lane >= lanes / 4 else 3)
+        order = hash((self.samples, self.block, self.window, self.seed, shard))
+        told = Window(order, number, over, asked)
+        if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
+            found.append((self.blocks * self.block, self.samples, told))
+        if lanes % count or (begin + lane) % count == index:
+            block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[lane])
+            found.append((block * self.block, (block + 1) * self.block, told))
+        return found
+
+    def _begin(self, epoch: int, window: int) -> int:
+        """First position of a window."""
+        before = min(window * self.window, self.blocks) * self.block
+        behind = self.rest and window > self._with_rest(epoch)[0]
+        return before + (self.rest if behind else 0)
+
+    def _window_at(self, epoch: int, position: int) -> int:
+        window = min(position // (self.window * self.block), self._windows - 1)
+        while window and self._begin(epoch, window) > position:
+            window -= 1
+        return window
+
+
+@functools.lru_cache(maxsize=64)
+def _of_window(blocks: int, window: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
+    """Blocks of a window."""
+    slots = np.arange(number * window, min((number + 1) * window, blocks))
+    return permute_each(slots, blocks, (seed, epoch, BLOCKS), np.zeros(len(slots), np.int64))
+
+
+def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) -> None:
+    """Warn, once per source, if its batches have far fewer classes than with a full shuffle.
+
+    Sources whose labels are unknown or slow to read are skipped.
+
+    Args:
+        arrangement: The order in blocks.
+        source: The data set.
+        batch_size: Samples in a batch of all shards together.
+    """
+    if source in _told:
+        return
+    size = arrangement.size
+    rows = min(batch_size, _LOOKED_AT, size)
+    count = min(_LOOKED_AT, size) // rows * rows
+    positions = np.arange(count)
+    with contextlib.suppress(Exception):  # Damage is reported when the data is read.
+        ours = _classes(source, arrangement.numbers(0, positions), rows)
+        best = _classes(source, permute(positions, size, (0, 0, SAMPLES)), rows)
+        if ours is not None and best is not None and ours < _FEW * best:
+            _told.add(source)
+            log.warning(
+                'shuffle="blocks": %.1f classes in a batch of %d, where a full shuffle has %.1f: '
+                "samples are sorted by class, or come in runs. Shuffle them once (pack does, with "
+                "a seed), or take more or smaller blocks at a time: Blocks(block_bytes, window)",
+                ours,
+                rows,
+                best,
+            )
+
+
+def _classes(source: Source, numbers: NDArray[np.int64], rows: int) -> float | None:
+    """Average number of classes in a batch; None if labels are unknown, or are not classes."""
+    labels = source.labels_of(numbers)
+    if labels is None or labels.dtype.kind not in "biufU":
+        return None
+    return float(np.mean([len(np.unique(batch)) for batch in labels.reshape(-1, rows)]))

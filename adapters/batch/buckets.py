@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.batch.arrangement import Arrangement
+from adapters.batch.order import Arrangement
 from adapters.batch.permutation import BUCKETS, IN_BUCKETS, chosen, permute
 from adapters.structure import as_array
 

@@ -182,3 +182,19 @@ def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
             f"{value!r}: give another value, or samples of another dtype"
         )
     return value
+
+
+class Probe:
+    """Lengths that vary, as seen in some batches."""
+
+    def __init__(self) -> None:
+        self.varied = False
+        """True if the samples of a batch had unequal lengths."""
+        self.everywhere = False
+        """Pad members with equal lengths too, except for a length of 1, by which Keras tells labels
+        from one-hot vectors."""
+
+    def asks(self, longest: int, varies: bool) -> bool:
+        """True if a member is to be padded further."""
+        self.varied |= varies
+        return varies or (self.everywhere and longest > 1)

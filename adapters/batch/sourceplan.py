@@ -11,17 +11,18 @@ The source's properties decide which path a batch takes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.collate import collate
+from adapters.alignment import aligned_empty
+from adapters.batch.collate import Probe, collate
 from adapters.batch.key import BatchKey
-from adapters.batch.lengthened import lengthened
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, put
@@ -307,8 +308,32 @@ class SourcePlan(Plan):
         return self._transformed([self._by_collate(held, key, place)], key, place)
 
     def longer(self, epoch: int) -> list[Any]:
-        """Batches that show which axes vary, see ``lengthened``."""
-        return lengthened(self, epoch)
+        """Batches padded further along axes whose lengths may vary between batches.
+
+        TensorFlow's ``fit`` infers these axes from a few batches before it trains on the first one,
+        and padded lengths may be equal by chance. A length that is equal within each of three
+        batches is fixed if other lengths vary. If none vary, all may: longer samples are rare then.
+        Batches that fail are left out.
+        """
+        if (probing := getattr(self.collate, "probing", None)) is not None:
+            probe = Probe()
+            other = replace(self, collate=probing(probe))
+            batches = other._some(epoch)
+            if not probe.varied:
+                probe.everywhere = True
+                batches = other._some(epoch)
+            return batches
+        if self.collate is None and self.transform is None and self.source.pads:
+            return replace(self, lengthened=1)._some(epoch)
+        return []
+
+    def _some(self, epoch: int) -> list[Any]:
+        """Compute the first, the middle and the last batch."""
+        batches, last = [], len(self.order) - 1
+        for index in sorted({0, last // 2, last}):
+            with contextlib.suppress(Exception):  # The real batch raises it when it is computed.
+                batches.append(self.batch(BatchKey(epoch, index), aligned_empty).batch)
+        return batches
 
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform a single sample."""
@@ -334,31 +359,13 @@ class SourcePlan(Plan):
         self.source.bring(numbers)
         rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if self.source.draws else None
         failures = self.source.fill(numbers, rng_of, rows)
-        return self._replaced(key, numbers, rows, failures) if failures else 0
-
-    def _replaced(
-        self,
-        key: BatchKey,
-        numbers: NDArray[np.int64],
-        rows: Sequence[NDArray[Any]],
-        failures: list[tuple[int, Exception]],
-    ) -> int:
-        """Replace samples that couldn't be written, by ``on_error``; return how many."""
-        source = self.source
-
-        def another(number: int) -> Any:
-            one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
-            own, epoch = np.array([number]), key.epoch
-            rng_of = Generators(self.seed, epoch, DECODE, own) if source.draws else None
-            for _, error in source.fill(own, rng_of, one):
-                raise error
-            return unflatten(source.skeleton, [column[0] for column in one])
-
+        if not failures:
+            return 0
         samples = Samples(self, key, numbers)
         # Of several errors, raise the one of the first sample in the batch.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
-            sample = samples.replacements.of(error, int(numbers[row]), another)
-            put(sample, source.skeleton, rows, row)
+            sample = samples.replacements.of(error, int(numbers[row]))
+            put(sample, self.source.skeleton, rows, row)
         return samples.skipped
 
     def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:

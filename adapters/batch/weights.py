@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.batch.arrangement import Arrangement
+from adapters.batch.order import Arrangement
 from adapters.batch.permutation import DRAWS, uniform
 from adapters.structure import as_array
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.arguments import check_integer
-from adapters.batch.collate import as_leaf
-from adapters.batch.lengthened import Probe
+from adapters.batch.collate import Probe, as_leaf
 
 
 class ByMember(abc.ABC):

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
-from adapters.batch.collate import filler
-from adapters.batch.lengthened import Probe
+from adapters.batch.collate import Probe, filler
 from adapters.collating.members import ByMember, common_dtype, same_rest
 
 

@@ -66,7 +66,7 @@ from adapters.gluon.samplers import (
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
 from adapters.sources import as_source, holds_stored, open_guessed
-from adapters.sources.origin import Origin
+from adapters.sources.source import Origin
 
 _AUTO = 'workers="auto": '  # In the engine's description.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from adapters.images.kernel import load
 
-_CHANNELS = 3  # Other counts are left to NumPy, like functions that an older kernel lacks.
+_CHANNELS = 3  # Other counts are left to NumPy.
 _MIXING = {np.dtype(np.uint8): "mix", np.dtype(np.float32): "mix_floats"}
 
 
@@ -26,7 +26,7 @@ def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64
     """
     kernel: Any = load()
     name = _MIXING.get(images.dtype)
-    if name is None or not hasattr(kernel, name) or not images.size or not images.flags.aligned:
+    if name is None or kernel is None or not images.size or not images.flags.aligned:
         return False
     getattr(kernel, name)(images, len(images), order, shares)
     return True
@@ -43,7 +43,7 @@ def channel_sums(
         channels_first: True if channels are the axis after the batch, False if the last.
     """
     kernel: Any = load()
-    if not hasattr(kernel, "channel_sums") or channels != _CHANNELS or not images.size:
+    if kernel is None or channels != _CHANNELS or not images.size:
         return None
     sums = np.empty((len(images), channels), np.int64)
     kernel.channel_sums(images, len(images), channels_first, sums)
@@ -62,7 +62,7 @@ def float_sums(
         channels_first: True if channels are the axis after the batch, False if the last.
     """
     kernel: Any = load()
-    if not hasattr(kernel, "channel_sums_floats") or not _are_floats(images, channels):
+    if kernel is None or not _are_floats(images, channels):
         return None
     sums = np.empty((len(images), channels))
     kernel.channel_sums_floats(images, len(images), *size, channels_first, sums)
@@ -93,7 +93,7 @@ def transform_floats(
         True if done; False leaves it to NumPy.
     """
     kernel: Any = load()
-    if not hasattr(kernel, "recolour_floats") or not _are_floats(images, channels):
+    if kernel is None or not _are_floats(images, channels):
         return False
     given = images, len(images), *size, channels_first, matrices, offsets
     kernel.recolour_floats(*given, *(float(bound) for bound in bounds))
@@ -131,7 +131,7 @@ def transform(
     kernel: Any = load()
     most = int(np.abs(matrices).sum(axis=2, dtype=np.int64).max(initial=0)) * 255
     most += int(np.abs(offsets.astype(np.int64)).max(initial=0))
-    if not hasattr(kernel, "recolour") or channels != _CHANNELS or most >= 1 << 31:
+    if kernel is None or channels != _CHANNELS or most >= 1 << 31:
         return False
     low, high = bounds
     kernel.recolour(images, len(images), channels_first, matrices, offsets, bits, low, high)

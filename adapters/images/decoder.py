@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,21 +15,13 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.generators import RngOf
 from adapters.images import drawn, kernel
-from adapters.images.arguments import (
-    channels_of,
-    dtype_of,
-    interval,
-    of_channels,
-    one_of,
-    side,
-    size_of_row,
-)
-from adapters.images.bands import RGB, Wanted
+from adapters.images.bands import RGB, Unwritten, Wanted
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
 from adapters.images.pixels import INTERPOLATIONS, MOST_PIXELS, cropped, size_of
 
 _CROPS = (None, "center", "random", "random_resized")
 _LAYOUTS = ("NHWC", "NCHW")
+_DTYPES = ("uint8", "uint16", "float32")
 
 
 class ImageDecoder:
@@ -98,20 +91,20 @@ class ImageDecoder:
         channels: int | None = RGB,
         interpolation: str = "bilinear",
     ) -> None:
-        self.size = size_of_row(size)
-        self.crop = one_of("crop", crop, _CROPS)
-        self.resize_short = None if resize_short is None else side("resize_short", resize_short)
-        self.area = interval("area", area)
-        self.ratio = interval("ratio", ratio)
+        self.size = _size_of_row(size)
+        self.crop = _one_of("crop", crop, _CROPS)
+        self.resize_short = None if resize_short is None else _side("resize_short", resize_short)
+        self.area = _interval("area", area)
+        self.ratio = _interval("ratio", ratio)
         if not isinstance(flip, (bool, np.bool_)):
             raise TypeError(f"flip must be True or False, got {flip!r}")
         self.flip = bool(flip)
-        self.dtype = dtype_of(dtype)
-        self.layout = one_of("layout", layout, _LAYOUTS)
-        self.channels = channels_of(channels)
-        self.interpolation = one_of("interpolation", interpolation, tuple(INTERPOLATIONS))
-        self.mean = of_channels("mean", mean, self.channels)
-        self.std = of_channels("std", std, self.channels)
+        self.dtype = _dtype_of(dtype)
+        self.layout = _one_of("layout", layout, _LAYOUTS)
+        self.channels = _channels_of(channels)
+        self.interpolation = _one_of("interpolation", interpolation, tuple(INTERPOLATIONS))
+        self.mean = _of_channels("mean", mean, self.channels)
+        self.std = _of_channels("std", std, self.channels)
         self._check()
 
     @property
@@ -376,3 +369,88 @@ class ImageDecoder:
             raise ValueError(f'mean and std need dtype="float32", got "{self.dtype.name}"')
         if self.std is not None and not (self.std > 0).all():
             raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")
+
+
+def _size_of_row(size: Any) -> tuple[int, int] | None:
+    """Return height and width, or None."""
+    if size is None:
+        return None
+    if not isinstance(size, (tuple, list)):
+        size = (size, size)
+    if len(size) != 2:
+        raise ValueError(f"size must be (height, width), a number or None, got {size!r}")
+    return _side("size", size[0]), _side("size", size[1])
+
+
+def _side(name: str, value: Any) -> int:
+    """Check a number of pixels."""
+    try:
+        pixels = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer of pixels, got {value!r}") from None
+    if pixels < 1:
+        raise ValueError(f"{name} must be >= 1 pixel, got {value!r}")
+    return pixels
+
+
+def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """Check that a value is allowed."""
+    if value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
+    return value
+
+
+def _dtype_of(value: Any) -> np.dtype[Any]:
+    """Return uint8, uint16 or float32 as a dtype."""
+    try:
+        name = np.dtype(value).name
+    except TypeError:
+        name = ""
+    if value is None or name not in _DTYPES:
+        raise ValueError(f'dtype must be "uint8", "uint16" or "float32", got {value!r}')
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
+
+
+def _interval(name: str, value: Any) -> tuple[float, float]:
+    """Return the least and the most."""
+    try:
+        least, most = map(float, value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be (least, most), got {value!r}") from None
+    if not 0 < least <= most < math.inf:
+        raise ValueError(f"{name} must be 0 < least <= most, and finite, got {value!r}")
+    return least, most
+
+
+def _channels_of(value: Any) -> int | None:
+    """Check a number of channels, or None."""
+    if value is None or isinstance(value, Unwritten):
+        return value
+    try:
+        channels = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"channels must be a number, like 1 or 3, or None for those stored, got {value!r}"
+        ) from None
+    if isinstance(value, (bool, np.bool_)) or channels < 1:
+        raise ValueError(f"channels must be >= 1, or None for those stored, got {value!r}")
+    return channels
+
+
+def _of_channels(name: str, value: Any, channels: int | None) -> NDArray[np.float32] | None:
+    """Return a number, or one per channel, as float32."""
+    if value is None:
+        return None
+    try:
+        array = np.array(value, np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number or one per channel, got {value!r}") from None
+    fits = array.ndim == 1 and array.size and channels in (None, array.size)
+    if not (array.shape in ((), (1,)) or fits) or not np.isfinite(array).all():
+        called = " (RGB)" if channels == 3 else f" ({channels})" if channels else ""
+        raise ValueError(
+            f"{name} must be a finite number or one per channel{called}, got {value!r}"
+        )
+    return array

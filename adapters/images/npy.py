@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 
 MAGIC = b"\x93NUMPY"
-# As NumPy has it: parsing a longer one takes long, and much memory.
+# NumPy's own limit: Python's parser may fail otherwise on deeply nested text.
 _MOST_HEADER_BYTES = 10_000
 
 
@@ -33,10 +33,10 @@ def read(buffer: memoryview | bytes) -> NDArray[Any]:
         ContentError: The header is damaged or doesn't fit the size, or the values aren't numbers.
     """
     start = 12 if bytes(buffer[6:7]) > b"\x01" else 10
-    length = int.from_bytes(buffer[8:start], "little")
-    if length > _MOST_HEADER_BYTES:
-        raise ContentError(f"a header of at most {_MOST_HEADER_BYTES:,} bytes", f"{length:,}")
-    end = start + length
+    size = int.from_bytes(buffer[8:start], "little")
+    if size > _MOST_HEADER_BYTES:
+        raise ContentError(f"a header of at most {_MOST_HEADER_BYTES:,} bytes", f"{size:,} bytes")
+    end = start + size
     try:
         shape, order, dtype = _parsed(bytes(buffer[start:end]))
     except (KeyError, RecursionError, SyntaxError, TypeError, ValueError) as error:

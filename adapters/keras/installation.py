@@ -37,7 +37,7 @@ from adapters.keras.calls import adapt_hooks, is_tracked, tracked
 from adapters.keras.progress import Call, is_read_by_a_call, running
 from adapters.keras.sequence import SafeSequence
 from adapters.sources import reduce_iterator
-from adapters.sources.pydataset import PyDatasetWithoutKeras
+from adapters.sources.sequence import PyDatasetWithoutKeras
 
 log = logging.getLogger("adapters")
 

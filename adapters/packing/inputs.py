@@ -1,25 +1,29 @@
 """Inputs of ``pack``: a folder of images, a list or table of them, arrays, or any source.
 
-Each becomes a sequence of ``Item``s in an order that depends on the input alone.
+Each becomes a sequence of ``Item``s in an order that depends on the input alone. A file sorted by
+class is a trap for readers that take it a part at a time: an order in blocks, or a shuffle buffer,
+gives batches of few classes. So inputs whose labels come in runs are permuted by a seed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import stat
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import check_integer
+from adapters.batch.permutation import PACKED, permute
 from adapters.errors import ContentError
 from adapters.remote import clean, is_url
 from adapters.sources import (
+    Images,
     ImageSource,
     Subset,
     as_source,
@@ -27,10 +31,17 @@ from adapters.sources import (
     names_images,
     open_images,
 )
-from adapters.sources.files import runs_of_classes, shown
+from adapters.sources.files import Files, runs_of, runs_of_classes, shown
 from adapters.sources.tables import lines_of_lst
 
 Content = bytes | NDArray[Any]
+Seed = int | Literal["auto"] | None
+# Pairs of neighbours whose labels are compared.
+_MOST_PAIRS = 4096
+# With fewer samples, neighbours say nothing.
+_LEAST = 8
+# Labels come in runs if they change less often than this fraction of a shuffled order's changes.
+_RUNS = 0.5
 
 
 class Item(NamedTuple):
@@ -118,26 +129,38 @@ def _folder(root: Path) -> Inputs:
     classes = sorted(folders)
     if not classes:
         raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
-    files = [(os.path.join(root, name), -1) for name in sorted(beside)]
+    runs, labels = [(os.fspath(root), sorted(beside))], [-1] * len(beside)
     for label, folder, names in runs_of_classes(os.fspath(root), classes):
-        files += [(os.path.join(folder, name), label) for name in names]
-    here = os.getcwd()
+        runs.append((folder, names))
+        labels += [label] * len(names)
+    source = _files(Files(runs))
     items = [
-        Item(path, number, label, partial(_read, path, here) if label >= 0 else _outside)
-        for number, (path, label) in enumerate(files)
+        Item(name, number, label, _Stored(source, number) if label >= 0 else _outside)
+        for number, (name, label) in enumerate(zip(map(source.named, range(len(labels))), labels))
     ]
-    return Inputs(items, classes, digest([*classes, "", *(_stamp(path) for path, _ in files)]))
+    return Inputs(items, classes, digest([*classes, "", *_stamped(source, range(len(labels)))]))
 
 
 def _list(path: Path, root: Path) -> Inputs:
     """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
-    items, here = [], os.getcwd()
-    for number, labels, name in lines_of_lst(os.fspath(path)):
+    lines = list(lines_of_lst(os.fspath(path)))
+    source = _files(Files(runs_of(os.path.join(root, name) for _, _, name in lines)))
+    items = []
+    for place, (number, labels, _) in enumerate(lines):
         label = labels[0] if len(labels) == 1 else np.array(labels)
-        file = os.path.join(root, name)
-        items.append(Item(file, number, label, partial(_read, file, here)))
+        items.append(Item(source.named(place), number, label, _Stored(source, place)))
     text = os.fsdecode(path.read_bytes())
-    return Inputs(items, None, digest([text, *(_stamp(item.name) for item in items)]))
+    return Inputs(items, None, digest([text, *_stamped(source, range(len(lines)))]))
+
+
+def _files(files: Files) -> ImageSource:
+    """Source of the files' bytes."""
+    return ImageSource(files, np.zeros(len(files), np.int64), None, Images(None, {}))
+
+
+def _stamped(source: ImageSource, numbers: Sequence[int]) -> Iterator[str]:
+    """Name and fingerprint of each file."""
+    return map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
@@ -149,7 +172,7 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
         for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
-    described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
+    described += _stamped(source, numbers)
     own = _Pictures(source, np.array(numbers, np.int64), items)
     return Inputs(own, source.classes, digest(described))
 
@@ -243,34 +266,8 @@ def _plain(label: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
-def _read(path: str, folder: str) -> bytes:
-    """Read a file's content.
-
-    Args:
-        path: Path as given.
-        folder: Folder that it is relative to; another process may have another working directory.
-    """
-    place = os.path.join(folder, path)
-    try:
-        if not stat.S_ISREG(os.stat(place).st_mode):  # Opening a pipe would block.
-            raise ContentError("a file", "something else")
-        with open(place, "rb") as file:
-            return file.read()
-    except OSError as error:
-        error.filename = path
-        raise
-
-
 def _outside() -> bytes:
     raise ContentError("a file in the folder of its class", "one beside these folders")
-
-
-def _stamp(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return f"{path} missing"
-    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def _is_column(member: Any) -> bool:
@@ -293,3 +290,77 @@ def _described(member: Any) -> str:
 def digest(parts: Any) -> str:
     """Compute one digest of several texts."""
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def check_seed(seed: Any) -> None:
+    """Check ``seed``.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is below 0.
+    """
+    if seed is not None and not (isinstance(seed, str) and seed == "auto"):
+        check_integer("seed", seed, 0, ', "auto" or None')
+
+
+def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
+    """Put inputs in the order in which they are written.
+
+    Args:
+        inputs: Inputs in their own order.
+        seed: Seed of the permutation; ``"auto"`` permutes only labels in runs; None nothing.
+    """
+    if seed == "auto":
+        seed = 0 if in_runs(inputs.items) else None
+    if seed is None:
+        return inputs
+    return replace(inputs, items=_Permuted(inputs.items, int(seed)), seed=int(seed))
+
+
+class _Permuted(Sequence[Item]):
+    """Items permuted by a seed."""
+
+    def __init__(self, items: Sequence[Item], seed: int) -> None:
+        self._items = items
+        size = len(items)
+        self._order = permute(np.arange(size), size, (seed, 0, PACKED))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._items[int(self._order[number])]
+
+    def expect(self, numbers: NDArray[np.int64]) -> None:
+        """Start fetching these, if they have to be fetched."""
+        expect(self._items, self._order[numbers])
+
+
+def in_runs(items: Sequence[Item]) -> bool:
+    """True if neighbours share a label far more often than in a random order."""
+    if len(items) < _LEAST:
+        return False
+    count = min(len(items) - 1, _MOST_PAIRS)
+    first = np.linspace(0, len(items) - 2, count).astype(np.int64)
+    one, other = _labels(items, first), _labels(items, first + 1)
+    if one is None or other is None:
+        return False
+    _, counts = np.unique(np.concatenate([one, other]), return_counts=True)
+    parts = counts / counts.sum()
+    expected = (1 - (parts**2).sum()) * len(items) / (len(items) - 1)
+    return bool((one != other).mean() < _RUNS * expected)
+
+
+def _labels(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    """Return one label each; None if items have several, or labels aren't known yet."""
+    known = getattr(items, "labels_of", None)
+    if known is not None:
+        try:
+            labels = known(numbers)
+        except Exception:  # Damage is reported when the sample is packed.
+            return None
+        return None if labels is None else np.asarray(labels)
+    found = [items[number].label for number in numbers.tolist()]
+    if any(np.ndim(label) for label in found):
+        return None
+    return np.array(found)

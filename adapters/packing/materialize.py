@@ -19,8 +19,7 @@ from adapters.images.halves import halves
 from adapters.packing.executors import opened
 from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
-from adapters.packing.publication import FolderInUseError, locked_folder
-from adapters.packing.run import Run
+from adapters.packing.run import FolderInUseError, Run, locked_folder
 from adapters.records import CODECS, RecordFiles
 from adapters.remote import clean, is_url
 from adapters.selecting.given import source_given
@@ -141,18 +140,16 @@ class _Materialized(ExampleSource):
     classes: list[str] | None = None
     """Names of the classes by label; None if labels have no names."""
 
+    def __init__(self, files: RecordFiles, content: Columns) -> None:
+        super().__init__(files, content)
+        self.python_numbers = content.python_numbers
+
     def select(self, numbers: Any) -> ExampleSource:
         """Return these samples as a source."""
         chosen = super().select(numbers)
         assert isinstance(chosen, _Materialized)
         chosen.classes = self.classes
         return chosen
-
-    @property
-    def python_numbers(self) -> bool:  # type: ignore[override]
-        """True if a label is a Python number."""
-        assert isinstance(self._content, Columns)
-        return self._content.python_numbers
 
 
 @dataclass(frozen=True)

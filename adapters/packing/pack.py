@@ -9,10 +9,9 @@ from typing import Any, Literal
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
 from adapters.packing.executors import check_executor, opened
-from adapters.packing.inputs import inputs_of
+from adapters.packing.inputs import check_seed, inputs_of, shuffled
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
-from adapters.packing.shuffling import check_seed, shuffled
 from adapters.packing.upload import packed_to
 from adapters.records import CODECS
 from adapters.records.formats import listed

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -25,9 +26,8 @@ from typing import Any, Literal
 from adapters.packing.executors import Workers
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
-from adapters.packing.publication import locked_folder, publish, remove
 from adapters.packing.tasks import Encoder, Outcome, outcomes_of
-from adapters.records import CODECS, RecordWriter
+from adapters.records import CODECS, RecordWriter, sidecar
 from adapters.records.formats import codec_of
 
 OnError = Literal["raise", "skip"]
@@ -104,13 +104,13 @@ class Run:
         manifest = Manifest.load(self._folder / "manifest.json")
         names = self._names(len(manifest.files))
         for packed, name in zip(manifest.files, names):
-            publish(self._folder / packed.name, name)
+            _publish(self._folder / packed.name, name)
         manifest.files = [
             replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
         ]
         for old in self._before:
             if old not in names:
-                remove(old)
+                _remove(old)
         temporary = self._folder / "published.json"
         manifest.write(temporary)
         os.replace(temporary, self._manifest)
@@ -245,3 +245,47 @@ class Run:
             self._stem.with_name(f"{self._stem.name}-{number:05d}-of-{count:05d}{self._suffix}")
             for number in range(count)
         ]
+
+
+class FolderInUseError(FileExistsError):
+    """Another run works in the folder."""
+
+
+def locked_folder(folder: Path) -> int:
+    """Make a folder, and lock it until the returned descriptor is closed.
+
+    Raises:
+        FolderInUseError: Another run has locked it.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # The run that had locked it has just removed it.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            os.close(descriptor)
+            raise FolderInUseError(
+                f"another run packs into {folder}: wait for its end, or give out another name"
+            ) from None
+        os.close(descriptor)
+
+
+def _publish(file: Path, name: Path) -> None:
+    """Give a file and its index their names, replacing earlier files."""
+    if file.exists():
+        sidecar.remove(name)
+        os.replace(file, name)
+    sidecar.follow(file, name)
+
+
+def _remove(file: Path) -> None:
+    """Remove a published file and its index."""
+    sidecar.remove(file)
+    file.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Place, generator
 from adapters.images import decode, stored
-from adapters.sources.origin import Origin
+from adapters.sources.source import Origin
 from adapters.structure import flatten
 from adapters.viewing.images import RGB, contact_sheet, framed, image_in, images_in, thumbnails
 

@@ -18,13 +18,13 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.arrangement import Arrangement
 from adapters.batch.arranging import blocks_of, bytes_of_samples
+from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
 from adapters.selecting.given import source_given
 from adapters.selecting.schedule import Schedule, schedule_of
 from adapters.sources import Concatenation, Source
-from adapters.sources.forms import form_of
+from adapters.sources.concatenation import form_of
 
 # Largest denominator of a float weight; the error is far smaller.
 _MOST_PARTS = 10**9

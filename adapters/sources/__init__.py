@@ -21,24 +21,20 @@ from adapters.sources.arrays import (
     stretch_of,
     take_rows,
 )
-from adapters.sources.mapped import MapSource, Rows, has_rows
+from adapters.sources.datasets import MapSource, Rows, has_rows
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source, Subset
 from adapters.sources.stored import Stored, holds_stored, is_sparse, is_stored
 
 if TYPE_CHECKING:
     from adapters.sources.concatenation import Concatenation, joined
-    from adapters.sources.contents import Images, guessed, identity
-    from adapters.sources.decoded import Decoded
+    from adapters.sources.decoders import Decoded, Images, guessed, identity
     from adapters.sources.examples import Examples
-    from adapters.sources.examplesource import ExampleSource
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
-    from adapters.sources.imagefiles import ImageSource
-    from adapters.sources.imagetuples import ImageTuples
-    from adapters.sources.opening import open_guessed, open_records
-    from adapters.sources.records import RecordSource
-    from adapters.sources.specification import suggested
+    from adapters.sources.imagefiles import ImageSource, ImageTuples
+    from adapters.sources.records import ExampleSource, RecordSource, open_guessed, open_records
+    from adapters.sources.suggestion import suggested
     from adapters.sources.targets import Boxes, Points
 else:  # Imported on first use: programs with arrays don't need these.
     __getattr__ = bound(
@@ -46,23 +42,23 @@ else:  # Imported on first use: programs with arrays don't need these.
         {
             "Boxes": "adapters.sources.targets",
             "Concatenation": "adapters.sources.concatenation",
-            "Decoded": "adapters.sources.decoded",
-            "ExampleSource": "adapters.sources.examplesource",
+            "Decoded": "adapters.sources.decoders",
+            "ExampleSource": "adapters.sources.records",
             "Examples": "adapters.sources.examples",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
-            "ImageTuples": "adapters.sources.imagetuples",
-            "Images": "adapters.sources.contents",
+            "ImageTuples": "adapters.sources.imagefiles",
+            "Images": "adapters.sources.decoders",
             "Points": "adapters.sources.targets",
             "RecordSource": "adapters.sources.records",
-            "guessed": "adapters.sources.contents",
-            "identity": "adapters.sources.contents",
+            "guessed": "adapters.sources.decoders",
+            "identity": "adapters.sources.decoders",
             "joined": "adapters.sources.concatenation",
             "names_images": "adapters.sources.folders",
-            "open_guessed": "adapters.sources.opening",
+            "open_guessed": "adapters.sources.records",
             "open_images": "adapters.sources.folders",
-            "open_records": "adapters.sources.opening",
-            "suggested": "adapters.sources.specification",
+            "open_records": "adapters.sources.records",
+            "suggested": "adapters.sources.suggestion",
         },
     )
 
@@ -114,7 +110,7 @@ def _as_it_is(data: Any) -> Source | None:
 def _of_a_path(data: Any) -> Source | None:
     if not isinstance(data, (str, os.PathLike)):
         return None
-    from adapters.sources.opening import open_guessed
+    from adapters.sources.records import open_guessed
 
     return open_guessed(data)
 

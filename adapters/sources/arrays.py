@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.generators import RngOf
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
@@ -105,18 +106,26 @@ class ArraySource(Source):
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
 
-    def gather_into(
-        self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
-    ) -> bool:
-        """Gather rows straight into these places of a batch; False if that isn't possible."""
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
+    ) -> list[tuple[int, Exception]]:
+        """Write rows into those of a batch.
+
+        Raises:
+            ValueError: An array was shortened in place.
+        """
         self._check_lengths()
         for column, into in zip(self._columns, rows):
-            if isinstance(column, Stored) or column.dtype != into.dtype or column.dtype.hasobject:
-                return False
-        for column, into in zip(self._columns, rows):
-            assert isinstance(column, np.ndarray)
-            into[places] = column[numbers]
-        return True
+            if isinstance(column, Stored) or column.dtype.hasobject:
+                own = take_rows(column, numbers, None, np.empty)
+            else:
+                own = column[numbers]
+            into[... if places is None else places] = own
+        return []
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Return rows of a copy, so that a transform may write into its sample."""
@@ -140,7 +149,7 @@ class ArraySource(Source):
         rows = [math.prod(column.shape[1:]) * column.dtype.itemsize for column in self._columns]
         return float(sum(rows))
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Labels: rows of the second of several arrays, if each is one number or string."""
         if not self._is_tuple or len(self._columns) < 2:
             return None

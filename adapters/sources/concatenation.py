@@ -19,12 +19,16 @@ from numpy.typing import NDArray
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
 from adapters.readahead import Window
-from adapters.sources.forms import Form, as_number, common_form, form_of, holds
 from adapters.sources.labels import listed
-from adapters.sources.origin import Origin
-from adapters.sources.placing import fill_places, gather_places
-from adapters.sources.source import Leaf, Source, Subset
+from adapters.sources.source import Leaf, Origin, Source, Subset
 from adapters.structure import flatten, unflatten
+
+Form = tuple[Any, tuple[Leaf, ...]]
+"""Element spec: structure of a source's samples, and shape and dtype of each leaf."""
+
+_NUMBERS = "biuf"
+# Largest integer up to which float64 is exact.
+_MOST_EXACT = 1 << 53
 
 
 def joined(sources: Sequence[Source]) -> Source:
@@ -70,11 +74,8 @@ class Concatenation(Source):
         self._starts = np.cumsum([0, *map(len, parts)])
         # A list for single lookups: ten times faster than NumPy for one number.
         self._first: list[int] = self._starts[:-1].tolist()
-        # Traits that every batch needs; they don't change.
-        self._draws = any(part.draws for part in parts)
-        self._gathers = all(part.gathers for part in parts)
+        self.take_traits(parts)
         self._at_once = any(part.fetches_many or part.gathers for part in parts)
-        self._stored = any(part.stored for part in parts)
         common = common_form(forms)
         # Spec of batches that are written into their memory; None if a source's spec is unknown.
         self._form = None if None in forms else common
@@ -82,24 +83,6 @@ class Concatenation(Source):
         self._odd = [None if form == common else form for form in forms]
         self._cast = [common is not None and form != common for form in forms]
         self._common = common
-        self._united = self._all_at_once()
-
-    def _all_at_once(self) -> Source | None:
-        """Source that gathers or fills batches from all sources at once, or None.
-
-        Worth it: 18 instead of 87 us for 64 records of three sources of typed features, and 11
-        instead of 13 ms for JPEGs.
-        """
-        if self._form is None or any(self._cast) or len(self.parts) < 2:
-            return None
-        return self.parts[0].united(self.parts[1:])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_united": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._united = self._all_at_once()
 
     def __len__(self) -> int:
         """Number of samples in all sources."""
@@ -112,7 +95,7 @@ class Concatenation(Source):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        if rng is None and self._draws:
+        if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         place = bisect.bisect_right(self._first, number) - 1
         sample = self.parts[place].sample(number - self._first[place], rng)
@@ -125,7 +108,7 @@ class Concatenation(Source):
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """Samples of a batch if a source fetches them at once, else None."""
-        if self._draws or not self._at_once:
+        if self.draws or not self._at_once:
             return None
         samples: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
@@ -158,11 +141,11 @@ class Concatenation(Source):
             if begin < end:
                 part.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Label of each of these samples, if all sources provide labels."""
         labels: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
-            found = self.parts[at].labels_of(own, lightly)
+            found = self.parts[at].labels_of(own)
             if found is None:
                 return None
             for place, label in zip(places.tolist(), found.tolist()):
@@ -176,32 +159,20 @@ class Concatenation(Source):
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Fetch these samples now, in each source."""
-        if self._united is not None:
-            self._united.bring(numbers)
-        else:
-            for at, own, _ in self._by_part(numbers):
-                self.parts[at].bring(own)
+        for at, own, _ in self._by_part(numbers):
+            self.parts[at].bring(own)
 
     # --- a batch at a time ---
 
-    @property
-    def gathers(self) -> bool:
-        """True if all sources gather."""
-        return self._gathers
-
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
-        if self._united is not None:
-            return self._united.gather(numbers, allocate)
-        groups = list(self._by_part(numbers))
-        at, own, places = groups[0]
-        if len(groups) == 1 and self._odd[at] is None:
+        at, own, _ = next(self._by_part(numbers))
+        if len(own) == len(numbers) and self._odd[at] is None:
             return self.parts[at].gather(own, allocate)
         assert self._form is not None
         skeleton, leaves = self._form
         rows = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
-        for at, own, places in groups:
-            gather_places(self.parts[at], own, places, rows)
+        self.fill(numbers, None, rows)
         return unflatten(skeleton, rows)
 
     @property
@@ -215,27 +186,29 @@ class Concatenation(Source):
         return None if self._form is None else self._form[0]
 
     def fill(
-        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, one source at a time."""
-        united = None if self._gathers else self._united
-        if united is not None and not united.fill(numbers, rng_of, rows):
-            return []  # After a failure, each source reports its own errors.
         failures: list[tuple[int, Exception]] = []
-        for at, own, places in self._by_part(numbers):
-            part = self.parts[at]
-            if part.gathers:
-                gather_places(part, own, places, rows)
+        for at, own, mine in self._by_part(numbers):
+            part, odd = self.parts[at], self._odd[at]
+            into = mine if places is None else places[mine]
+            draw = chosen(rng_of, mine) if part.draws else None
+            given = rows if odd is None else _like(rows, odd[1])
+            failed = part.fill(own, draw, given, into)
+            failures += [(int(mine[place]), error) for place, error in failed]
+            if odd is None:
                 continue
-            draw = chosen(rng_of, places) if part.draws else None
-            odd = self._odd[at]
-            failures += fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
+            right = np.delete(into, [place for place, _ in failed])
+            for column, found in zip(rows, given):
+                if found is not column:
+                    check_exact(found[right], column.dtype)
+                    column[into] = found[into]
         return failures
-
-    @property
-    def pads(self) -> bool:
-        """True if all sources pad samples."""
-        return all(part.pads for part in self.parts)
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch as the first source does."""
@@ -248,41 +221,6 @@ class Concatenation(Source):
         """User functions and objects that make samples."""
         return tuple(code for part in self.parts for code in part.own_code)
 
-    @property
-    def python_numbers(self) -> bool:
-        """True if labels are Python numbers in all sources."""
-        return all(part.python_numbers for part in self.parts)
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if user code makes samples in any source."""
-        return any(part.makes_samples for part in self.parts)
-
-    @property
-    def stored(self) -> bool:
-        """True if samples of any source must not be written to."""
-        return self._stored
-
-    @property
-    def fetches_many(self) -> bool:
-        """True if any source runs user code once per batch."""
-        return any(part.fetches_many for part in self.parts)
-
-    @property
-    def draws(self) -> bool:
-        """True if samples of any source depend on their generator."""
-        return self._draws
-
-    @property
-    def decodes(self) -> bool:
-        """True if all sources only decode images."""
-        return all(part.decodes for part in self.parts)
-
-    @property
-    def holds_images(self) -> bool:
-        """True if samples are (image, label) in all sources."""
-        return all(part.holds_images for part in self.parts)
-
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""
         return self.parts[0].remedy(shape)
@@ -291,21 +229,6 @@ class Concatenation(Source):
         """Human-readable description of how samples are read."""
         ways = dict.fromkeys(part.way(transformed) for part in self.parts)
         return f"{len(self.parts)} sources, one after another: {'; '.join(ways)}"
-
-    @property
-    def own_epochs(self) -> bool:
-        """True if samples of any source change with the epoch."""
-        return any(part.own_epochs for part in self.parts)
-
-    def enter_epoch(self, epoch: int) -> bool:
-        """Enter this epoch; return True if one has ended."""
-        changed = [part.enter_epoch(epoch) for part in self.parts if part.own_epochs]
-        return any(changed)
-
-    def renew_locks(self) -> None:
-        """Renew locks in a forked process."""
-        for part in self.parts:
-            part.renew_locks()
 
     def _as_common(self, at: int, sample: Any) -> Any:
         """Cast numbers of a sample to the common type, if that can hold them."""
@@ -331,6 +254,14 @@ class Concatenation(Source):
             yield place, numbers[places] - self._starts[place], places
 
 
+def _like(rows: Sequence[NDArray[Any]], leaves: Sequence[Leaf]) -> list[NDArray[Any]]:
+    """Arrays for these leaves: those of a batch, or new ones for leaves of another dtype."""
+    return [
+        column if column.dtype == dtype else np.empty((len(column), *shape), dtype)
+        for column, (shape, dtype) in zip(rows, leaves)
+    ]
+
+
 def _parts_of(source: Source) -> list[Source]:
     return source.parts if isinstance(source, Concatenation) else [source]
 
@@ -352,3 +283,89 @@ def _common_classes(sources: Sequence[Source]) -> list[str] | None:
                 f"classes={listed(together)}), which takes a list of files that lack some of them"
             )
     return None if None in named else longest
+
+
+def form_of(source: Source) -> Form | None:
+    """Spec of a source's samples, or None if unknown; gathers one row of arrays."""
+    if source.gathers:
+        leaves, skeleton = flatten(source.gather(np.zeros(1, np.int64), np.empty))
+        return skeleton, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
+    known = source.leaves
+    return None if known is None else (source.skeleton, tuple(known))
+
+
+def common_form(forms: Sequence[Form | None]) -> Form | None:
+    """Spec common to all samples; None if no source knows its spec.
+
+    Raises:
+        ValueError: They differ.
+    """
+    known = [(place, form) for place, form in enumerate(forms) if form is not None]
+    if not known:
+        return None
+    (first, (skeleton, leaves)), *others = known
+    found = leaves
+    for place, form in others:
+        types = [_promoted(*pair) for pair in zip(found, form[1])]
+        if form[0] != skeleton or len(form[1]) != len(found) or None in types:
+            raise ValueError(
+                "sources must have samples of one structure, shape and dtype: sources"
+                f"[{first}] has {_told((skeleton, leaves))}, sources[{place}] has {_told(form)}; "
+                "bring them into one form first"
+            )
+        found = tuple(leaf for leaf in types if leaf is not None)
+    return skeleton, found
+
+
+def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
+    """Common leaf of two; scalars such as labels are promoted. None if there is none."""
+    if one == other:
+        return one
+    numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
+    if one[0] != () or other[0] != () or not numbers:
+        return None
+    both = np.promote_types(one[1], other[1])
+    if both.kind == "f" and "f" not in (one[1].kind, other[1].kind):
+        return None  # int64 and uint64: no type holds all of both.
+    return (), both
+
+
+def holds(dtype: np.dtype[Any], leaf: Any) -> bool:
+    """True if this dtype can hold the leaf, and both are numbers."""
+    own = np.asarray(leaf).dtype
+    return own.kind in _NUMBERS and dtype.kind in _NUMBERS and np.promote_types(own, dtype) == dtype
+
+
+def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Check that integers stay exact as floats, unlike those beyond 2**53.
+
+    Raises:
+        ValueError: They don't.
+    """
+    if dtype.kind != "f" or numbers.dtype.kind not in "iu" or numbers.dtype.itemsize < 8:
+        return
+    wrong = numbers[(numbers > _MOST_EXACT) | (numbers < -_MOST_EXACT)]
+    if wrong.size:
+        raise ValueError(
+            f"{wrong.flat[0]} is no {dtype} exactly, which the labels of all sources together are; "
+            "bring them into one type first"
+        )
+
+
+def as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
+    """Cast a number, which stays Python's or NumPy's; arrays are returned unchanged.
+
+    Raises:
+        ValueError: An integer isn't exact as a float.
+    """
+    if np.ndim(leaf) or dtype.kind not in _NUMBERS:
+        return leaf
+    check_exact(np.asarray(leaf), dtype)
+    number = dtype.type(leaf)
+    return number if isinstance(leaf, np.generic) else number.item()
+
+
+def _told(form: Form) -> str:
+    skeleton, leaves = form
+    words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
+    return str(unflatten(skeleton, words)).replace("'", "")

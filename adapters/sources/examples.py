@@ -1,7 +1,11 @@
 """``Examples``: decodes the features of a tf.train.Example, for ``decode={name: Feature, ...}``.
 
-It works on one record at a time. ``featurerows`` does the same for a batch at once, and leaves
+It works on one record at a time. ``recordrows`` does the same for a batch at once, and leaves
 records that it can't read to this module.
+
+MXNet's records have label and ids in an IRHeader, and the payload after it. ``"label"``, ``"id"``
+and ``"id2"`` are in the header; every other name is the payload. Labels are float32 there; whole
+ones can be read as integers.
 """
 
 from __future__ import annotations
@@ -17,11 +21,14 @@ from adapters.errors import ContentError
 from adapters.images import ImageDecoder
 from adapters.records import example, irheader, recordio
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
-from adapters.sources.contents import check_alike
+from adapters.sources.decoders import check_alike
 from adapters.sources.features import Field
-from adapters.sources.headers import has_header, in_header, values_in
-from adapters.sources.specification import REMEDY
+from adapters.sources.suggestion import REMEDY
 
+LABEL, ID, ID2 = b"label", b"id", b"id2"
+_NUMBER_AT = {ID: 8, ID2: 16}
+_LABEL_AT = 4
+_NUMBERS = ("int64", "uint64")
 _IMAGES_REMEDY = f"several images: give Feature(bytes, (None,)) and {REMEDY}"
 
 
@@ -109,7 +116,7 @@ class Examples:
 
     def _held(self, payload: memoryview, format: str) -> list[Any]:
         """Read the values of all parts from a record."""
-        if format == recordio.NAME and has_header(payload):
+        if format == recordio.NAME and _has_header(payload):
             fields = in_header(self._read)
             return [_behind_header(field, payload, self.moves) for field in fields]
         lists: dict[bytes, list[example.Span]] = {}
@@ -166,14 +173,14 @@ def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def put(values: NDArray[Any], column: NDArray[Any]) -> None:
-    """Write numbers into a column, rounded if necessary."""
+def put(values: NDArray[Any], column: NDArray[Any], rows: Any = ...) -> None:
+    """Write numbers into rows of a column, rounded if necessary."""
     if column.dtype != np.float16 and (column.dtype.kind == "f" or values.dtype.kind != "f"):
-        column[...] = values
+        column[rows] = values
         return
     # Overflow becomes infinity, as in TensorFlow; fractions were rejected before.
     with np.errstate(over="ignore", invalid="ignore"):
-        column[...] = values
+        column[rows] = values
 
 
 def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
@@ -218,7 +225,7 @@ def _value(
 
 def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
     try:
-        held = values_in(field, payload)
+        held = _values_in(field, payload)
         if field.kind == example.BYTES_LIST:
             return _of_bytes(field, [held])
         values = np.frombuffer(held, "<f4").astype(np.float32)
@@ -378,3 +385,59 @@ def _outline(field: Field) -> str:
     shape = (None, *field.shape) if field.varies else field.shape
     dtype = field.text.__name__ if field.text is not None else field.raw or field.dtype
     return f"{dtype} {shape}"
+
+
+def in_header(fields: Sequence[Field]) -> list[Field]:
+    """Convert fields to the way they are stored in such records.
+
+    Raises:
+        ContentError: The header has no such field.
+    """
+    return [_as_stored(field) for field in fields]
+
+
+def _as_stored(field: Field) -> Field:
+    if field.key not in (LABEL, *_NUMBER_AT):
+        if field.part_of is not None and field.kind != example.BYTES_LIST:
+            raise ContentError(
+                f"{field.part_of} of a label in the IRHeader: Boxes.im2rec() reads im2rec's "
+                'detection labels, and one name, keys="label", others',
+                f"the name {str(field.key, 'utf-8', 'replace')!r}, which it hasn't",
+            )
+        if field.kind != example.BYTES_LIST:
+            raise ContentError(
+                f'feature {field.name!r} as bytes, stored="raw" for an array (fields= says which '
+                "name is the header's label, id or id2)",
+                f"{field.dtype}, stored by its values",
+            )
+        return field
+    if field.kind == example.BYTES_LIST:
+        raise ContentError(f"numbers as {field.name!r}, which the header has", "bytes")
+    if field.key == LABEL:
+        return dataclasses.replace(field, kind=example.FLOAT_LIST)
+    if field.varies or field.count != 1 or field.dtype not in _NUMBERS:
+        raise ContentError(f"{field.name!r} as one int64 or uint64", f"{field.dtype} {field.shape}")
+    return dataclasses.replace(field, kind=example.BYTES_LIST, raw=np.dtype("<u8"))
+
+
+def _has_header(payload: memoryview) -> bool:
+    """True if the payload may begin with an IRHeader: it has room for that many labels."""
+    if len(payload) < irheader.HEADER.size:
+        return False
+    flag: int = irheader.HEADER.unpack_from(payload)[0]
+    return irheader.HEADER.size + 4 * flag <= len(payload)
+
+
+def _values_in(field: Field, payload: memoryview) -> memoryview:
+    """Bytes of a field in a record with a header."""
+    flag, label, _, _ = irheader.HEADER.unpack_from(payload)
+    behind = irheader.HEADER.size
+    if field.key in _NUMBER_AT:
+        return payload[_NUMBER_AT[field.key] : _NUMBER_AT[field.key] + 8]
+    if field.key != LABEL:
+        return payload[behind + 4 * flag :]
+    if flag:
+        return payload[behind : behind + 4 * flag]
+    # For zero labels, MXNet's ``pack`` writes a header with a label of 0.
+    none = not label and field.varies and field.count > 1
+    return payload[:0] if none else payload[_LABEL_AT : _LABEL_AT + 4]

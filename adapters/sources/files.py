@@ -1,7 +1,7 @@
-"""``Files``: compact storage for many file names, a few dozen bytes each.
+"""``Files``: compact storage for many file names; and folders that list them.
 
-A name is stored as the number of a folder and the name in it. A file may be an object behind a URL,
-whose folder is the URL up to and including its last slash.
+A file takes a few dozen bytes: the number of a folder, and the name in it. A file may be an object
+behind a URL, whose folder is the URL up to and including its last slash.
 
     names    | 1.jpg | 0 | 2.jpg | 0 | ...    bytes of the file system, each name ended by a 0
     begins   where each name begins, and the end
@@ -13,13 +13,18 @@ Worker processes share these arrays instead of copying them. Thread-safe.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from adapters.remote.urls import clean, is_url
+from adapters.remote import Head, client_of
+from adapters.remote.retry import persistently
+from adapters.remote.urls import clean, escaped, is_url, split
+from adapters.remote.wholes import IDENTITY_BYTES, identity_of
 
 Run = tuple[str, list[str]]
 """Folder, and names of files in it."""
@@ -28,6 +33,10 @@ ENDINGS = frozenset(
     (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
     + (".ppm", ".pgm", ".pbm", ".jp2", ".npy")
 )
+
+# Files measured for the average size: one stat takes 2 us, on NFS a millisecond.
+_MEASURED = 256
+_UNKNOWN = bytes(IDENTITY_BYTES)
 
 
 class Files(Sequence[str]):
@@ -112,6 +121,25 @@ class Files(Sequence[str]):
         return self._names[self._begins[number] : self._begins[number + 1] - 1].tobytes()
 
 
+class Listed:
+    """Versions and sizes of files from a listing, in their order.
+
+    Args:
+        identities: uint8 ``(files, 16)``; zeros if the listing has no version.
+        mean_bytes: Average bytes per file; None if the listing has no sizes.
+    """
+
+    def __init__(self, identities: NDArray[np.uint8], mean_bytes: float | None) -> None:
+        self.identities = identities
+        self.mean_bytes = mean_bytes
+
+
+def measured(count: int) -> list[int]:
+    """Numbers of files at equal distances, whose sizes give the average."""
+    numbers: list[int] = np.unique(np.linspace(0, count - 1, _MEASURED).astype(np.int64)).tolist()
+    return numbers
+
+
 def runs_of(paths: Iterable[str]) -> Iterator[Run]:
     """Group paths into runs of files in one folder."""
     last: str | None = None
@@ -127,23 +155,11 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
         yield last, names
 
 
-class Folder(Protocol):
-    """Folder that contains a folder per class."""
-
-    name: str
-    """Name for messages."""
-    beside: list[str]
-    """Names of other entries next to the class folders."""
-    folders: set[str]
-    """Names of the class folders."""
-
-    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """Yield all files of the classes; see ``runs_of_classes``."""
-        ...
-
-
 class LocalFolder:
-    """Folder on a local disk.
+    """Folder on a local disk that contains a folder per class.
+
+    Its name is for messages, ``folders`` are the class folders, ``beside`` the names of other
+    entries next to them.
 
     Args:
         root: Its path.
@@ -239,3 +255,96 @@ def ending_of(name: str) -> str:
 def is_named_like_an_image(name: str) -> bool:
     """True if a name ends like an image's; its content is checked when it is decoded."""
     return name[name.rfind(".") :].lower() in ENDINGS
+
+
+class StoreFolder:
+    """All objects below a URL, by the folders in their keys.
+
+    Names that begin with a dot are skipped, as in local folders.
+
+    Args:
+        url: URL with or without a slash at its end.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+        FileNotFoundError: No object is below the URL.
+        PermissionError: The store refuses access.
+        ValueError: The store can't list, like most web servers.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.name = clean(url)
+        self._url = url if url.endswith("/") else url + "/"
+        self._heads: dict[str, tuple[bytes, int]] = {}
+        self.beside: list[str] = []
+        self._paths: dict[str, list[list[str]]] = {}
+        for path in sorted(self._parts()):
+            if len(path) > 1:
+                self._paths.setdefault(path[0], []).append(path[1:])
+            else:
+                self.beside.append(path[0])
+        self.folders = set(self._paths)
+
+    def _parts(self) -> Iterator[list[str]]:
+        """Yield the parts of each path below the URL."""
+        store, key = split(self._url)
+        prefix, found = key.strip("/"), False
+        for name, head in _objects(self._url, prefix):
+            if prefix and not name.startswith(prefix + "/"):
+                continue
+            parts = name[len(prefix) :].strip("/").split("/")
+            if any(part[:1] in ("", ".") for part in parts) or _is_marker(parts[-1], head):
+                continue
+            found = True
+            if head is not None:
+                url = self._url + escaped(store, "/".join(parts))
+                known = identity_of(url, head) if head.version else _UNKNOWN
+                self._heads[url] = known, head.size
+            yield parts
+        if not found:
+            raise FileNotFoundError(
+                f"where must be a folder, a list or a table, and there is no object below "
+                f"{self.name!r}"
+            )
+
+    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+        """Yield files as ``runs_of_classes`` does; folders are URLs that end with a slash."""
+        for label, name in enumerate(classes):
+            for parent, paths in itertools.groupby(self._paths[name], lambda path: path[:-1]):
+                folder = escaped(self._url, "/".join([name, *parent]))
+                yield label, f"{self._url}{folder}/", [self._named(path[-1]) for path in paths]
+
+    def _named(self, name: str) -> str:
+        return escaped(self._url, name)
+
+    def listed(self, files: Files) -> Listed:
+        """Versions and sizes of these files."""
+        known = [self._heads.get(url) for url in files]
+        identities = b"".join(_UNKNOWN if each is None else each[0] for each in known)
+        # The same files as on a disk are measured, so that the order in blocks is the same.
+        some = [known[number] for number in measured(len(known))]
+        sizes = [each[1] for each in some if each is not None]
+        array = np.frombuffer(identities, np.uint8).reshape(-1, IDENTITY_BYTES)
+        return Listed(array, sum(sizes) / len(sizes) if sizes else None)
+
+
+def _objects(url: str, prefix: str) -> list[tuple[str, Head | None]]:
+    client, _ = client_of(url)
+    is_web = url.lower().startswith(("http://", "https://"))
+    try:
+        found = persistently(lambda: list(client.list(prefix)), clean(url))
+    except NotImplementedError:
+        found = []
+    else:
+        if found or not is_web:
+            return found
+    raise ValueError(
+        f"where must be a list of URLs or a table for a web server, which doesn't list what is in "
+        f"a folder, got {clean(url)!r}: a list [(url, label), ...], or a .csv, .tsv or .lst file "
+        "with a name or URL in each row"
+    )
+
+
+def _is_marker(name: str, head: Head | None) -> bool:
+    """True if the object only marks a folder, as some tools write it."""
+    return head is not None and not head.size and not ending_of(name)

@@ -16,29 +16,32 @@ from adapters.images import ImageDecoder
 from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import as_path, below, clean, folder_url, is_url
-from adapters.sources.contents import Custom, Images, content_of
+from adapters.sources.decoders import Custom, Images, content_of
 from adapters.sources.files import (
     ENDINGS,
     Files,
-    Folder,
+    Listed,
     LocalFolder,
     Run,
+    StoreFolder,
     ending_of,
     is_named_like_an_image,
     runs_of,
 )
-from adapters.sources.imagefiles import ImageSource
-from adapters.sources.imagetuples import (
-    ImageTuples,
+from adapters.sources.imagefiles import ImageSource, ImageTuples
+from adapters.sources.labels import by_folder, classes_argument, encoded, listed
+from adapters.sources.objectreader import ObjectReader
+from adapters.sources.tables import (
+    Table,
     columns_of_folders,
     columns_of_list,
     columns_of_table,
+    of_csv,
+    of_frame,
+    of_list,
+    of_lst,
     paths_in,
 )
-from adapters.sources.labels import by_folder, classes_argument, encoded, listed
-from adapters.sources.objectreading import Listed, ObjectReading
-from adapters.sources.storefolders import StoreFolder
-from adapters.sources.tables import Table, of_csv, of_frame, of_list, of_lst
 
 log = logging.getLogger("adapters")
 
@@ -253,7 +256,7 @@ def _opened(
     cache: Cache | None,
     known: Listed | None = None,
 ) -> ImageSource:
-    """Make the source, with a reading for local files or for a store."""
+    """Make the source, with a reader of local files or of a store."""
     if (
         isinstance(content, Images)
         and content.moves
@@ -261,10 +264,10 @@ def _opened(
     ):
         for label in labels[:_MOST_LABELS]:
             irheader.refuse_objects(label)
-    reading = None
+    reader = None
     if cache is not None or not files.are_local:
-        reading = ObjectReading(files, cache, known)
-    return ImageSource(files, labels, names, content, reading)
+        reader = ObjectReader(files, cache, known)
+    return ImageSource(files, labels, names, content, reader)
 
 
 def _refuse_for_folders(columns: Any, root: Any) -> None:
@@ -363,7 +366,7 @@ def _table(
 
 
 def _of_folder(
-    folder_of_classes: Folder, classes: list[str] | None
+    folder_of_classes: LocalFolder | StoreFolder, classes: list[str] | None
 ) -> tuple[Files, NDArray[np.int64], list[str]]:
     root, folders = folder_of_classes.name, folder_of_classes.folders
     loose = sum(map(is_named_like_an_image, folder_of_classes.beside))

@@ -1,4 +1,4 @@
-"""``ImageSource``: image files as samples (image, label)."""
+"""``ImageSource``: image files as samples (image, label); ``ImageTuples``: several of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
-from adapters.sources.contents import Custom, Images, cut_out
-from adapters.sources.decoded import Decoded
-from adapters.sources.filereading import FileReading, Reading, new_memory
+from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
+from adapters.sources.filereader import FileReader, new_memory
 from adapters.sources.files import Files
-from adapters.sources.heldreading import HeldReading
-from adapters.sources.origin import Origin
-from adapters.sources.selection import chosen_of
-from adapters.sources.source import Leaf, Subset
+from adapters.sources.objectreader import InMemoryReader
+from adapters.sources.source import Leaf, Origin, Source, Subset, chosen_of
 
 _NO_FILE = "No such file, or a link to nothing"
 # Size of the files that are decoded in one call, for each thread that fills a batch.
@@ -37,7 +34,7 @@ class ImageSource(Decoded):
             labels)``, or an object array of variable-length arrays.
         classes: Class names by label, or None.
         content: Decodes a file.
-        reading: Reads the files; None for local files.
+        reader: Reads the files; None for local files.
     """
 
     unit = "file"
@@ -49,11 +46,11 @@ class ImageSource(Decoded):
         labels: NDArray[Any],
         classes: list[str] | None,
         content: Images | Custom,
-        reading: Reading | None = None,
+        reader: FileReader | None = None,
     ) -> None:
         super().__init__(content)
         self._files = files
-        self._reading: Reading = FileReading(files) if reading is None else reading
+        self._reader = FileReader(files) if reader is None else reader
         self._labels = labels
         self._labels.flags.writeable = False
         self._classes = classes
@@ -76,7 +73,7 @@ class ImageSource(Decoded):
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
-        return self._reading.stamps(numbers)
+        return self._reader.stamps(numbers)
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -97,13 +94,13 @@ class ImageSource(Decoded):
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
-        files, reading = self._reading.only(number)
+        files, reader = self._reader.only(number)
         label = self._labels[number : number + 1].copy()
-        return ImageSource(files, label, None, self._content, reading)
+        return ImageSource(files, label, None, self._content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files with another content."""
-        return ImageSource(self._files, self._labels, self._classes, content, self._reading)
+        return ImageSource(self._files, self._labels, self._classes, content, self._reader)
 
     @property
     def version(self) -> str:
@@ -131,7 +128,7 @@ class ImageSource(Decoded):
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
         self._closed = True
-        self._reading.close()
+        self._reader.close()
         self._arenas.clear()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,38 +147,38 @@ class ImageSource(Decoded):
         for number in dict.fromkeys(numbers.tolist()):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
-        reading = HeldReading(self._files, found)
-        return ImageSource(self._files, self._labels, self._classes, self._content, reading)
+        reader = InMemoryReader(self._files, found)
+        return ImageSource(self._files, self._labels, self._classes, self._content, reader)
 
     # Used by plans.
 
     @property
     def store_is_cached(self) -> bool | None:
         """True if a cache keeps objects fetched from a store; None if files are local."""
-        return self._reading.store_is_cached
+        return self._reader.store_is_cached
 
     @property
     def sample_bytes(self) -> float | None:
         """Average bytes per file, from some files at equal distances."""
-        return self._reading.mean_bytes
+        return self._reader.mean_bytes
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching files of a store."""
         if not self._closed:
-            self._reading.expect(numbers, elsewhere)
+            self._reader.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files of a store at once; reading one waits for it."""
         self._check_open()
-        self._reading.start(numbers)
+        self._reader.start(numbers)
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Read these files ahead."""
         if window is not None and window.asked:
             return
-        self._reading.will_read(first, last)
+        self._reader.will_read(first, last)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 
@@ -228,11 +225,12 @@ class ImageSource(Decoded):
         numbers: NDArray[np.int64],
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
         images, labels = rows
-        labels[...] = self._labels[numbers]
+        labels[... if places is None else places] = self._labels[numbers]
         own: list[int] = numbers.tolist()
         failures = []
         encoded: list[memoryview] = []
@@ -242,8 +240,9 @@ class ImageSource(Decoded):
             assert isinstance(self._content, Images)
             assert self._content.decoder is not None
             rng = chosen(rng_of, wanted)
-            for place, error in self._content.decoder.decode_rows(encoded, rng, wanted, images):
-                failures.append((wanted[place], error))
+            into = wanted if places is None else places[wanted].tolist()
+            for at, error in self._content.decoder.decode_rows(encoded, rng, into, images):
+                failures.append((wanted[at], error))
             encoded.clear()
             wanted.clear()
 
@@ -264,27 +263,27 @@ class ImageSource(Decoded):
             end += size
             return arena[end - size : end]
 
-        self._reading.start(numbers)
-        for row, number in enumerate(own):
+        self._reader.start(numbers)
+        for place, number in enumerate(own):
             try:
-                encoded.append(self._reading.read(number, room))
-                wanted.append(row)
+                encoded.append(self._reader.read(number, room))
+                wanted.append(place)
             except Exception as error:
-                failures.append((row, error))
+                failures.append((place, error))
                 continue
-            if not self._reading.uses_room:
+            if not self._reader.uses_room:
                 borrowed += len(encoded[-1])
                 if borrowed > _ARENA_BYTES:  # Decode while the rest is being fetched.
                     decode()
                     borrowed = 0
         decode()
         self._arenas.append(arena)
-        return [(row, self._told(own[row], error)) for row, error in failures]
+        return [(place, self._told(own[place], error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
         self._check_open()
         try:
-            return self._reading.read(number, new_memory)
+            return self._reader.read(number, new_memory)
         except (ContentError, OSError) as error:
             raise self._told(number, error) from error
 
@@ -329,3 +328,133 @@ class SelectedImages(Subset):
     def classes(self) -> list[str] | None:
         """Names of all classes, by label; None if labels are numbers without names."""
         return self.whole.classes
+
+
+class ImageTuples(Source):
+    """Source that ``open_images`` returns for a tuple of decoders, as for (image, mask).
+
+    All images of a sample are cropped and flipped alike: the sample's generator starts again for
+    each. Thread-safe; a process gets a pickled copy.
+
+    Args:
+        parts: Images of each column, equally many.
+
+    Raises:
+        ValueError: Decoders crop or flip differently.
+    """
+
+    def __init__(self, parts: Sequence[ImageSource]) -> None:
+        self.parts = tuple(parts)
+        check_alike([part.decoder for part in parts])
+        self.take_traits(parts)
+        self.holds_images, self.python_numbers = True, False
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.parts[0])
+
+    @property
+    def files(self) -> list[tuple[str, ...]]:
+        """The paths of each sample, as they were given."""
+        return list(zip(*(part.files for part in self.parts)))
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> tuple[Any, ...]:
+        """Return the images, cropped and flipped at random by ``rng``."""
+        if rng is None and self.draws:
+            rng = generator(0, 0, number, DECODE)
+        state: Any = None if rng is None else rng.bit_generator.state
+        images = []
+        for part in self.parts:
+            if rng is not None:
+                rng.bit_generator.state = state
+            images.append(part.sample(number, rng)[0])
+        return tuple(images)
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Return the first file of a sample and the crop of its image."""
+        return self.parts[0].origin(number, rng)
+
+    def close(self) -> None:
+        """Free memory; files are open only while they are read."""
+        for part in self.parts:
+            part.close()
+
+    def __enter__(self) -> ImageTuples:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- a batch at a time ---
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of all images; None if one depends on the file or a function."""
+        known = [part.leaves[0] for part in self.parts if part.leaves is not None]
+        return tuple(known) if len(known) == len(self.parts) else None
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
+    ) -> list[tuple[int, Exception]]:
+        """Write images into rows of a batch, one array for each column."""
+        failures: dict[int, Exception] = {}
+        for part, images in zip(self.parts, rows):
+            no_labels = np.empty(len(images), np.int64)
+            for place, error in part.fill(numbers, rng_of, (images, no_labels), places):
+                failures.setdefault(place, error)
+        return list(failures.items())
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read files and discard them."""
+        for part in self.parts:
+            part.fetch(numbers)
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Start fetching files of a store."""
+        for part in self.parts:
+            part.expect(numbers, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Start fetching these files of a store at once."""
+        for part in self.parts:
+            part.bring(numbers)
+
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+        """Read these files ahead."""
+        for part in self.parts:
+            part.will_read(first, last, window)
+
+    # --- traits ---
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """True if a cache keeps objects fetched from a store; None if all files are local."""
+        known = [each for part in self.parts if (each := part.store_is_cached) is not None]
+        return all(known) if known else None
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Average bytes of the files of a sample."""
+        sizes = [part.sample_bytes for part in self.parts]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """User functions that make images."""
+        return tuple(code for part in self.parts for code in part.own_code)
+
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """Advice on making arrays of unequal shapes equal."""
+        return (
+            "images of several sizes need an ImageDecoder with a size for each, or a transform "
+            "that pads, crops or resizes them alike"
+        )
+
+    def way(self, transformed: bool) -> str:
+        """Human-readable description of how samples are read."""
+        return f"{len(self.parts)} files a sample: {self.parts[0].way(transformed)}"

@@ -1,10 +1,12 @@
-"""``RecordSource``: records of files as samples."""
+"""``open_records``: opens record files as a source.
+
+``RecordSource`` has their records as samples, and ``ExampleSource`` those of typed features.
+"""
 
 from __future__ import annotations
 
-import pickle
-import weakref
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +14,171 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, RngOf, generator
+from adapters.images import ImageDecoder
 from adapters.readahead import Window
 from adapters.records import RecordFiles
+from adapters.records.envelope import LABEL
+from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
-from adapters.sources.contents import Content, Images, cut_out
-from adapters.sources.decoded import Decoded
-from adapters.sources.imagerows import ImageRows
-from adapters.sources.origin import Origin
-from adapters.sources.selection import chosen_of
-from adapters.sources.source import Leaf, Source
+from adapters.remote import is_url
+from adapters.remote.cache import Cache, cache_of
+from adapters.remote.urls import has_magic
+from adapters.sources.decoders import (
+    Content,
+    Decoded,
+    Images,
+    check_fields,
+    content_of,
+    cut_out,
+    guessed,
+)
+from adapters.sources.examples import Examples
+from adapters.sources.features import Field
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.recordrows import FeatureRows, ImageRows, RecordRows
+from adapters.sources.source import Leaf, Origin, chosen_of
+from adapters.sources.targets import fields_of
 
 # Damaged records to skip in search of one that shows what samples are like.
 _TRIES = 100
+
+
+def open_records(
+    paths: Paths,
+    *,
+    format: str = "auto",
+    decode: str | ImageDecoder | Mapping[str, Any] | Callable[[bytes], Any] | None = None,
+    fields: Mapping[str, str] | None = None,
+    outputs: Sequence[str] | None = None,
+    verify: bool = True,
+    cache: str | os.PathLike[str] | Cache | None = None,
+) -> RecordSource:
+    """Open RecordIO and TFRecord files as one source with random access.
+
+    An index next to a file is used if it fits: ``train.idx``, as written by MXNet or DALI, for
+    ``train.rec`` or ``train.tfrecord``. A missing index is built and stored in the user's cache
+    folder. Nothing is written next to the files.
+
+    A damaged or truncated file has its whole records, and one record in the place of each damaged
+    stretch. Reading that one raises ``RecordError``; ``on_error="skip"`` of a loader leaves it out.
+
+    Args:
+        paths: A path, a folder of record files as written by Spark, a glob, whose files are sorted
+            by name, or a sequence of these; or URLs and globs of them:
+            ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://`` and whatever
+            fsspec knows. An open file must not be written to; a file that is renamed into its place
+            is another file. An object that changes is an error.
+        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which detects it from the content. A
+            TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
+        decode: Decoding of a record. None: its bytes. ``"image"``: (array, label) from the image in
+            a tf.train.Example or behind MXNet's IRHeader; the array is uint8 (height, width, 3),
+            RGB, or the stored array if it is in NPY format. An ``ImageDecoder``: (its array,
+            label). ``"example"``: a dict of an Example's features, each a list of bytes, float32
+            ``(values,)`` or int64 ``(values,)``. A function: its result for the bytes, or for the
+            bytes and ``rng``. A single label is a Python number, several are float32 or int64
+            ``(labels,)``. A mapping, for an Example: names of features to a ``Feature``, an
+            ``ImageDecoder`` for encoded images, ``Boxes`` or ``Points`` that follow these, or
+            TensorFlow's ``FixedLenFeature``, ``VarLenFeature``, ``RaggedFeature`` or
+            ``FixedLenSequenceFeature``. It makes a dict of arrays, and of NumPy numbers for the
+            shape ``()``; other features aren't read. If all features are numbers of one shape,
+            batches are gathered without a step per record. Several images of a sample are cropped
+            and flipped alike if their decoders agree; a mask needs ``interpolation="nearest"``. In
+            MXNet's records, ``"label"``, ``"id"`` and ``"id2"`` are those of the IRHeader, and
+            every other name is the payload.
+        fields: Names of features in the record, if they differ: for images, ``{"image/encoded":
+            ..., "image/class/label": ...}`` or ``{"image": ..., "label": ...}``; for ``"example"``
+            and a mapping, from the sample's names to the record's.
+        outputs: For a mapping: the features of a sample, which becomes a tuple in this order.
+        verify: Check the CRCs of a record when it is read first.
+        cache: A folder on a local disk, or a ``Cache``, for data read from objects in a store or
+            from files on slow disks. A folder means a limit of 100 GB.
+
+    Returns:
+        A source with ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``, for
+            ``SafeSequence`` and ``gluon_loader``, or for any other loader of map-style data sets.
+
+    Raises:
+        ConnectionError: A store doesn't answer within a minute, or the seconds in the environment
+            variable ``ADAPTERS_REMOTE_SECONDS``.
+        FileNotFoundError: No such file, or a glob without matches.
+        ImportError: No package is installed for this kind of URL.
+        PermissionError: A store refuses access.
+        RecordError: A file of neither format, or one without records.
+        TypeError: Features, ``outputs`` or ``cache`` of the wrong type.
+        ValueError: An unknown format or ``decode``, an invalid feature, or unknown ``outputs``.
+
+    Example:
+        >>> import os, tempfile
+        >>> from adapters import RecordWriter, open_records
+        >>> path = os.path.join(tempfile.mkdtemp(), "numbers.rec")
+        >>> with RecordWriter(path, format="recordio") as writer:
+        ...     numbers = [writer.write(bytes([i])) for i in range(3)]
+        >>> open_records(path, decode=ord)[:]
+        [0, 1, 2]
+    """
+    if verify not in (True, False):
+        raise TypeError(f"verify must be True or False, got {verify!r}")
+    kept = cache_of(cache)
+    content: Content
+    if isinstance(decode, Mapping):
+        check_fields(fields)
+        content = Examples(fields_of(decode, fields, outputs), outputs is not None)
+    elif outputs is not None:
+        raise ValueError(
+            'outputs must go with decode={"name": Feature(...), ...}, whose names it orders, got '
+            f"{outputs!r} with decode={decode!r}"
+        )
+    else:
+        content = content_of(decode, fields)
+    files = RecordFiles(paths, format, bool(verify), kept)
+    if isinstance(content, Examples):
+        return ExampleSource(files, content)
+    return RecordSource(files, content)
+
+
+def open_guessed(paths: Paths) -> Decoded:
+    """Open record files with the ``decode`` that suits the first record.
+
+    Images if it holds one, features if it is another Example, else bytes. A folder, and a list or
+    table of files by its ending, is opened by ``open_images``.
+
+    Raises:
+        FileNotFoundError: No such file, or a glob without matches.
+        RecordError: A file of neither format, or damaged as a whole.
+        ValueError: A folder without folders of images.
+    """
+    if names_images(paths):
+        return open_images(paths)
+    try:
+        files = RecordFiles(paths)
+    except FileNotFoundError as error:
+        if not isinstance(paths, str) or not is_url(paths) or has_magic(paths):
+            raise
+        try:  # A folder that doesn't end with a slash.
+            return open_images(paths)
+        except (OSError, ValueError):
+            raise error from None
+    source = RecordSource(files, content_of(None, None))
+
+    def look(number: int) -> str | None:
+        return guessed(files.read(number), files.locate(number)[0].format)
+
+    found = source.first(look)
+    if found is None and _begins_without_image(files):
+        # A header, as in insightface's files.
+        found = source.select(range(1, len(files))).first(lambda number: look(number + 1))
+    return source if found is None else RecordSource(files, content_of(found, None))
+
+
+def _begins_without_image(files: RecordFiles) -> bool:
+    """True if the first record is sound but for an image of no bytes."""
+    if not len(files):
+        return False
+    try:
+        image, _ = Images(None, {}).split(files.read(0), files.locate(0)[0].format)
+    except (ContentError, RecordError):
+        return False
+    return not len(image)
 
 
 class RecordSource(Decoded):
@@ -42,9 +197,7 @@ class RecordSource(Decoded):
         # Spec of batches that are written straight into their memory; found on first use.
         self._leaves: tuple[Leaf, ...] | None = None
         self._looked = False
-        self._rows: ImageRows | None = None
-        # Sources that read this one together with others.
-        self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
+        self._rows: RecordRows | None = None
 
     def __len__(self) -> int:
         """Number of records."""
@@ -89,48 +242,11 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Close the files."""
-        for each in (self, *self._wholes):
-            each._let_go()
+        self._rows = None  # It keeps the files mapped.
         self._files.close()
 
-    def _let_go(self) -> None:
-        """Drop what keeps the files mapped."""
-        self._rows = None
-
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_rows": None, "_looked": False}
-        del state["_wholes"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _wholes=weakref.WeakSet())
-
-    def united(self, others: Sequence[Source]) -> Source | None:
-        """Records of all files as one source, if they are decoded alike; else None."""
-        several = [self, *(each for each in others if type(each) is type(self))]
-        if len(several) <= len(others):
-            return None
-        if any(each.makes_samples for each in several):
-            return None
-        files = RecordFiles.all_of([each._files for each in several])
-        formats = {shard.format for shard in files.shards}
-        contents = {pickle.dumps(each._content) for each in several}
-        if len(formats) > 1 or len(contents) > 1:
-            return None
-        whole = type(self)(files, self._content)
-        for each in several:
-            each._wholes.add(whole)
-        return whole
-
-    def label(self, index: int) -> Any:
-        """Return the label of an image record, as it is stored.
-
-        Raises:
-            RecordError: The record is damaged.
-        """
-        assert isinstance(self._content, Images)
-        shard, own = self._files.locate(self._number(index))
-        return self._content.split(shard.read(own), shard.format)[1]
+        return {**self.__dict__, "_rows": None, "_looked": False}
 
     # Used by plans.
 
@@ -191,19 +307,15 @@ class RecordSource(Decoded):
         """Have the files read these records ahead."""
         self._files.will_read(first, last, window)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
         label_in = self._label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
         if label_in is None or not local:
             return None
-        if lightly:
-            labels: list[Any] = [None] * len(numbers)
-            for place, format, payload in self._files.lightly(numbers):
-                labels[place] = label_in(payload, format)
-        else:
-            located = map(self._files.locate, numbers.tolist())
-            labels = [label_in(shard.read(own), shard.format) for shard, own in located]
+        labels: list[Any] = [None] * len(numbers)
+        for place, format, payload in self._files.lightly(numbers):
+            labels[place] = label_in(payload, format)
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
 
     @property
@@ -223,7 +335,9 @@ class RecordSource(Decoded):
         """
         content = self._content
         if not self._looked and isinstance(content, Images) and len(self):
-            array = self._images().leaf
+            rows = self._row_writer()
+            assert isinstance(rows, ImageRows)
+            array = rows.leaf
             if array is not None:
                 # Decode the whole sample: a damaged record may still have a readable label.
                 label = np.asarray(self.first(lambda number: self.sample(number)[1]))
@@ -254,16 +368,20 @@ class RecordSource(Decoded):
         numbers: NDArray[np.int64],
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
-        failures = self._images().fill(numbers, rng_of, *rows)
-        return [(row, self._told(int(numbers[row]), error)) for row, error in failures]
+        """Write samples into rows of a batch, as in ``leaves``."""
+        failures = self._row_writer().fill(numbers, rng_of, rows, places)
+        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
 
-    def _images(self) -> ImageRows:
+    def _row_writer(self) -> RecordRows:
         if self._rows is None:
-            assert isinstance(self._content, Images)
-            self._rows = ImageRows(self._files, self._content)
+            self._rows = self._make_rows()
         return self._rows
+
+    def _make_rows(self) -> RecordRows:
+        assert isinstance(self._content, Images)
+        return ImageRows(self._files, self._content)
 
     def _told(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
@@ -277,3 +395,128 @@ class RecordSource(Decoded):
         shard, own = self._files.locate(number)
         offset = int(shard.offsets[own])
         return RecordError(shard.storage.name, own, offset, error.expected, error.found)
+
+
+class ExampleSource(RecordSource):
+    """Source that ``open_records`` returns for a mapping of features.
+
+    If all features have one shape, ``FeatureRows`` writes a batch at once. Text and variable-length
+    features are returned as samples.
+
+    Args:
+        files: The records.
+        content: Decodes the records.
+    """
+
+    def __init__(self, files: RecordFiles, content: Examples) -> None:
+        super().__init__(files, content)
+        self._examples = content
+        leaves = [field.leaf for field in content.fields]
+        known = tuple(leaf for leaf in leaves if leaf is not None)
+        self._numbers_known = known if len(known) == len(leaves) else None
+        self._fixed = all(field.is_fixed for field in content.fields)
+        first, decoders = content.fields[0], {type(field.decoder) for field in content.fields}
+        is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
+        self.holds_images = content.as_tuple and is_image
+        self.decodes = ImageDecoder in decoders
+        self.makes_samples = not decoders <= {ImageDecoder, type(None)}
+        self.pads = any(field.varies and field.default is not None for field in content.fields)
+
+    def way(self, transformed: bool) -> str:
+        """Human-readable description of how samples are read."""
+        if self._fixed and not transformed:
+            return "features of records, gathered a batch at a time"
+        return super().way(transformed)
+
+    python_numbers = False
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of each feature; None if they aren't fixed."""
+        return self._numbers_known
+
+    @property
+    def skeleton(self) -> Any:
+        """Sample structure (dict or tuple) with leaf numbers as leaves."""
+        return self._examples.skeleton
+
+    def _make_rows(self) -> RecordRows:
+        return FeatureRows(self._files, self._examples)
+
+    def _with_image(
+        self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
+    ) -> Origin:
+        """Add the first image of a record and its crop to an origin."""
+        field = next((field for field in self._examples.fields if field.decoder is not None), None)
+        if field is None:
+            return place
+        (encoded,) = Examples([field], True).values(payload, format)
+        return cut_out(place, field.decoder, bytes(encoded), rng)
+
+    @property
+    def _label_in(self) -> Callable[[memoryview, str], Any] | None:
+        """Reader of the label: the second member of tuples, or the feature of that name."""
+        if self._examples.as_tuple:
+            found = self._examples.fields[1:2]
+        else:
+            named = ("label", LABEL)
+            found = [field for field in self._examples.fields if field.name in named]
+        classes = [field for field in found if field.leaf and field.leaf[1].kind in "iu"]
+        if len(classes) != 1 or classes[0].shape or classes[0].decoder is not None:
+            return None
+        label = Examples(classes, True)
+        return lambda payload, format: label.values(payload, format)[0]
+
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """Advice on making arrays of unequal shapes equal; names the features."""
+        sizes = [each.name for each in self._examples.fields if each.decoder and not each.leaf]
+        if sizes and len(shape) == 3:
+            named = ", ".join(f"{name!r}: ImageDecoder(224)" for name in sizes)
+            return f"images of several sizes need {named} in decode, or another size"
+        if len(shape) < 3 and any(each.target is not None for each in self._examples.fields):
+            like = "(None, -1)" if self._examples.as_tuple else '{"image": None, "boxes": -1}'
+            return (
+                "samples have as many boxes as they have: pad() fills them up, with a value for "
+                f"each member of a sample and None for an image, such as pad({like}), as collate= "
+                "of SafeSequence or batchify_fn= of gluon_loader"
+            )
+        varying = [each for each in self._examples.fields if each.varies and each.default is None]
+        if not varying:
+            return super().remedy(shape)
+        named = ", ".join(f"{each.name!r}: {_with_default(each)}" for each in varying)
+        return (
+            f"features of several lengths need {named} in decode, which fills a batch up to its "
+            "longest, or collate=pad() or ragged()"
+        )
+
+    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
+        """Pad variable-length arrays that have a fill value to the longest of the batch."""
+        keys: Sequence[Any] = range(len(self._examples.fields))
+        if not self._examples.as_tuple:
+            keys = [field.name for field in self._examples.fields]
+        kind = tuple if self._examples.as_tuple else dict
+        if any(type(sample) is not kind or len(sample) != len(keys) for sample in samples):
+            return samples  # A sample from on_error, which collating checks.
+        padded = [dict(zip(keys, sample)) if kind is tuple else dict(sample) for sample in samples]
+        for key, field in zip(keys, self._examples.fields):
+            if not field.varies or field.default is None:
+                continue
+            # Samples of other sources may lack the feature, which collating reports.
+            alike = [sample for sample in padded if key in sample]
+            arrays = [np.asarray(sample[key]) for sample in alike]
+            if any(array.shape[1:] != field.shape or not array.ndim for array in arrays):
+                continue
+            longest = max(map(len, arrays), default=0) + extra
+            for sample, array in zip(alike, arrays):
+                if len(array) < longest:
+                    whole = np.full((longest, *field.shape), field.default, field.dtype)
+                    whole[: len(array)] = array
+                    sample[key] = whole
+        return [tuple(sample.values()) if kind is tuple else sample for sample in padded]
+
+
+def _with_default(field: Field) -> str:
+    dtype = field.text.__name__ if field.text else f'"{field.dtype}"'
+    shape = f"({', '.join(map(str, (None, *field.shape)))}{',' * (not field.shape)})"
+    default = {"bytes": 'b""', "str": '""'}.get(dtype, "0")
+    return f"Feature({dtype}, {shape}, default={default})"

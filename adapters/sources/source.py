@@ -1,35 +1,73 @@
 """``Source``: the interface of data to plans, with defaults that fit most sources.
 
 A new kind of source is a subclass in its own file and an entry in ``sources.kinds``. ``Subset``
-holds some samples of any source; it is here because ``Source.select`` makes it.
+holds some samples of any source; it is here because ``Source.select`` makes it. ``Origin`` says
+where a sample lies, to inspect a batch later.
 """
 
 from __future__ import annotations
 
 import abc
 import operator
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.generators import DECODE, RngOf, generator, source_generator
+from adapters.images.geometry import Crop
 from adapters.ownership import Allocate
 from adapters.readahead import Window
-from adapters.sources.origin import Located, Origin
-from adapters.sources.selection import chosen_of
+from adapters.structure import flatten
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+# Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
+_AT_ONCE = 64
+# Traits of several sources together: those that one of them has, and those that all have.
+_IF_ANY = ("makes_samples", "stored", "fetches_many", "draws")
+_IF_ALL = ("gathers", "pads", "decodes", "holds_images", "python_numbers")
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
-class Source(Located, abc.ABC):
+class Origin(NamedTuple):
+    """Origin of one sample; None for what its source doesn't have.
+
+    Args:
+        file: Path, as it was given.
+        record: Record number in that file.
+        offset: Offset of the record's first byte in the file.
+        encoded: Encoded image.
+        crop: Box that is cut out of it, and whether that is flipped.
+    """
+
+    file: str | None = None
+    record: int | None = None
+    offset: int | None = None
+    encoded: bytes | None = None
+    crop: Crop | None = None
+
+    @property
+    def drawn(self) -> str:
+        """Description of the crop; empty without one."""
+        crop = self.crop
+        if crop is None:
+            return ""
+        size = crop.resized or crop.image
+        words = f"{crop.height}x{crop.width} at ({crop.top}, {crop.left}) of {size[0]}x{size[1]}"
+        resized = f", resized from {crop.image[0]}x{crop.image[1]}" if crop.resized else ""
+        return words + resized + (", flipped" if crop.flip else "")
+
+
+class Source(abc.ABC):
     """Samples by number; reading changes nothing.
 
     Threads may read concurrently, unless ``own_code`` isn't thread-safe. Then callers on several
     threads must hold a ``Gate`` of it.
     """
+
+    unit = "sample"
+    """Name of a sample in messages, such as record or file."""
 
     # --- samples ---
 
@@ -54,22 +92,38 @@ class Source(Located, abc.ABC):
 
         Raises:
             IndexError: Out of range.
+            OSError: An image's file can't be read.
+            RecordError: The record, or the file, is damaged, or holds something else.
             TypeError: Neither an integer nor a slice.
         """
         if isinstance(index, slice):
-            return [self._drawn(number) for number in range(*index.indices(len(self)))]
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(f"sample number must be an integer or a slice, got {index!r}") from None
-        size = len(self)
-        if not -size <= number < size:
-            raise IndexError(f"sample number must be in range({-size}, {size}), got {number}")
-        return self._drawn(number % size)
+            return list(self._inorder(range(*index.indices(len(self)))))
+        return self._drawn(self._number(index))
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the samples in order."""
-        return map(self._drawn, range(len(self)))
+        return self._inorder(range(len(self)))
+
+    def _inorder(self, numbers: range) -> Iterator[Any]:
+        """Yield samples in order; slow ones are fetched in groups, one group ahead."""
+        for first in range(0, len(numbers), _AT_ONCE):
+            ahead = numbers[first + _AT_ONCE : first + 2 * _AT_ONCE]
+            self.bring(np.array(numbers[first : first + _AT_ONCE], np.int64))
+            self.expect(np.array(ahead, np.int64), elsewhere=False)
+            yield from map(self._drawn, numbers[first : first + _AT_ONCE])
+
+    def _number(self, index: Any) -> int:
+        """Convert an index, which may be negative, to a sample number."""
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"{self.unit} number must be an integer or a slice, got {index!r}"
+            ) from None
+        size = len(self)
+        if not -size <= number < size:
+            raise IndexError(f"{self.unit} number must be in range({-size}, {size}), got {number}")
+        return number % size
 
     def _drawn(self, number: int) -> Any:
         """Return one sample to a caller without a generator."""
@@ -91,6 +145,15 @@ class Source(Located, abc.ABC):
             ValueError: A mask of another length.
         """
         return Subset(self, chosen_of(numbers, len(self)))
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Locate a sample and what is drawn for it; empty by default.
+
+        Args:
+            number: Sample number.
+            rng: The sample's generator, as for ``sample``.
+        """
+        return Origin()
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """Samples of a batch, fetched at once; None if they are fetched one at a time."""
@@ -119,23 +182,9 @@ class Source(Located, abc.ABC):
 
     # --- a batch at a time ---
 
-    @property
-    def gathers(self) -> bool:
-        """True if ``gather`` makes a batch without a step for each sample."""
-        return False
-
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """Gather these samples as one batch, in memory from ``allocate``."""
         raise NotImplementedError
-
-    def gather_into(
-        self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
-    ) -> bool:
-        """Gather samples into some rows of a batch; False if ``gather`` has to do it."""
-        return False
-
-    def united(self, others: Sequence[Source]) -> Source | None:
-        """Join with other sources to read a batch at once; None if that isn't possible."""
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
@@ -147,72 +196,66 @@ class Source(Located, abc.ABC):
         """Sample structure with leaf numbers as leaves, if ``leaves`` are known."""
         return tuple(range(len(self.leaves or ())))
 
-    @property
-    def pads(self) -> bool:
-        """True if ``padded`` makes samples equally long."""
-        return False
-
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch to one length, plus ``extra``, if the source knows how."""
         return samples
 
     def fill(
-        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch, if ``leaves`` are known.
+        """Write samples into rows of a batch, if ``leaves`` are known or the source gathers.
 
         Args:
-            numbers: Sample numbers, ``(rows,)``.
-            rng_of: Returns a sample's generator by its place among them, valid until the next call;
-                None if nothing is drawn.
+            numbers: Sample numbers, ``(samples,)``.
+            rng_of: Returns a sample's generator by its index in ``numbers``, valid until the next
+                call; None if nothing is drawn.
             rows: An array for each of ``leaves``, with a leading axis for the rows.
+            places: Row of each sample; None for one after another.
 
         Returns:
-            Rows that couldn't be written, and why.
+            Indices in ``numbers`` of the samples that couldn't be written, and why.
         """
-        raise NotImplementedError
+        leaves, _ = flatten(self.gather(numbers, np.empty))
+        for column, leaf in zip(rows, leaves):
+            column[... if places is None else places] = leaf
+        return []
 
-    # --- traits ---
+    # --- traits: subclasses override them, or set them in ``__init__`` ---
+
+    makes_samples = True
+    """True if user code makes samples, and may reuse its memory."""
+    stored = True
+    """True if samples must not be written to, as they may be the source's own memory."""
+    fetches_many = False
+    """True if ``samples`` runs user code once per batch."""
+    draws = False
+    """True if a sample depends on its generator."""
+    gathers = False
+    """True if ``gather`` makes a batch without a step for each sample."""
+    pads = False
+    """True if ``padded`` makes samples equally long."""
+    decodes = False
+    """True if it only decodes images, which runs without the interpreter lock."""
+    holds_images = False
+    """True if samples are (image, label)."""
+    python_numbers = False
+    """True if a label is a Python number, not one of NumPy's."""
+
+    def take_traits(self, parts: Sequence[Source]) -> None:
+        """Take the traits that these sources have together."""
+        for name in _IF_ANY:
+            setattr(self, name, any(getattr(part, name) for part in parts))
+        for name in _IF_ALL:
+            setattr(self, name, all(getattr(part, name) for part in parts))
 
     @property
     def own_code(self) -> tuple[Any, ...]:
         """User functions and objects that make samples."""
         return (self,)
-
-    @property
-    def python_numbers(self) -> bool:
-        """True if a label is a Python number, not one of NumPy's."""
-        return False
-
-    @property
-    def makes_samples(self) -> bool:
-        """True if user code makes samples, and may reuse its memory."""
-        return True
-
-    @property
-    def stored(self) -> bool:
-        """True if samples must not be written to, as they may be the source's own memory."""
-        return True
-
-    @property
-    def fetches_many(self) -> bool:
-        """True if ``samples`` runs user code once per batch."""
-        return False
-
-    @property
-    def draws(self) -> bool:
-        """True if a sample depends on its generator."""
-        return False
-
-    @property
-    def decodes(self) -> bool:
-        """True if it only decodes images, which runs without the interpreter lock."""
-        return False
-
-    @property
-    def holds_images(self) -> bool:
-        """True if samples are (image, label)."""
-        return False
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; ``shape`` is that of one."""
@@ -236,8 +279,8 @@ class Source(Located, abc.ABC):
         that they belong to, see ``Window``.
         """
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
-        """Labels of samples if they are cheap to get; ``lightly`` for a few, unchecked."""
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """Labels of samples if they are cheap to get; None otherwise. CRCs aren't checked."""
         return None
 
     def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> Any:
@@ -304,6 +347,7 @@ class Subset(Source):
             )
         self.whole = whole
         self.numbers = numbers
+        self.take_traits([whole])
 
     def __len__(self) -> int:
         """Number of chosen samples."""
@@ -348,29 +392,23 @@ class Subset(Source):
         return self.whole.padded(samples, extra)
 
     def fill(
-        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch."""
-        return self.whole.fill(self.numbers[numbers], rng_of, rows)
+        return self.whole.fill(self.numbers[numbers], rng_of, rows, places)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
 
-    gathers = _of_the_whole("gathers")
     leaves = _of_the_whole("leaves")
     skeleton = _of_the_whole("skeleton")
-    pads = _of_the_whole("pads")
     own_code = _of_the_whole("own_code")
-    python_numbers = _of_the_whole("python_numbers")
-    makes_samples = _of_the_whole("makes_samples")
-    stored = _of_the_whole("stored")
-    fetches_many = _of_the_whole("fetches_many")
-    draws = _of_the_whole("draws")
-    decodes = _of_the_whole("decodes")
-    holds_images = _of_the_whole("holds_images")
     remedy = _of_the_whole("remedy")
-    own_epochs = _of_the_whole("own_epochs")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
@@ -381,14 +419,45 @@ class Subset(Source):
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Label of each of these samples."""
-        return self.whole.labels_of(self.numbers[numbers], lightly)
+        return self.whole.labels_of(self.numbers[numbers])
 
-    def enter_epoch(self, epoch: int) -> bool:
-        """Enter this epoch; return True if one has ended."""
-        return self.whole.enter_epoch(epoch)
 
-    def renew_locks(self) -> None:
-        """Renew locks in a forked process."""
-        self.whole.renew_locks()
+def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
+    """Convert the argument of ``select`` to numbers from 0.
+
+    Args:
+        numbers: Integers, counted from the end if negative, or a boolean mask.
+        size: Number of samples.
+
+    Raises:
+        IndexError: A number out of range.
+        TypeError: Neither integers nor a mask.
+        ValueError: A mask of another length, or more than one axis.
+    """
+    if not hasattr(numbers, "__len__") or isinstance(numbers, (str, bytes, Set, Mapping)):
+        raise TypeError(
+            "numbers must be a sequence of sample numbers or a boolean mask, got "
+            f"{type(numbers).__name__}; make a list of it"
+        )
+    given = np.asarray(numbers)
+    if given.ndim != 1:
+        raise ValueError(f"numbers must have one axis, got {given.ndim}: shape {given.shape}")
+    if given.dtype == bool:
+        if len(given) != size:
+            raise ValueError(
+                f"a mask must have one value for each of the {size} samples, got {len(given)}"
+            )
+        return np.flatnonzero(given).astype(np.int64)
+    if len(given) and given.dtype.kind not in "iu":
+        raise TypeError(f"numbers must be integers or a boolean mask, got {given.dtype}")
+    wrong = np.flatnonzero((given < -size) | (given >= size))
+    if len(wrong):
+        place = int(wrong[0])
+        raise IndexError(
+            f"numbers must be in range({-size}, {size}), got {given[place]} in place {place}"
+        )
+    chosen = given.astype(np.int64)
+    chosen[chosen < 0] += size
+    return chosen

@@ -1,6 +1,7 @@
 """Lists and tables of files and their labels: Python's, CSV, pandas, MXNet's ``.lst``.
 
 Each becomes a ``Table``: paths, and a label for each, which is a name, a number or several numbers.
+For samples of several images, it becomes a list of paths for each column.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 
 from adapters.remote import clean, client_of, is_url
 from adapters.remote.retry import persistently
-from adapters.sources.files import is_named_like_an_image
+from adapters.sources.files import is_named_like_an_image, runs_below
 
 # Column names in Keras's flow_from_dataframe, and in many other tables.
 _FILE, _LABELS = "filename", ("class", "label")
 _DELIMITERS = ",;\t"
+# Most names in an error.
+_MOST_NAMED = 3
 _MARKS_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -285,3 +288,102 @@ def _joined(columns: list[list[Any]]) -> Sequence[Any] | None:
     if len(columns) <= 1:
         return columns[0] if columns else None
     return list(zip(*columns))
+
+
+def columns_of_list(items: Any, count: int) -> list[list[str]]:
+    """Paths of each column in a list of tuples.
+
+    Raises:
+        TypeError: Not a list of tuples of ``count`` paths.
+        ValueError: The list is empty.
+    """
+    rule = f"where must be {count} folders, a table, or a list of tuples of {count} files"
+    if isinstance(items, (str, bytes, os.PathLike, dict)) or not hasattr(items, "__iter__"):
+        raise TypeError(
+            f"{rule} with decode=({'..., ' * (count - 1)}...), got {items!r:.80}: "
+            "list(zip(images, masks)) makes pairs"
+        )
+    rows: list[list[str]] = []
+    for place, item in enumerate(items):
+        given = list(item) if isinstance(item, (tuple, list, np.ndarray)) else [item]
+        if len(given) != count or not all(isinstance(each, (str, os.PathLike)) for each in given):
+            raise TypeError(
+                f"{rule}, got {item!r:.80} in place {place}: list(zip(images, masks)) makes pairs"
+            )
+        rows.append([os.fspath(each) for each in given])
+    if not rows:
+        raise ValueError("where must hold at least one sample, got a list of none")
+    return [list(column) for column in zip(*rows)]
+
+
+def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
+    """Paths of the images in each folder, matched by name without the ending.
+
+    Raises:
+        ValueError: A folder of a store, no images, or a name that a folder lacks.
+    """
+    roots = [os.fspath(folder) for folder in folders]
+    if any(map(is_url, roots)):
+        raise ValueError(
+            "where must be folders of this machine to be matched by name: give the files of a "
+            "store as a list of tuples"
+        )
+    found = [_by_stem(root) for root in roots]
+    for root, names in zip(roots, found):
+        if not names:
+            raise ValueError(f"where must hold at least one image in each folder, got {root!r}")
+    stems = found[0].keys()
+    for root, names in zip(roots[1:], found[1:]):
+        odd = sorted(stems ^ names.keys())
+        if odd:
+            shown = ", ".join(map(repr, odd[:_MOST_NAMED])) + ", ..." * (len(odd) > _MOST_NAMED)
+            raise ValueError(
+                f"where must be folders with images of the same names but for the endings, got "
+                f"{len(odd)} in only one of {roots[0]!r} and {root!r} ({shown}): give others as a "
+                "list of tuples of files"
+            )
+    return [[names[stem] for stem in stems] for names in found]
+
+
+def _by_stem(root: str) -> dict[str, str]:
+    """Paths by name below the folder, without the ending; sorted."""
+    named: dict[str, str] = {}
+    for folder, names in runs_below(root, ()):
+        for name in filter(is_named_like_an_image, names):
+            path = os.path.join(folder, name)
+            stem = os.path.splitext(os.path.relpath(path, root))[0]
+            if stem in named:
+                raise ValueError(
+                    f"where must be folders with one image of each name, got {named[stem]!r} and "
+                    f"{path!r}: give a list of tuples of files"
+                )
+            named[stem] = path
+    return {stem: named[stem] for stem in sorted(named)}
+
+
+def paths_in(labels: Sequence[Any] | None) -> str | None:
+    """First label of the first sample that looks like an image path, or None."""
+    first = next(iter(labels or ()), None)
+    for each in first if isinstance(first, (tuple, list)) else [first]:
+        path = os.fspath(each) if isinstance(each, os.PathLike) else each
+        if isinstance(path, str) and is_named_like_an_image(path):
+            return path
+    return None
+
+
+def columns_of_table(paths: list[str], labels: Sequence[Any] | None, count: int) -> list[list[str]]:
+    """Paths of each column in a table.
+
+    Raises:
+        ValueError: The table doesn't have ``count`` columns of paths.
+    """
+    rows: Iterator[Any] = iter(labels or ())
+    others = [list(row) if isinstance(row, (tuple, list)) else [row] for row in rows]
+    wrong = next((row for row in others if not all(isinstance(each, str) for each in row)), None)
+    if not others or len(others[0]) != count - 1 or wrong is not None:
+        raise ValueError(
+            f"columns must name {count} columns of files for {count} decoders, as in "
+            f'columns=("image", "mask"), got {1 + len(others[0] if others else ())} columns'
+            + (f", of which one holds {wrong!r}" if wrong else "")
+        )
+    return [paths, *(list(column) for column in zip(*others))]

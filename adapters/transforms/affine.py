@@ -13,14 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.colours import channel_sums, float_sums, transform, transform_floats
-from adapters.transforms.layout import Axes
+from adapters.transforms.transform import Axes
 
 # Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of at most 0.1 of 255 values.
 _BITS = 12
 # Below it, sums of integers are exact in float32.
 _EXACT = 1 << 24
-# Pixels that are computed at a time, so that intermediate results stay in the caches.
-_BLOCK = 1 << 14
 
 
 def means(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
@@ -54,12 +52,14 @@ def apply(
         added = np.floor(offsets * (1 << _BITS) + (1 << (_BITS - 1))).astype(np.int32)
         within = int(np.ceil(max(bounds[0], 0))), int(np.floor(min(bounds[1], 255)))
         if not transform(images, axes.channels, axes.channels_first, whole, added, _BITS, within):
-            _apply_to_bytes(images, axes, whole, added, within)
+            most = np.abs(whole).sum(axis=2).max() * 255 + np.abs(added).max(initial=0)
+            dtype = np.float32 if most < _EXACT else np.float64
+            _by_numpy(images, axes, whole.astype(dtype), added.astype(dtype), within, _BITS)
     else:
         own = matrices.astype(images.dtype), offsets.astype(images.dtype)
         shape = axes.channels, (axes.height, axes.width), axes.channels_first
         if not transform_floats(images, *shape, *own, bounds):
-            _apply_to_floats(images, axes, *own, bounds)
+            _by_numpy(images, axes, *own, bounds)
 
 
 def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
@@ -89,65 +89,23 @@ def _byte_sums(images: NDArray[np.uint8], axes: Axes) -> NDArray[np.int64]:
     return sums
 
 
-def _apply_to_bytes(
-    images: NDArray[np.uint8],
-    axes: Axes,
-    matrices: NDArray[np.int32],
-    offsets: NDArray[np.int32],
-    bounds: tuple[int, int],
-) -> None:
-    channels = axes.channels
-    most = np.abs(matrices).sum(axis=2).max() * 255 + np.abs(offsets).max(initial=0)
-    dtype = np.float32 if most < _EXACT else np.float64
-    planes = _planes(images, axes)
-    pixels = planes.shape[2]
-    width = min(_BLOCK, pixels)
-    given, total, term = (np.empty((channels, width), dtype) for _ in range(3))
-    whole = np.empty(width, np.int32)
-    for image, matrix, offset in zip(planes, matrices.astype(dtype), offsets.astype(dtype)):
-        for start in range(0, pixels, width):
-            block = image[:, start : start + width]
-            size = block.shape[1]
-            np.copyto(given[:, :size], block)
-            for channel in range(channels):
-                out = total[channel, :size]
-                np.multiply(given[0, :size], matrix[channel, 0], out=out)
-                for other in range(1, channels):
-                    np.multiply(given[other, :size], matrix[channel, other], out=term[0, :size])
-                    np.add(out, term[0, :size], out=out)
-                np.add(out, offset, out=out)
-                np.multiply(out, dtype(1 / (1 << _BITS)), out=out)
-                np.floor(out, out=out)
-                np.copyto(whole[:size], out, casting="unsafe")
-                np.clip(whole[:size], *bounds, out=whole[:size])
-                np.copyto(block[channel], whole[:size], casting="unsafe")
-
-
-def _apply_to_floats(
+def _by_numpy(
     images: NDArray[Any],
     axes: Axes,
     matrices: NDArray[Any],
     offsets: NDArray[Any],
     bounds: tuple[float, float],
+    bits: int = 0,
 ) -> None:
-    dtype, channels = images.dtype, axes.channels
-    low, high = (dtype.type(bound) for bound in bounds)
-    planes = _planes(images, axes)
-    pixels = planes.shape[2]
-    width = min(_BLOCK, pixels)
-    given, total = (np.empty((channels, width), dtype) for _ in range(2))
-    term = np.empty(width, dtype)
-    for image, matrix, offset in zip(planes, matrices, offsets):
-        for start in range(0, pixels, width):
-            block = image[:, start : start + width]
-            size = block.shape[1]
-            np.copyto(given[:, :size], block)
-            for channel in range(channels):
-                out = total[channel, :size]
-                np.multiply(given[0, :size], matrix[channel, 0], out=out)
-                for other in range(1, channels):
-                    np.multiply(given[other, :size], matrix[channel, other], out=term[:size])
-                    np.add(out, term[:size], out=out)
-                np.add(out, offset, out=out)
-                np.clip(out, low, high, out=out)
-                np.copyto(block[channel], out)
+    """Apply matrices that are multiples of ``2 ** -bits``, in their dtype."""
+    low, high = (matrices.dtype.type(bound) for bound in bounds)
+    for image, matrix, offset in zip(_planes(images, axes), matrices, offsets):
+        values = image.astype(matrices.dtype, order="C")
+        mixed = matrix[:, :1] * values[0]
+        for channel in range(1, axes.channels):
+            mixed += matrix[:, channel : channel + 1] * values[channel]
+        mixed += offset
+        if bits:
+            mixed *= matrices.dtype.type(1 / (1 << bits))
+            np.floor(mixed, out=mixed)
+        image[...] = np.clip(mixed, low, high, out=mixed)

@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.transforms.affine import apply, means
-from adapters.transforms.arguments import interval, number
-from adapters.transforms.layout import LayoutName, axes_of, check_layout
-from adapters.transforms.transform import BatchTransform, Place
+from adapters.transforms.transform import (
+    BatchTransform,
+    LayoutName,
+    Place,
+    axes_of,
+    check_layout,
+    interval,
+    number,
+)
 
 # Weights of red, green and blue in grey: ITU-R BT.601, as in JPEG and Pillow.
 _GREY = np.array([0.299, 0.587, 0.114])

@@ -9,11 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.transforms.arguments import number
 from adapters.transforms.labels import mixed
-from adapters.transforms.layout import Axes, LayoutName, axes_of, check_layout
-from adapters.transforms.partners import circle
-from adapters.transforms.transform import BatchTransform, Place
+from adapters.transforms.mixup import circle
+from adapters.transforms.transform import (
+    Axes,
+    BatchTransform,
+    LayoutName,
+    Place,
+    axes_of,
+    check_layout,
+    number,
+)
 
 
 class CutMix(BatchTransform):

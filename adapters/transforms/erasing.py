@@ -8,9 +8,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.transforms.arguments import interval, number
-from adapters.transforms.layout import LayoutName, axes_of, check_layout
-from adapters.transforms.transform import BatchTransform, Place
+from adapters.transforms.transform import (
+    BatchTransform,
+    LayoutName,
+    Place,
+    axes_of,
+    check_layout,
+    interval,
+    number,
+)
 
 # Boxes drawn for an image until one fits into it.
 _TRIES = 10

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.transforms.arguments import number
-from adapters.transforms.transform import BatchTransform, Place
+from adapters.transforms.transform import BatchTransform, Place, number
 
 
 class OneHot(BatchTransform):

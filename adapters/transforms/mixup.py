@@ -1,25 +1,40 @@
-"""``MixUp``: mix each image, and its label, with another one of the batch."""
+"""``MixUp``: mix each image, and its label, with another one of the batch.
+
+Partners are neighbours on one random circle, on which none is its own partner. Mixing is done in
+place: in the circle's order, each image changes before its partner, so only the first one has to be
+copied.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.images.colours import mix as mix_natively
-from adapters.transforms.arguments import number
 from adapters.transforms.labels import mixed
-from adapters.transforms.partners import circle
-from adapters.transforms.transform import BatchTransform, Place
+from adapters.transforms.transform import BatchTransform, Place, number
 
-# Values of an image that are mixed at a time, so that intermediate results stay in the
-# L2 cache: 64 images of 224 x 224 x 3 take 4.7 ms, with 16 Ki 8.3 (uint8, one core); float32 5.8.
-# By the kernel, uint8 takes 0.6 and float32 3.
-_BLOCK = 1 << 16
 # Shares are multiples of 1/256, as uint8 needs, so that labels have exactly the pixels' shares.
 _WHOLE = 256
+
+
+class Circle(NamedTuple):
+    """Random order of a batch's samples; the partner of each is the next one."""
+
+    order: NDArray[np.int64]
+    partners: NDArray[np.int64]
+    """Partner of each sample."""
+
+
+def circle(count: int, rng: np.random.Generator) -> Circle:
+    """Draw a random circle through so many samples."""
+    order = rng.permutation(count)
+    partners = np.empty(count, np.int64)
+    partners[order] = np.roll(order, -1)
+    return Circle(order, partners)
 
 
 class MixUp(BatchTransform):
@@ -107,40 +122,17 @@ def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.float
         return
     if mix_natively(images, order, np.rint(shares * _WHOLE).astype(np.int64)):
         return
-    rows = images.reshape(len(images), -1)
-    steps = [
-        (one, other)
-        for one, other in zip(order.tolist(), np.roll(order, -1).tolist())
-        if shares[one] < 1
-    ]
-    whole = images.dtype == np.uint8
-    width = min(_BLOCK, rows.shape[1])
-    spaces = [np.empty(width, np.uint16 if whole else images.dtype) for _ in range(2)]
     first = int(order[0])
-    for start in range(0, rows.shape[1], width):
-        block = rows[:, start : start + width]
-        unmixed = block[first].copy()
-        left, right = (space[: block.shape[1]] for space in spaces)
-        for one, other in steps:
-            partner = unmixed if other == first else block[other]
-            if whole:
-                _mix_bytes(block[one], partner, int(shares[one] * _WHOLE), left, right)
-            else:
-                np.subtract(block[one], partner, out=left)
-                np.multiply(left, shares[one].astype(images.dtype), out=left)
-                np.add(left, partner, out=block[one])
-
-
-def _mix_bytes(
-    one: NDArray[np.uint8],
-    partner: NDArray[np.uint8],
-    share: int,
-    left: NDArray[np.uint16],
-    right: NDArray[np.uint16],
-) -> None:
-    np.multiply(one, np.uint16(share), out=left, dtype=np.uint16)
-    np.multiply(partner, np.uint16(_WHOLE - share), out=right, dtype=np.uint16)
-    np.add(left, right, out=left)
-    np.add(left, np.uint16(_WHOLE // 2), out=left)
-    np.right_shift(left, np.uint16(8), out=left)
-    np.copyto(one, left, casting="unsafe")
+    unmixed = images[first].copy()
+    for one, other in zip(order.tolist(), np.roll(order, -1).tolist()):
+        if shares[one] >= 1:
+            continue
+        partner = unmixed if other == first else images[other]
+        if images.dtype == np.uint8:
+            share = np.uint16(shares[one] * _WHOLE)
+            mixed_up = images[one].astype(np.uint16) * share
+            mixed_up += partner.astype(np.uint16) * np.uint16(_WHOLE - share)
+            images[one] = mixed_up + np.uint16(_WHOLE // 2) >> np.uint16(8)
+        else:
+            share = shares[one].astype(images.dtype)
+            images[one] = (images[one] - partner) * share + partner

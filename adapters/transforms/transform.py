@@ -5,14 +5,16 @@
 
 A loader has the only reference to a batch that it has just made, and calls ``on_own_batch``, which
 may write into its arrays. Other callers get a new batch, and theirs stays unchanged. A transform
-has no state that changes, so any thread may call it.
+has no state that changes, so any thread may call it. Below are the checks of transforms' arguments,
+and the axes of images.
 """
 
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ Place = int | str | tuple[int | str, ...] | None
 
 _IMAGES = ("image", "images", "pixel_values")
 _LABELS = ("label", "labels")
+LayoutName = Literal["auto", "NHWC", "NCHW"]
+_CHANNELS = (1, 3, 4)
 
 
 class BatchTransform(abc.ABC):
@@ -189,3 +193,89 @@ def _own(images: Any, batch: Any) -> NDArray[Any]:
     if sum(leaf is images for leaf in flatten(batch)[0]) > 1:
         return np.array(array, order="C")
     return array
+
+
+def number(name: str, value: Any, least: float, most: float = math.inf) -> float:
+    """Check a finite number within bounds.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is out of range.
+    """
+    try:
+        given = float(value)
+    except (TypeError, ValueError):
+        given = math.nan
+    except OverflowError:  # A large integer.
+        given = math.inf
+    if isinstance(value, (bool, str)) or math.isnan(given):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if math.isinf(given) and most == math.inf:
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    if not least <= given <= most:
+        bound = f">= {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
+        raise ValueError(f"{name} must be {bound}, got {value!r}")
+    return given
+
+
+def interval(name: str, value: Any, least: float, most: float = math.inf) -> tuple[float, float]:
+    """Check two numbers within bounds, the smaller one first.
+
+    Raises:
+        TypeError: They are no pair of numbers.
+        ValueError: They are out of range, or the wrong way round.
+    """
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(f"{name} must be (low, high), got {value!r}")
+    low, high = (number(name, each, least, most) for each in value)
+    if low > high:
+        raise ValueError(f"{name} must be (low, high) with low <= high, got {value!r}")
+    return low, high
+
+
+class Axes(NamedTuple):
+    """Layout and sizes of a batch of images."""
+
+    channels_first: bool
+    height: int
+    width: int
+    channels: int
+
+    def box(self, top: int, left: int, height: int, width: int) -> tuple[Any, ...]:
+        """Return the index of a box in one image."""
+        rows, columns = slice(top, top + height), slice(left, left + width)
+        return (slice(None), rows, columns) if self.channels_first else (rows, columns)
+
+
+def check_layout(layout: Any) -> None:
+    """Check ``layout``.
+
+    Raises:
+        ValueError: It is no layout.
+    """
+    if layout not in ("auto", "NHWC", "NCHW"):
+        raise ValueError(f'layout must be "auto", "NHWC" or "NCHW", got {layout!r}')
+
+
+def axes_of(images: NDArray[Any], layout: LayoutName) -> Axes:
+    """Find the axes of images.
+
+    Args:
+        images: ``(batch, height, width)``, or with an axis of 1, 3 or 4 channels.
+        layout: "auto" takes the last axis for the channels if it can be, else the second.
+
+    Raises:
+        ValueError: The shape isn't that of images.
+    """
+    shape = images.shape
+    if len(shape) == 3:
+        return Axes(False, shape[1], shape[2], 1)
+    if len(shape) == 4:
+        if layout == "NHWC" or (layout == "auto" and shape[3] in _CHANNELS):
+            return Axes(False, *shape[1:])
+        if layout == "NCHW" or shape[1] in _CHANNELS:
+            return Axes(True, shape[2], shape[3], shape[1])
+    raise ValueError(
+        "images must be (batch, height, width), or have an axis of channels more, "
+        f'got the shape {shape}; layout="NHWC" or "NCHW" says which axis that is'
+    )

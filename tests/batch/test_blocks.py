@@ -15,7 +15,7 @@ from scipy import stats
 
 from adapters import Blocks
 from adapters.batch.arranging import bytes_of_samples, order_of
-from adapters.batch.blockorder import BlockOrder
+from adapters.batch.blocks import BlockOrder
 from adapters.batch.order import Order
 from adapters.batch.permutation import permute_each
 from adapters.sources import as_source

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from adapters import Feature, open_records, pad
-from adapters.batch.lengthened import lengthened
 from tests.plans import plan_of
 from tests.sources.example_files import encoded, file_of
 
@@ -16,7 +15,7 @@ from tests.sources.example_files import encoded, file_of
 def shapes(plan):
     """Of the members' samples, in each batch that is lengthened."""
 
-    return [tuple(member.shape[1:] for member in batch) for batch in lengthened(plan, 0)]
+    return [tuple(member.shape[1:] for member in batch) for batch in plan.longer(0)]
 
 
 def texts(lengths, label=(1,)):
@@ -70,9 +69,9 @@ def test_features_that_a_source_pads_vary(tmp_path: Path):
     decode = {"t": Feature("int64", (None,), default=0), "y": Feature("int64", (1,))}
     source = open_records(file_of(tmp_path, payloads), decode=decode, outputs=("t", "y"))
     assert shapes(plan_of(source, 2)) == 2 * [((6,), (1,))]
-    assert lengthened(plan_of(source, 2, transform=lambda sample: sample), 0) == []
+    assert plan_of(source, 2, transform=lambda sample: sample).longer(0) == []
 
 
 def test_nothing_is_lengthened_where_nothing_is_padded():
-    assert lengthened(plan_of(np.zeros((4, 3))), 0) == []
-    assert lengthened(plan_of(texts([1, 1]), collate=list), 0) == []
+    assert plan_of(np.zeros((4, 3))).longer(0) == []
+    assert plan_of(texts([1, 1]), collate=list).longer(0) == []

@@ -34,13 +34,12 @@ def test_an_image_truncated_anywhere_is_refused():
                 read(content[:length])
 
 
-def test_a_header_that_takes_long_to_parse_is_refused():
-    fields = {"descr": "|u1", "fortran_order": False, "shape": (2, 2), "more": "1," * 9_000}
-    header = repr(fields).encode()
-    content = b"\x93NUMPY\x02\0" + len(header).to_bytes(4, "little") + header + bytes(4)
-    for read in (decode, ImageDecoder(2).decode):
-        with pytest.raises(ContentError):
-            read(content)
+def test_a_header_that_is_too_long_to_parse_is_refused():
+    """Python's parser would run out of memory for this one."""
+    header = b"-" * 60_000
+    content = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
+    with pytest.raises(ContentError, match="a header of at most 10,000 bytes"):
+        decode(content)
 
 
 def mutants(contents: list[bytes], count: int) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from adapters import RecordWriter
 from adapters.records import regions, remotefile
 from adapters.remote import clients, fetch
-from adapters.sources import objectreading
+from adapters.sources import objectreader
 from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
 
@@ -61,7 +61,7 @@ def server() -> Iterator[RangeServer]:
     """Serves what a test puts into ``objects``."""
     with RangeServer() as serving:
         yield serving
-        for reading in [*objectreading._readings]:
+        for reading in [*objectreader._readers]:
             reading.close()  # What is fetched ahead would ask on when the server is gone.
         _await_what_is_fetched()
     clients.forget()

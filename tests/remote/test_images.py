@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence, open_images, open_records, pack
-from adapters.sources import filereading, objectreading
+from adapters.sources import files, objectreader
 from tests.remote.photos import DECODE, assert_equal, batches, serve, upload, urls_of
 from tests.sources.image_folders import put
 
@@ -39,7 +39,7 @@ def test_a_folder_in_a_store_is_that_on_a_disk(bucket, photos, end):
 
 def test_the_order_in_blocks_is_that_of_a_disk(bucket, photos, monkeypatch):
     """Some sizes stand for all, the same ones."""
-    monkeypatch.setattr(filereading, "_MEASURED", 3)
+    monkeypatch.setattr(files, "_MEASURED", 3)
     for number in range(7):
         (photos / f"bee/more{number}.jpg").write_bytes(bytes(1 + 1000 * number))
     upload(bucket, photos)
@@ -262,29 +262,29 @@ def test_what_is_expected_is_bounded(server, photos, monkeypatch):
     serve(server, photos)
     server.settings.latency_seconds = 0.5  # Nothing is there before it is looked at.
     source = open_images(urls_of(server, photos))
-    monkeypatch.setattr(objectreading, "_MOST_EXPECTED_BYTES", 3 * objectreading._GUESSED_BYTES)
+    monkeypatch.setattr(objectreader, "_MOST_EXPECTED_BYTES", 3 * objectreader._GUESSED_BYTES)
     source.expect(np.arange(24), elsewhere=False)
-    assert len(source._reading._here) == 3
+    assert len(source._reader._here) == 3
     source.expect(np.arange(24), elsewhere=False)
-    assert len(source._reading._here) == 3
+    assert len(source._reader._here) == 3
     source[:3]
     source.expect(np.arange(10, 12), elsewhere=False)
-    assert len(source._reading._here) == 2
+    assert len(source._reader._here) == 2
     source.close()
-    assert not source._reading._here
+    assert not source._reader._here
 
 
 def test_what_is_held_is_bounded_and_fetched_again(server, photos, monkeypatch):
     serve(server, photos)
     here, there = open_images(photos), open_images(urls_of(server, photos))
-    monkeypatch.setattr(objectreading, "_MOST_HELD_BYTES", 3000)
+    monkeypatch.setattr(objectreader, "_MOST_HELD_BYTES", 3000)
     there.bring(np.arange(24))
-    for fetch in list(there._reading._here.values()):
+    for fetch in list(there._reader._here.values()):
         fetch.wait()
-    assert there._reading._held <= 3000
+    assert there._reader._held <= 3000
     for one, other in zip(there, here, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
-    assert there._reading._held >= 0
+    assert there._reader._held >= 0
 
 
 # --- packing ---

@@ -97,7 +97,7 @@ def test_files_of_a_slow_disk_are_kept(photos, tmp_path, monkeypatch):
     expected = contents(photos)
     assert read(open_images(photos, cache=tmp_path / "cache")) == expected
     source = open_images(photos, cache=tmp_path / "cache")
-    monkeypatch.setattr("adapters.sources.objectreading.read_file", None)
+    monkeypatch.setattr("adapters.sources.objectreader.read_file", None)
     assert read(source) == expected
 
 

@@ -98,7 +98,7 @@ def test_what_failed_before_anybody_asked_is_fetched_again(server, photos, monke
         patched.setenv("ADAPTERS_REMOTE_SECONDS", "0.2")
         server.settings.down = True
         source.expect(numbers, elsewhere=False)
-        for fetch in [*source._reading._here.values()]:
+        for fetch in [*source._reader._here.values()]:
             fetch.wait()
             assert isinstance(fetch.error, ConnectionError)
         server.settings.down = False
@@ -106,7 +106,7 @@ def test_what_failed_before_anybody_asked_is_fetched_again(server, photos, monke
         assert source.read(3) == Path(open_images(photos).files[3]).read_bytes()
     else:
         assert_equal(batches(source, workers=0), expected)
-    assert source._reading._ahead == (len(source) - 1 if asked == "one" else 0)
+    assert source._reader._ahead == (len(source) - 1 if asked == "one" else 0)
 
 
 def test_faults_are_tried_again(server, photos):

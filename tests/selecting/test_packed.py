@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters import packed
-from adapters.selecting.rows import OPEN_ROWS, first_fit
+from adapters.selecting.packed import OPEN_ROWS, first_fit
 
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=80)
 

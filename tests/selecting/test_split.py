@@ -58,8 +58,7 @@ def fractions(draw):
 )
 def test_sizes_are_rounded_by_largest_remainder(size, given, found):
     if size > 10**6:
-        from adapters.selecting.allotment import _sizes
-        from adapters.selecting.split import _shares
+        from adapters.selecting.split import _shares, _sizes
 
         assert _sizes([size], _shares(given)).tolist() == [[*found, 0]]
         return

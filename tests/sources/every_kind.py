@@ -43,8 +43,10 @@ class Squares(Source):
     def sample(self, number: int, rng: Any = None) -> Any:
         return np.int64(number * number)
 
-    def fill(self, numbers: Any, rng_of: Any, rows: Any) -> list[tuple[int, Exception]]:
-        rows[0][:] = numbers * numbers
+    def fill(
+        self, numbers: Any, rng_of: Any, rows: Any, places: Any = None
+    ) -> list[tuple[int, Exception]]:
+        rows[0][... if places is None else places] = numbers * numbers
         return []
 
 

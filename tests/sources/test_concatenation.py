@@ -17,8 +17,7 @@ from adapters import (
     split,
 )
 from adapters.sources import Subset, as_source
-from adapters.sources.concatenation import Concatenation
-from adapters.sources.forms import form_of
+from adapters.sources.concatenation import Concatenation, form_of
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
@@ -66,7 +65,7 @@ def test_it_is_read_in_the_way_that_its_sources_are(source):
     whole = halves(source)
     for name in ("gathers", "pads", "python_numbers", "makes_samples", "stored", "fetches_many"):
         assert getattr(whole, name) == getattr(source, name), name
-    for name in ("draws", "decodes", "holds_images", "own_epochs"):
+    for name in ("draws", "decodes", "holds_images"):
         assert getattr(whole, name) == getattr(source, name), name
     assert (whole.leaves is not None) == (source.gathers or source.leaves is not None)
 

@@ -16,7 +16,7 @@ from adapters.errors import ClosedError
 from adapters.generators import DECODE, Generators, generator
 from adapters.images import kernel
 from adapters.records import example, mapping, recordio
-from adapters.sources.contents import Images
+from adapters.sources.decoders import Images
 from adapters.sources.examples import Examples
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import (

@@ -16,7 +16,7 @@ import pytest
 from adapters import ClosedError, ImageDecoder, RecordError, concatenate, open_images, split
 from adapters.generators import DECODE, Generators, generator
 from adapters.sources import imagefiles
-from adapters.sources.filereading import read_file
+from adapters.sources.filereader import read_file
 from tests.images.pictures import by_opencv, encoded, npy, picture
 from tests.plans import batch_of, plan_of
 from tests.sources.every_kind import all_samples

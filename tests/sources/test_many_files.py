@@ -16,7 +16,7 @@ from adapters import Feature, RecordError, mix, open_records
 from adapters.records import irheader
 from adapters.records.mapping import NoMapError, living
 from adapters.records.storage import MappedFile
-from adapters.sources import recordcolumns
+from adapters.sources import recordparser
 from tests.images.pictures import npy
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import encoded, sample
@@ -89,7 +89,7 @@ def test_a_compressed_file_among_them(tmp_path):
 
 
 def test_more_files_than_stay_mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(recordcolumns, "_MOST_FILES", 2)
+    monkeypatch.setattr(recordparser, "_MOST_FILES", 2)
     assert_batches_are_the_samples(source_of("tfrecord", shards(tmp_path, "tfrecord")))
 
 

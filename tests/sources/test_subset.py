@@ -10,6 +10,7 @@ import pytest
 from adapters.batch.key import BatchKey
 from adapters.engine.serialization import SerializedPlan
 from adapters.sources import MapSource, SequenceSource, Source, Subset, as_source
+from adapters.sources.source import _IF_ALL, _IF_ANY
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.every_kind import KINDS, SIZE, X, Y, all_samples
@@ -69,7 +70,7 @@ def test_it_says_of_itself_what_the_whole_says(source):
     selected = source.select(np.arange(len(source)))
     traits = [
         *("gathers", "leaves", "skeleton", "pads", "own_code", "python_numbers", "makes_samples"),
-        *("stored", "fetches_many", "draws", "decodes", "holds_images", "own_epochs"),
+        *("stored", "fetches_many", "draws", "decodes", "holds_images"),
         *("whole_batches", "endless"),
     ]
     assert {name: getattr(selected, name) for name in traits} == {
@@ -80,7 +81,9 @@ def test_it_says_of_itself_what_the_whole_says(source):
 def test_every_trait_of_a_source_is_known_here():
     """A new one has to be forwarded, too, and looked at in the test before."""
     properties = {name for name, value in vars(Source).items() if isinstance(value, property)}
-    assert properties - set(vars(Subset)) == {"whole_batches", "endless"}
+    assert properties - set(vars(Subset)) == {"whole_batches", "endless", "own_epochs"}
+    traits = {name for name, value in vars(Source).items() if isinstance(value, bool)}
+    assert traits == {*_IF_ANY, *_IF_ALL}
 
 
 @every_kind
@@ -177,8 +180,8 @@ def test_a_damaged_sample_is_replaced_in_its_own_row(tmp_path):
         skeleton = 0
         draws = True
 
-        def fill(self, numbers, rng_of, rows):
-            rows[0][:] = numbers
+        def fill(self, numbers, rng_of, rows, places=None):
+            rows[0][... if places is None else places] = numbers
             return [(row, ValueError("odd")) for row in np.flatnonzero(numbers == 3).tolist()]
 
     source = Odd(list(range(10))).select([3, 5, 5, 3])

@@ -211,12 +211,12 @@ def test_labels_are_looked_at_without_what_is_around_them(tmp_path):
     features = {"image": Feature("uint8", (100_000,), stored="raw"), "label": Feature("int64")}
     with open_records(path, decode=features, outputs=("image", "label")) as source:
         numbers = np.arange(639, 0, -20)
-        assert source.labels_of(numbers, lightly=True).tolist() == numbers.tolist()
+        assert source.labels_of(numbers).tolist() == numbers.tolist()
         assert cached_share([path]) < 0.2
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_labels_of_several_files_are_the_same_lightly(gone, tmp_path):
+def test_labels_of_several_files(gone, tmp_path):
     """A large one, of which pages are read, and a small one."""
     features = {"image": Feature("uint8", (None,), stored="raw"), "label": Feature("int64")}
     paths = [tmp_path / "large.tfrecord", tmp_path / "small.tfrecord"]
@@ -227,10 +227,10 @@ def test_labels_of_several_files_are_the_same_lightly(gone, tmp_path):
     with open_records(paths, decode=features, outputs=("image", "label")) as source:
         numbers = np.array([119, 3, 60, 59, 3, 0])
         labels = source.labels_of(numbers)
-        if gone:  # It is mapped.
+        if gone:  # The source has it open.
             os.remove(paths[0])
-        assert source.labels_of(numbers, lightly=True).tolist() == labels.tolist()
-        half = source.select(numbers).labels_of(np.array([5, 0]), lightly=True)
+        assert source.labels_of(numbers).tolist() == labels.tolist()
+        half = source.select(numbers).labels_of(np.array([5, 0]))
     assert half.tolist() == [100_000, 59 + 10]
 
 

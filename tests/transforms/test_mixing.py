@@ -9,8 +9,7 @@ import pytest
 
 from adapters.images import colours, kernel
 from adapters.transforms import CutMix, MixUp
-from adapters.transforms.mixup import mix
-from adapters.transforms.partners import circle
+from adapters.transforms.mixup import circle, mix
 from tests.transforms.images import DTYPES, LAYOUTS, last, pictures, rng
 
 EYE = np.eye(6, dtype=np.float32)
@@ -70,10 +69,8 @@ def test_labels_of_another_name_are_not_left_behind(make):
     assert not np.array_equal(make(label="target")(batch, rng())["target"], EYE)
 
 
-@pytest.mark.parametrize("width", [1, 7, 64])
 @pytest.mark.parametrize("by_kernel", [True, False])
-def test_blocks_and_the_kernel_make_no_difference(width, by_kernel, monkeypatch):
-    monkeypatch.setattr("adapters.transforms.mixup._BLOCK", width)
+def test_the_kernel_makes_no_difference(by_kernel, monkeypatch):
     if not by_kernel:
         monkeypatch.setattr("adapters.transforms.mixup.mix_natively", lambda *arguments: False)
     images = pictures(5)

@@ -22,6 +22,7 @@ class MapSource(Source):
     def __init__(self, data: Any) -> None:
         self.data = data
         self._fetch_many = getattr(data, "__getitems__", None)
+        self.fetches_many = self._fetch_many is not None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -31,15 +32,10 @@ class MapSource(Source):
         """The data set."""
         return (self.data,)
 
-    @property
-    def fetches_many(self) -> bool:
-        """True if the data set fetches the samples of a batch at once."""
-        return self._fetch_many is not None
-
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
-        """Samples of these numbers; without ``__getitems__``, each is fetched on access."""
+    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+        """Samples of these numbers; None without ``__getitems__``."""
         if self._fetch_many is None:
-            return _Lazy(self, numbers)
+            return None
         samples = self._fetch_many(numbers.tolist())
         if not hasattr(samples, "__len__"):
             raise TypeError(
@@ -53,7 +49,7 @@ class MapSource(Source):
             )
         return samples  # type: ignore[no-any-return]
 
-    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """Second members of the pairs in a list, if each is one number or string."""
         if type(self.data) not in (list, tuple):
             return None
@@ -105,17 +101,3 @@ def has_rows(data: Any) -> bool:
         and hasattr(data, "oindex")
         and len(getattr(data, "shape", ())) > 0
     )
-
-
-class _Lazy(Sequence[Any]):
-    """Fetches each sample on access, so that one sample is in memory at a time."""
-
-    def __init__(self, source: MapSource, numbers: NDArray[np.int64]) -> None:
-        self._source = source
-        self._numbers = numbers.tolist()
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._source.sample(self._numbers[index])

@@ -1,4 +1,4 @@
-"""Sources that are asked at once where they are alike: what each would have given by itself."""
+"""Rows of several sources in one batch: each is what its source gives."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records
+from adapters import ClosedError, ImageDecoder, RecordError, mix, open_records
+from adapters.generators import DECODE, generator
 from adapters.sources import ArraySource, as_source
 from adapters.sources.concatenation import Concatenation, joined
-from adapters.sources.forms import form_of
 from tests.plans import batch_of, plan_of
-from tests.sources.record_files import damage, jpeg_file, write
+from tests.sources.record_files import damage, jpeg_file
 from tests.sources.test_many_files import SPEC, assert_batches_are_the_samples, shards
 
 
@@ -103,21 +103,11 @@ def test_an_array_that_is_made_shorter_is_told():
 
 
 @pytest.mark.usefixtures("gatherer")
-def test_record_files_of_several_sources_are_gathered_at_once(tmp_path):
+def test_record_files_of_several_sources_give_their_samples(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     second = open_records(paths[2:], decode=SPEC)
     whole = mix([open_records(paths[:2], decode=SPEC), second.select(range(3, 40, 2)), second])
-    assert whole._united is not None
     assert_batches_are_the_samples(whole)
-
-
-def test_records_of_other_features_or_formats_are_not(tmp_path):
-    paths = shards(tmp_path, "tfrecord")
-    one = open_records(paths[0], decode=SPEC)
-    other_format = write(tmp_path / "a.rec", "recordio", [b"1234" * 10])
-    assert one.united([open_records(other_format, decode=SPEC)]) is None
-    other = {**SPEC, "label": Feature("int64", default=3)}
-    assert one.united([open_records(paths[1], decode=other)]) is None
 
 
 def test_a_source_that_is_closed_is_closed_in_the_whole(tmp_path):
@@ -134,7 +124,7 @@ def test_a_source_that_is_closed_is_closed_in_the_whole(tmp_path):
 
 @pytest.mark.parametrize("format", ["tfrecord", "recordio"])
 @pytest.mark.parametrize("draws", [False, True])
-def test_pictures_of_several_sources_are_decoded_at_once(tmp_path, format, draws):
+def test_pictures_of_several_sources_are_decoded_into_their_rows(tmp_path, format, draws):
     """By the same draws, whoever is asked."""
     decoder = ImageDecoder(9, crop="random_resized", flip=True) if draws else ImageDecoder(9)
     sources = []
@@ -142,14 +132,14 @@ def test_pictures_of_several_sources_are_decoded_at_once(tmp_path, format, draws
         (tmp_path / str(place)).mkdir()
         path = jpeg_file(tmp_path / str(place), format)
         sources.append(open_records(path, decode=decoder))
-    whole: Any = joined(sources)
-    assert whole._united is not None
-    apart = Concatenation(sources, [form_of(source) for source in sources])
-    apart._united = None
+    whole = joined(sources)
     for epoch in range(2):
-        batches = [batch_of(plan_of(each, 20, shuffle=True), epoch, 0) for each in (whole, apart)]
-        for found, expected in zip(*batches):
-            np.testing.assert_array_equal(found, expected, strict=True)
+        numbers = plan_of(whole, 20, shuffle=True).order.batch(epoch, 0)
+        images, labels = batch_of(plan_of(whole, 20, shuffle=True), epoch, 0)
+        for number, image, label in zip(numbers.tolist(), images, labels.tolist()):
+            alone, known = whole.sample(number, generator(0, epoch, number, DECODE))
+            np.testing.assert_array_equal(image, alone, strict=True)
+            assert label == known
 
 
 def test_a_damaged_picture_is_told_by_its_own_source(tmp_path):
@@ -162,15 +152,3 @@ def test_a_damaged_picture_is_told_by_its_own_source(tmp_path):
     damage(path, int(sources[1]._files.shards[0].offsets[4]) + 300)
     with pytest.raises(RecordError, match=r"1/jpeg\.tfrecord, record 4\b"):
         batch_of(plan_of(whole, len(whole)), 0, 0)
-
-
-def test_decoders_that_differ_are_asked_one_by_one(tmp_path):
-    path = jpeg_file(tmp_path, "tfrecord")
-    one = open_records(path, decode=ImageDecoder(9))
-    assert one.united([open_records(path, decode=ImageDecoder(9, flip=True))]) is None
-    assert one.united([open_records(path, decode=Own(9))]) is None
-    assert one.united([open_records(path, decode=ImageDecoder(9))]) is not None
-
-
-class Own(ImageDecoder):
-    """Somebody's own."""

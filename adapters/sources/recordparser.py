@@ -1,4 +1,4 @@
-"""``RecordColumns``: the kernel's parser, from record files into the columns of a batch.
+"""``RecordParser``: the kernel's parser, from record files into the columns of a batch.
 
 All records of a batch are parsed in one call without Python code per record, from the files' own
 memory (``native/records.c``). Nothing is learned or remembered of a record but that its CRC was
@@ -29,6 +29,9 @@ LEFT = 0
 
 # Files that stay mapped for the next batch. With more, a batch maps those that it needs.
 _MOST_FILES = max(1, most() // 16)
+Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes]]
+"""Result of parsing a batch: a mask of the requested records that weren't taken, None if all were;
+and the files' bytes, valid as long as they are referenced."""
 
 
 class Column(NamedTuple):
@@ -50,11 +53,6 @@ class Column(NamedTuple):
     """Row of a record without the feature; None to leave the record to Python."""
 
 
-Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes]]
-"""Result of parsing a batch: a mask of the requested records that weren't taken, None if all were;
-and the files' bytes, valid as long as they are referenced."""
-
-
 class _Opened(NamedTuple):
     """Files whose memory the kernel holds."""
 
@@ -62,7 +60,7 @@ class _Opened(NamedTuple):
     buffers: list[memoryview | bytes]
 
 
-class RecordColumns:
+class RecordParser:
     """Parses records of a batch. Thread-safe, without a lock; for this process alone.
 
     Args:

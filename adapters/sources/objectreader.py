@@ -1,4 +1,4 @@
-"""``ObjectReading``: reads whole objects behind URLs, with many concurrent requests.
+"""``ObjectReader``: reads whole objects behind URLs, with many concurrent requests.
 
     start, expect --Fetch each--> threads --> here --read--> decoder, then the only owner
 
@@ -28,8 +28,8 @@ from adapters.remote import Cache, Changed, Head, client_of, is_url
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
-from adapters.sources.filereading import MOST_BYTES, Room, measured, new_memory, read_file
-from adapters.sources.files import Files
+from adapters.sources.filereader import MOST_BYTES, FileReader, Room, new_memory, read_file
+from adapters.sources.files import Files, Listed, measured
 
 # Most bytes fetched and not read yet.
 _MOST_HELD_BYTES = 256 << 20
@@ -39,29 +39,16 @@ _MOST_EXPECTED_BYTES = 128 << 20
 _GUESSED_BYTES = 100_000
 
 
-class Listed:
-    """Versions and sizes of files from a listing, in their order.
-
-    Args:
-        identities: uint8 ``(files, 16)``; zeros if the listing has no version.
-        mean_bytes: Average bytes per file; None if the listing has no sizes.
-    """
-
-    def __init__(self, identities: NDArray[np.uint8], mean_bytes: float | None) -> None:
-        self.identities = identities
-        self.mean_bytes = mean_bytes
-
-
 class Fetch(Piece):
     """Request for one file, in flight or done."""
 
     __slots__ = ("data", "held", "is_expected")
 
-    def __init__(self, number: int, reading: ObjectReading, is_expected: bool) -> None:
+    def __init__(self, number: int, reader: ObjectReader, is_expected: bool) -> None:
         self.data: memoryview | None = None
         self.held = 0
         self.is_expected = is_expected
-        super().__init__(number, number + 1, reading._fetch)
+        super().__init__(number, number + 1, reader._fetch)
 
     @property
     def is_done(self) -> bool:
@@ -74,7 +61,7 @@ class Fetch(Piece):
         return self.is_expected and self.error is not None
 
 
-class ObjectReading:
+class ObjectReader(FileReader):
     """Reads files behind URLs, and local files among them.
 
     Args:
@@ -90,7 +77,7 @@ class ObjectReading:
     def __init__(
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
     ) -> None:
-        self._files = files
+        super().__init__(files)
         self._wholes = None if cache is None else Wholes(cache)
         self._listed = listed
         self._begin()
@@ -103,7 +90,7 @@ class ObjectReading:
         self._seen = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
         self._came = self._count = 0
         self._is_closed = False
-        _readings[self] = None
+        _readers[self] = None
 
     def read(self, number: int, room: Room) -> memoryview:
         """Read a whole file.
@@ -171,13 +158,13 @@ class ObjectReading:
                 return "missing"
         return identity.hex()
 
-    def only(self, number: int) -> tuple[Files, ObjectReading]:
-        """Return one file by itself, and its reading."""
+    def only(self, number: int) -> tuple[Files, ObjectReader]:
+        """Return one file by itself, and its reader."""
         files, identity = self._files.only(number), self._known(number)
         listed = None
         if identity is not None:
             listed = Listed(np.frombuffer(identity, np.uint8).reshape(1, -1), None)
-        return files, ObjectReading(files, self._cache, listed)
+        return files, ObjectReader(files, self._cache, listed)
 
     def close(self) -> None:
         """Free memory and start no more requests."""
@@ -382,13 +369,43 @@ class ObjectReading:
         self.__init__(state["files"], state["cache"], state["listed"])  # type: ignore[misc]
 
 
-_readings: weakref.WeakKeyDictionary[ObjectReading, None] = weakref.WeakKeyDictionary()
+_readers: weakref.WeakKeyDictionary[ObjectReader, None] = weakref.WeakKeyDictionary()
 
 
 def _in_child() -> None:
-    for reference in _readings.keyrefs():
-        if (reading := reference()) is not None:
-            reading._begin()
+    for reference in _readers.keyrefs():
+        if (reader := reference()) is not None:
+            reader._begin()
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+class InMemoryReader(ObjectReader):
+    """Keeps some of the files in memory permanently.
+
+    Args:
+        files: Paths, by number.
+        held: Contents of these files, by number.
+    """
+
+    def __init__(self, files: Files, held: dict[int, bytes]) -> None:
+        super().__init__(files)
+        self._always = held
+
+    def read(self, number: int, room: Room) -> memoryview:
+        """Return a whole file."""
+        found = self._always.get(number)
+        return super().read(number, room) if found is None else memoryview(found)
+
+    def start(self, numbers: NDArray[np.int64]) -> None:
+        """Do nothing: files in memory need no request."""
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Do nothing: files in memory need no request."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self._files, "held": self._always}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["files"], state["held"])  # type: ignore[misc]

@@ -1,7 +1,6 @@
 """Reading of whole files into memory, each with one `open`, `fstat`, read and `close`.
 
-``Reading`` is the protocol. ``FileReading`` reads local files, and ``ObjectReading`` of
-``objectreading`` reads objects behind URLs.
+``FileReader`` reads local files; its subclass ``ObjectReader`` reads objects behind URLs.
 
 No descriptor stays open, and a batch's files are read into reused memory. Worth it: 11 us for a
 JPEG of 47 kB in the page cache, instead of 17 if it is mapped, as its pages must be faulted in (2
@@ -14,118 +13,75 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.records.ahead import AHEAD
-from adapters.sources.files import Files
+from adapters.sources.files import Files, measured
 
 # No image file is that large.
 MOST_BYTES = 1 << 30
-# Files measured for the average size: one stat takes 2 us, on NFS a millisecond.
-_MEASURED = 256
 
 Room = Callable[[int], memoryview]
 """Allocates memory of a size in bytes."""
 
 
-class Reading(Protocol):
-    """Reads files by number. Thread-safe."""
-
-    uses_room: bool
-    """True if ``read`` uses the memory of its argument; else the file is in memory already."""
-
-    def read(self, number: int, room: Room) -> memoryview:
-        """Read a whole file.
-
-        Raises:
-            ContentError: The file is no regular file, empty or too large.
-            OSError: The file doesn't exist or can't be read.
-        """
-        ...
-
-    def start(self, numbers: NDArray[np.int64]) -> None:
-        """Start fetching these files at once if that is slow; they are read now."""
-        ...
-
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Hint that these files will be read, perhaps in another process."""
-        ...
-
-    def will_read(self, first: int, last: int) -> None:
-        """Start reading these files ahead, without waiting."""
-        ...
-
-    @property
-    def store_is_cached(self) -> bool | None:
-        """True if a cache keeps objects fetched from a store; None without a store."""
-        ...
-
-    @property
-    def mean_bytes(self) -> float | None:
-        """Average bytes per file; None if no file exists."""
-        ...
-
-    def stamps(self, numbers: Sequence[int]) -> list[str]:
-        """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
-        ...
-
-    def only(self, number: int) -> tuple[Files, Reading]:
-        """Return one file, independent of the working directory, and its reading."""
-        ...
-
-    def close(self) -> None:
-        """Free memory and start no more requests."""
-        ...
-
-
-class FileReading:
-    """Reads local files.
+class FileReader:
+    """Reads local files by number. Thread-safe.
 
     Args:
         files: Paths, by number.
     """
 
     uses_room = True
-    store_is_cached = None
+    """True if ``read`` uses the memory of its argument; else the file is in memory already."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
 
     def read(self, number: int, room: Room) -> memoryview:
-        """Read a whole file, into memory from ``room``."""
+        """Read a whole file, into memory from ``room``.
+
+        Raises:
+            ContentError: The file is no regular file, empty or too large.
+            OSError: The file doesn't exist or can't be read.
+        """
         return read_file(self._files.path(number), room)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
-        """Do nothing: files are read one after another."""
+        """Start fetching these files at once if that is slow; they are read now."""
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Do nothing: the system reads ahead on ``will_read``."""
+        """Hint that these files will be read, perhaps in another process."""
 
     def will_read(self, first: int, last: int) -> None:
-        """Have the system read these files ahead."""
+        """Start reading these files ahead, without waiting."""
         for number in range(first, last):
             AHEAD.read(self._files.path(number))
 
     @property
+    def store_is_cached(self) -> bool | None:
+        """True if a cache keeps objects fetched from a store; None without a store."""
+        return None
+
+    @property
     def mean_bytes(self) -> float | None:
-        """Average size of some files at equal distances."""
+        """Average size of some files at equal distances; None if no file exists."""
         return mean_size(map(self._files.path, measured(len(self._files))))
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
-        """Size and modification time of each file."""
+        """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
         return [_stamp(self._files.path(number)) for number in numbers]
 
-    def only(self, number: int) -> tuple[Files, Reading]:
-        """Return one file by itself, and its reading."""
+    def only(self, number: int) -> tuple[Files, FileReader]:
+        """Return one file, independent of the working directory, and its reader."""
         files = self._files.only(number)
-        return files, FileReading(files)
+        return files, FileReader(files)
 
     def close(self) -> None:
-        """Do nothing: no file is open."""
+        """Free memory and start no more requests."""
 
 
 def _stamp(path: bytes) -> str:
@@ -134,12 +90,6 @@ def _stamp(path: bytes) -> str:
     except OSError:
         return "missing"
     return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def measured(count: int) -> list[int]:
-    """Numbers of files at equal distances, whose sizes give the average."""
-    numbers: list[int] = np.unique(np.linspace(0, count - 1, _MEASURED).astype(np.int64)).tolist()
-    return numbers
 
 
 def read_file(path: bytes, room: Room) -> memoryview:

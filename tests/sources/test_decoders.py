@@ -8,7 +8,7 @@ import pytest
 from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.records import example, irheader
-from adapters.sources.contents import content_of, guessed
+from adapters.sources.decoders import content_of, guessed
 from tests.images.pictures import encoded, npy, picture
 
 PHOTO = picture(6, 7)

@@ -1,13 +1,15 @@
 """``Content``: turns a record into a sample, for ``decode=`` of ``open_records``.
 
-``Images`` can also decode straight into rows of a batch if all samples have one shape.
+``Images`` can also decode straight into rows of a batch if all samples have one shape. ``Decoded``
+is the base of sources whose samples a ``Content`` decodes from records or files.
 """
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +22,11 @@ from adapters.images import decode as decode_image
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL, no_feature
 from adapters.records.tensor import refuse_tensor
-from adapters.sources.origin import Origin
+from adapters.sources.source import Origin, Source
 
 _GEOMETRY = ("crop", "area", "ratio", "flip")
 _SHORT = {"image": IMAGE, "label": LABEL}
+_Self = TypeVar("_Self", bound="Decoded")
 
 
 class Content(Protocol):
@@ -251,3 +254,111 @@ def guessed(payload: memoryview, format: str) -> str | None:
         return CODECS[format].envelope.guessed(payload)
     except ContentError:
         return None
+
+
+class Decoded(Source):
+    """Base class of what ``open_records`` and ``open_images`` return.
+
+    Args:
+        content: Decodes the bytes.
+    """
+
+    stored = False
+    python_numbers = True
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        decoder = getattr(content, "decoder", None)
+        self.draws = content.draws
+        self.holds_images = isinstance(content, Images)
+        # A plain decoder makes the arrays; a subclass may do anything.
+        self.decodes = self.holds_images and type(decoder) is ImageDecoder
+        self.makes_samples = self.function is not None or type(decoder) not in (
+            ImageDecoder,
+            type(None),
+        )
+
+    @property
+    def content(self) -> Content:
+        """``Content`` that decodes the bytes."""
+        return self._content
+
+    @abc.abstractmethod
+    def with_content(self, content: Any) -> Decoded:
+        """Return a source of the same bytes with another content."""
+
+    @property
+    @abc.abstractmethod
+    def version(self) -> str:
+        """Fingerprint that changes when the bytes do."""
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return these samples, read in file order."""
+        self.bring(np.array([self._number(number) for number in numbers], np.int64))
+        samples: list[Any] = [None] * len(numbers)
+        for place in np.argsort(numbers, kind="stable").tolist():
+            samples[place] = self[numbers[place]]
+        return samples
+
+    @abc.abstractmethod
+    def read(self, index: int) -> bytes:
+        """Return the bytes that a sample is decoded from.
+
+        Raises:
+            IndexError: Out of range.
+            OSError: An image's file can't be read.
+            RecordError: The record is damaged.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the files."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def way(self, transformed: bool) -> str:
+        """Human-readable description of how samples are read."""
+        at_once = self.unit if transformed or self.leaves is None else "batch"
+        return f"{self.unit}s, read and decoded a {at_once} at a time"
+
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """Advice on making arrays of unequal shapes equal; images have three axes."""
+        if not isinstance(self._content, Images):
+            return super().remedy(shape)
+        if len(shape) < 2 or getattr(self._content.decoder, "shape", None):
+            return (
+                "labels of several lengths need a transform that makes them equally long, or pad()"
+            )
+        opened = f"open_{'images' if self.unit == 'file' else 'records'}"
+        return (
+            f"images of several sizes need {opened}(..., decode=ImageDecoder(224)), or another "
+            "size, or a transform that pads, crops or resizes them"
+        )
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """True if a cache keeps objects fetched from a store; None without a store."""
+        return None
+
+    @property
+    def decoder(self) -> ImageDecoder | None:
+        """Decoder of the arrays if ``decodes``, else None."""
+        content = self._content
+        return content.decoder if isinstance(content, Images) and self.decodes else None
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """User functions in ``decode``, and decoders of user classes."""
+        content = self._content
+        decoders = [field.decoder for field in getattr(content, "fields", ())]
+        code = self.function, getattr(content, "decoder", None), *decoders
+        return tuple(each for each in code if type(each) not in (ImageDecoder, type(None)))
+
+    @property
+    def function(self) -> Callable[[bytes], Any] | None:
+        """User function given as ``decode``, or None."""
+        return getattr(self._content, "function", None)
