@@ -8,15 +8,14 @@ resulting dtype.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
-from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into, map_tree
+from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
 from adapters.ownership import Allocate, detach
 
 Remedy = Callable[[tuple[int, ...]], str]
@@ -25,8 +24,7 @@ _REMEDY = "pad, crop or resize in the transform"
 _REMEDY_OF_ARRAYS = "pad, crop, resize or cast in the transform"
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """Placeholder for array ``number`` in a skeleton (treedef).
 
     ``kind`` is the type that the user gets: ``"numpy"``, MXNet's ``"nd"`` or ``"np"``, or
@@ -66,15 +64,9 @@ class Skeleton:
             ]
 
         def array(value: Any) -> Any:
-            if type(value) is not Leaf:
-                return value
-            array = arrays[value.number]
-            if value.kind == "numpy" or not isinstance(array, np.ndarray):
-                return array
-            own = value.kind == "np" or (value.kind == "active" and numpy_semantics)
-            return as_ndarray(array, own)
+            return self._leaf(arrays, value, numpy_semantics) if type(value) is Leaf else value
 
-        return map_tree(array, self._tree)
+        return _map_members(array, self._tree)
 
     def of(self, arrays: Sequence[Any]) -> Any:
         """Return the batch, with the arrays as they are."""
@@ -84,7 +76,14 @@ class Skeleton:
         def array(value: Any) -> Any:
             return arrays[value.number] if type(value) is Leaf else value
 
-        return map_tree(array, self._tree)
+        return _map_members(array, self._tree)
+
+    @staticmethod
+    def _leaf(arrays: Sequence[Any], leaf: Leaf, numpy_semantics: bool) -> Any:
+        array = arrays[leaf.number]
+        if leaf.kind == "numpy" or not isinstance(array, np.ndarray):
+            return array
+        return as_ndarray(array, leaf.kind == "np" or (leaf.kind == "active" and numpy_semantics))
 
 
 def batchify_default(
@@ -249,7 +248,7 @@ def packed(
         return add(value.asnumpy() if nd and remote else value, kind)
 
     # Don't name the structure: its containers must be gone when references are counted.
-    tree = map_tree(take, make())
+    tree = _map_members(take, make())
     if remote:
         return leaves, Skeleton(tree)
     for place in range(len(leaves)):
@@ -272,7 +271,7 @@ def as_active(batch: Any, numpy_semantics: bool) -> Any:
         arrays = isinstance(value, np.ndarray) and _known(value)
         return as_ndarray(value, numpy_semantics) if arrays else value
 
-    return map_tree(convert, batch)
+    return _map_members(convert, batch)
 
 
 def _known(array: NDArray[Any]) -> bool:
@@ -286,6 +285,16 @@ def _flat(count: int) -> Skeleton:
     if count not in _FLAT:
         _FLAT[count] = Skeleton([Leaf(number, "active") for number in range(count)], count)
     return _FLAT[count]
+
+
+def _map_members(function: Callable[[Any], Any], tree: Any) -> Any:
+    if type(tree) in (list, tuple):
+        return type(tree)(_map_members(function, member) for member in tree)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields") and type(tree) is not Leaf:
+        return type(tree)(*(_map_members(function, member) for member in tree))
+    if type(tree) is dict:
+        return {name: _map_members(function, member) for name, member in tree.items()}
+    return function(tree)
 
 
 def _outline(item: Any) -> str:

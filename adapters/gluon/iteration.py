@@ -155,7 +155,7 @@ class Mover:
             # Tuples become lists here, as in MXNet.
             batch = map_arrays(lambda array: moved(array, self.pinned), batch, lists=True)
         if self.ctx is not None:
-            batch = map_arrays(lambda array: moved(array, self.ctx), batch)
+            batch = map_arrays(lambda array: moved(array, self.ctx), batch, lists=False)
         return batch
 
 

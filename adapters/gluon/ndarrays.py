@@ -115,7 +115,7 @@ def moved(array: Any, ctx: Any) -> Any:
     return getattr(array, name)(ctx)
 
 
-def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
+def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
     """Apply ``function`` to every NDArray in nested lists, tuples and dicts.
 
     Args:
@@ -123,35 +123,16 @@ def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool = False) -
         tree: The nested structure.
         lists: True to return tuples as lists, as MXNet's pinning does.
     """
-
-    def applied(leaf: Any) -> Any:
-        if isinstance(leaf, mx.nd.NDArray):
-            return function(leaf)
-        if isinstance(leaf, (list, tuple)):
-            return type(leaf)(map_arrays(function, list(leaf)))
-        return leaf
-
-    return map_tree(applied, tree, lists)
-
-
-def map_tree(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
-    """Apply ``function`` to every leaf of nested lists, tuples and dicts.
-
-    Args:
-        function: Called with each leaf. Objects of subclasses, except named tuples, are leaves.
-        tree: The nested structure.
-        lists: True to return tuples as lists.
-    """
-    kind = type(tree)
-    if kind is list or (lists and isinstance(tree, (list, tuple))):
-        return [map_tree(function, member, lists) for member in tree]
-    if kind is tuple:
-        return tuple(map_tree(function, member, lists) for member in tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return kind(*(map_tree(function, member, lists) for member in tree))
-    if kind is dict:
-        return {name: map_tree(function, member, lists) for name, member in tree.items()}
-    return function(tree)
+    if isinstance(tree, mx.nd.NDArray):
+        return function(tree)
+    if isinstance(tree, (list, tuple)):
+        members = [map_arrays(function, member, lists) for member in tree]
+        if lists or type(tree) is list:
+            return members
+        return type(tree)(*members) if hasattr(tree, "_fields") else type(tree)(members)
+    if isinstance(tree, dict):
+        return {name: map_arrays(function, member, lists) for name, member in tree.items()}
+    return tree
 
 
 # --- memory lent to MXNet ---

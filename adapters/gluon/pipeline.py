@@ -136,6 +136,13 @@ class Pipeline:
     records: Source | None = None
 
     @property
+    def lowered(self) -> bool:
+        """True if any part runs a batch at a time."""
+        batches = self.columns is not None or self.records is not None
+        whole = batches and not (self.ops and isinstance(self.ops[0], PythonOp))
+        return whole or any(isinstance(op, NativeOp) for op in self.ops)
+
+    @property
     def draws(self) -> bool:
         """True if native ops or the source draw random numbers for the samples."""
         stages = [op.stage for op in self.ops if isinstance(op, NativeOp)]

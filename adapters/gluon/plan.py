@@ -378,7 +378,7 @@ class GluonPlan(Plan):
             rng_of = functools.partial(generator, self.seed, key.epoch, key.index, OF_COLLATE)
             batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
-                batch = map_arrays(lambda array: array.asnumpy(), batch)
+                batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
             elif function is not None and self._collates:
                 batch = as_active(batch, self.semantics[1])
         else:

@@ -44,12 +44,19 @@ class Members:
     """Samples of a batch by member, each a column of rows or a list of items.
 
     Args:
-        columns: Columns of all members.
-        single: True if samples are no tuples, but the items of the only column.
+        first: The samples, or the first members of tuples.
+        rest: The other members.
+        single: True if samples are no tuples.
     """
 
-    columns: list[Column | list[Any]]
+    first: Column | list[Any]
+    rest: list[Column | list[Any]]
     single: bool
+
+    @property
+    def columns(self) -> list[Column | list[Any]]:
+        """Columns of all members."""
+        return [self.first, *self.rest]
 
     def samples(self) -> list[Any]:
         """Return the samples as the data set would."""
@@ -83,7 +90,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     if not samples:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(samples[0], tuple):
-        return Members([samples], True)
+        return Members(samples, [], True)
     length = len(samples[0])
     for sample, key in zip(samples, keys):
         if not isinstance(sample, tuple) or len(sample) != length:
@@ -94,7 +101,8 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
             )
     if not length:
         raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
-    return Members([list(members) for members in zip(*samples)], False)
+    first, *rest = map(list, zip(*samples))
+    return Members(first, list(rest), False)
 
 
 class Runner:
@@ -194,7 +202,7 @@ class Runner:
                 gathered.append([column.array[row] for row in rows.tolist()])
         if pipeline.single and isinstance(gathered[0], list):
             return gathered[0]  # Items of any kind, possibly tuples.
-        return Members(gathered, pipeline.single)
+        return Members(gathered[0], list(gathered[1:]), pipeline.single)
 
     # --- sources ---
 
@@ -251,7 +259,7 @@ class Runner:
             kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
         number = object if source.python_numbers else np.ndarray
         rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
-        return Members([Column(rows[0], kind), *rest], single)
+        return Members(Column(rows[0], kind), [*rest], single)
 
     def _records(
         self,
@@ -360,21 +368,20 @@ class Runner:
             # MXNet passes all members of a tuple to a block, even if it can't take them.
             return self._called([PythonOp(run.stage.block)], state, names)
         # transform_first also unpacks a tuple of one.
-        first, *rest = state.columns
-        single = state.single or not rest
-        rows, kind = _stacked(first)
+        single = state.single or not state.rest
+        rows, kind = _stacked(state.first)
         if rows is not None:
             whole = run.stage.batch(rows, drawn, allocate)
             if whole is not None:
-                return Members([Column(whole, kind), *rest], single)
+                return Members(Column(whole, kind), state.rest, single)
         items = []
-        for item, own, name in zip(_items_of(first), drawn, names):
+        for item, own, name in zip(_items_of(state.first), drawn, names):
             try:
                 items.append(run.stage.item(item, own))
             except BaseException as error:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
-        return Members([items, *rest], single)
+        return Members(items, state.rest, single)
 
 
 def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:
