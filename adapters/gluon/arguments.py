@@ -151,14 +151,13 @@ def settings_of(
     """
     workers = num_workers if num_workers == "auto" else max(0, num_workers)
     processes = _wants_processes(workers, thread_pool, own)
-    threads = on_threads(workers, thread_pool, own)
     obstacle = obstacle_to_processes(plan) if processes else None
     if obstacle and not obstacle.possible:
         log.warning("batches are computed inline, as processes can't be used: %s", obstacle)
         processes, workers = False, 0
     if workers == "auto" and thread_pool is True:
         workers = usable_cpus()
-    if threads and used.certainly:
+    if workers and workers != "auto" and not processes and used.certainly:
         log.info(
             "batches are made one at a time, when they are asked for, and not by %d threads, which "
             "would share the random generators of %s that the transforms draw from: "
@@ -173,13 +172,6 @@ def settings_of(
     at_once = thread_pool is False
     window = max(1, int(prefetch))
     return Settings(workers, processes, window, _ENVIRONMENT, timeout, at_once, used.process)
-
-
-def on_threads(num_workers: Any, thread_pool: Any, own: bool) -> bool:
-    """True if a loader with these arguments computes on threads, whatever a measurement says."""
-    if num_workers == "auto":
-        return thread_pool is True
-    return num_workers > 0 and not _wants_processes(num_workers, thread_pool, own)
 
 
 def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:

@@ -97,7 +97,8 @@ class Iteration(Reading):
         return engine.stream(epoch, first, False, loader._continuation)
 
     def _fetch(self) -> Any:
-        self._loader._plan.follow_semantics()
+        if not self._over:
+            self._loader._plan.consumed_here()
         return super()._fetch()
 
     def _made(self, batch: Any) -> Any:
@@ -117,6 +118,7 @@ class Iteration(Reading):
         """Drop the batches in flight. A batch already moved to the device is still delivered."""
         if self._over:
             return
+        self._loader._plan.no_longer_consumed_here()
         super().close()
         if self._pass is None:
             return

@@ -42,7 +42,7 @@ from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
 from adapters.generators import DECODE, Place, generator, generator_argument
-from adapters.gluon.arguments import check_arguments, on_threads, settings_of
+from adapters.gluon.arguments import check_arguments, settings_of
 from adapters.gluon.iteration import Iteration, Pass, mover
 from adapters.gluon.pipeline import (
     Pipeline,
@@ -249,9 +249,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             self._orders = functools.partial(orders, seed=int(seed))
             self._batch_sampler = self._orders(shard=self._shard.requested)
         ahead = isinstance(self._batch_sampler, OrderBatchSampler)
-        # A batch_transform alone doesn't justify processes, unless it uses global generators.
-        own = bool(own_code or used.possibly)
-        unseeded = on_threads(num_workers, thread_pool, own) and not used.certainly
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
             pipeline,
@@ -260,10 +257,13 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             seed=int(seed or 0),
             on_error=on_error,
             batchify=fitted(self._batch_sampler, batchify_fn),
-            used=frozenset() if unseeded else used.possibly,
+            used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
+            own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
+        # A batch_transform alone doesn't justify processes, unless it uses global generators.
+        own = bool(own_code or used.possibly)
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )

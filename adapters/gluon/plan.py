@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import mxnet as mx
 import numpy as np
@@ -36,13 +37,13 @@ from adapters.generators import (
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
 from adapters.gluon.ndarrays import map_arrays
 from adapters.gluon.pipeline import Pipeline, name_of
-from adapters.gluon.randomness import SEEDS_OF_BATCHES, seeded_batch
+from adapters.gluon.randomness import Seeding
 from adapters.gluon.samples import Runner, State, compute, samples_of, split
 from adapters.gluon.stages import call
-from adapters.seeding import seed
 from adapters.user_code import Gate
 
 _Made = tuple[list[Any], Skeleton, int]
+_Result = TypeVar("_Result")
 
 
 @dataclass
@@ -54,12 +55,13 @@ class GluonPlan(Plan):
         pipeline: Pipeline of the samples.
         data: The loader's data set, for its length.
         batchify: User's function from a list of samples to a batch; None for MXNet's.
-        used: Global random generators that user code may use, which are seeded.
+        used: Global random generators that user code may use.
         semantics: ``(is_np_shape(), is_np_array())`` in the thread of the loader.
         live: True if the data set may change between epochs, so that none may start early.
         seed: Seed of all random numbers.
         on_error: Handling of a sample that can't be made, see ``gluon_loader``.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
+        own_order: True if a drawn order comes from a sampler of this package.
         thread_safe: True if several threads may run user code at once; None to follow what each
             part declares.
     """
@@ -74,15 +76,18 @@ class GluonPlan(Plan):
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
+    own_order: bool = False
     thread_safe: bool | None = None
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
         self._batchify_argument = generator_argument(self.batchify)
+        self._consumers: set[int] = set()
         self._remote = False
+        self._inline: Any = threading.Lock()
         self._size = len(self.data)
         drawn = isinstance(self.order, DrawnOrder)
-        self._runner = Runner(self.pipeline, self.seed, drawn, self.used)
+        self._runner = Runner(self.pipeline, self.seed, drawn, self.own_order)
         of_samples = [("dataset", each) for each in self.pipeline.own_code]
         if callable(self.on_error):
             of_samples.append(("on_error", self.on_error))
@@ -104,6 +109,8 @@ class GluonPlan(Plan):
             "data": None,
             "pipeline": pipeline,
             "_runner": self._runner.with_pipeline(pipeline),
+            "_inline": contextlib.nullcontext(),
+            "_consumers": set(),
             "_remote": True,
         }
 
@@ -141,7 +148,7 @@ class GluonPlan(Plan):
             yield f"on_error: {name_of(self.on_error)} gives what takes a sample's place"
         if self.used:
             used = ", ".join(sorted(self.used))
-            yield f"drawn from the global generators of {used}: seeded"
+            yield f"drawn from the global generators of {used}: seeded, except on threads"
 
     def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
         """Give the records a prefetch hint for later batches, in an order in blocks."""
@@ -214,15 +221,20 @@ class GluonPlan(Plan):
         return hasattr(self.batch_transform, "on_own_batch")
 
     def begin_pass(self) -> None:
-        """Update the length of the data set, and wait for its arrays."""
+        """Update the length of the data set and the semantics, and wait for its arrays."""
+        self.semantics = (is_np_shape(), is_np_array())
         self._size = len(self.data)
         for column in self.pipeline.columns or ():
             if column.owner is not None:
                 column.owner.wait_to_read()
 
-    def follow_semantics(self) -> None:
-        """Make workers compute with the semantics of this thread, which reads the batches."""
-        self.semantics = (is_np_shape(), is_np_array())
+    def consumed_here(self) -> None:
+        """Let batches that this thread computes seed the global generators."""
+        self._consumers.add(threading.get_ident())
+
+    def no_longer_consumed_here(self) -> None:
+        """Undo ``consumed_here`` after a pass, as another thread may get this thread's number."""
+        self._consumers.discard(threading.get_ident())
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch: ``(*arrays, Skeleton)``.
@@ -231,20 +243,19 @@ class GluonPlan(Plan):
             Exception: The error of the data set, a transform or batchify, with notes that name the
                 sample and the batch.
         """
-        names = self.samples(key)
+        samples = self.samples(key)
         self._prefetch(key)
         try:
-            if self.semantics != (is_np_shape(), is_np_array()):
+            consumers = threading.get_ident() in self._consumers
+            if not consumers and self.semantics != (is_np_shape(), is_np_array()):
                 # This is a worker's thread. `set_np` refuses np arrays without np shapes, and np
                 # shapes can't be turned off while np arrays are on.
                 shape, array = self.semantics
                 np_array(False).__enter__()
                 set_np_shape(shape)
                 np_array(array).__enter__()
-            with self._gate, Place(self.seed, key.epoch, key.index):
-                batchify = self._batchify_for(names)
-                with self._seeded(key):
-                    leaves, skeleton, skipped = self._made(key, names, allocate, batchify)
+            with self._gate:
+                leaves, skeleton, skipped = self._batch(key, samples, allocate, consumers)
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
@@ -254,23 +265,36 @@ class GluonPlan(Plan):
         """Wait for MXNet's engine, which computes asynchronously."""
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
-    def _seeded(self, key: BatchKey) -> contextlib.AbstractContextManager[None]:
-        return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
+    def _batch(
+        self, key: BatchKey, samples: Sequence[Any], allocate: Allocate, consumers: bool
+    ) -> _Made:
+        batchify, told = self.batchify, getattr(self.batchify, "for_samples", None)
+        if told is not None:
+            batchify = told(samples, functools.partial(self._alone, samples, consumers))
+        made = functools.partial(self._made, key, samples, allocate, batchify)
+        with Place(self.seed, key.epoch, key.index):
+            return self._seeded(key, consumers, made)
 
-    def _batchify_for(self, names: Sequence[Any]) -> Callable[[list[Any]], Any] | None:
-        """Return the function for these samples, if the user's depends on them."""
-        bind = getattr(self.batchify, "for_samples", None)
-        if bind is None:
-            return self.batchify
-        bound: Callable[[list[Any]], Any] = bind(names, functools.partial(self._alone, names))
-        return bound
+    def _seeded(
+        self, key: BatchKey, consumers: bool, make: Callable[[Seeding | None], _Result]
+    ) -> _Result:
+        """Call ``make`` with the process's generators seeded for a batch, if they are used."""
+        if not self.used or not (self._remote or consumers):
+            return make(None)
+        seeding = Seeding(self.used, self.seed, restore=not self._remote)
+        with self._inline, seeding.batch(key.epoch, key.index):
+            return make(seeding)
 
-    def _alone(self, names: Any, name: Any) -> Any:
+    def _alone(self, names: Any, consumers: bool, name: Any) -> Any:
         """Make a single sample, also of another batch, as in epoch 0."""
         key = BatchKey(0, 0)
         one: Any = np.array([name]) if isinstance(names, np.ndarray) else [name]
-        with Place(self.seed, 0, 0), self._seeded(key):
-            state = self._runner.made(key, one, aligned_empty, self.semantics[1])
+
+        def made(seeding: Seeding | None) -> State:
+            return self._runner.made(key, one, aligned_empty, seeding, self.semantics[1])
+
+        with Place(self.seed, 0, 0):
+            state = self._seeded(key, consumers, made)
         (sample,) = samples_of(state)
         return sample
 
@@ -280,14 +304,16 @@ class GluonPlan(Plan):
         names: Sequence[Any],
         allocate: Allocate,
         batchify: Callable[[list[Any]], Any] | None,
+        seeding: Seeding | None,
     ) -> _Made:
         # If user functions make the batch, these arrays are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
-        state, skipped = self._samples(key, names, memory)
+        state, skipped = self._samples(key, names, memory, seeding)
         try:
             if self._batches_itself:
                 return *self._batchified(state, names, self._remote, memory), skipped
-            seed(self.used, self.seed, key.epoch, key.index, SEEDS_OF_BATCHES)
+            if seeding is not None:
+                seeding.reseed(key.epoch, key.index)
             make = functools.partial(self._of_functions, batchify, state, key, names)
             return *self._packed(make), skipped
         except Exception as error:
@@ -304,11 +330,13 @@ class GluonPlan(Plan):
         key: BatchKey,
         names: Sequence[Any],
         allocate: Allocate,
+        seeding: Seeding | None,
     ) -> tuple[State, int]:
         """Make the samples of a batch, and count those that ``on_error`` has replaced."""
 
         def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
-            return self._runner.made(key, names, memory, self.semantics[1], first)
+            numpy_semantics = self.semantics[1]
+            return self._runner.made(key, names, memory, seeding, numpy_semantics, first)
 
         if self.on_error == "raise":
             return made(names, allocate), 0

@@ -4,7 +4,7 @@ Random transforms that run a batch at a time draw from ``uniforms``, a function 
 epoch and the number of the sample only.
 
 User code may draw from ``random``, ``numpy.random`` or MXNet's generator. If it runs inline or in a
-worker process, its draws are made to depend on the same values, and the generators are restored
+worker process, ``Seeding`` makes its draws depend on the same values, and restores the generators
 afterwards. MXNet's generator can't be read, so it is seeded again with a number drawn from it, only
 if the code seems to use it. Seeding it takes 1.2 ms (MXNet 1.9.1 fills 1,024 states), so it is
 seeded once per batch, the others once per sample.
@@ -13,20 +13,25 @@ seeded once per batch, the others once per sample.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.generators import generator
-from adapters.seeding import seeded
+from adapters.seeding import put_back
 
-# Stream of the seeds of the global generators. Streams 0 and 1 are for transforms. Each run of
-# functions that are called per sample has the next stream, and those of a whole batch have another.
+# Stream of the seeds of other generators. Streams 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2
-SEEDS_OF_RUNS, SEEDS_OF_BATCHES = _SEEDS, _SEEDS + (1 << 32)
+# Place of functions of a whole batch, above the places of functions called per sample.
+_WHOLE = 1 << 32
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# NumPy's stubs are incomplete.
+_numpy: Any = np.random
 
 
 def uniforms(
@@ -62,36 +67,75 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words
 
 
-@contextlib.contextmanager
-def seeded_batch(
-    used: frozenset[str], seed: int, epoch: int, index: int, restore: bool
-) -> Iterator[None]:
-    """Seed MXNet's generator for a batch, and restore the global generators at the end.
+class Seeding:
+    """Seeds the global generators for a batch and for each of its samples.
 
-    One thread at a time is within, because the generators belong to the process.
+    Only one thread at a time may use it, because the generators belong to the process.
 
     Args:
         used: Generators that the code may use, of ``"random"``, ``"numpy"`` and ``"mxnet"``.
         seed: Seed of the loader.
-        epoch: Epoch of the batch.
-        index: Number of the batch.
-        restore: True to restore MXNet's generator too, which worker processes don't need.
+        restore: True to restore the generators afterwards, which worker processes don't need.
     """
-    if not used:
-        yield
-        return
-    with seeded(used):
-        after = None
-        if "mxnet" in used:
-            after = _drawn_seed() if restore else None
-            mx.random.seed(int(generator(seed, epoch, index, _SEEDS).integers(2**31)))
+
+    def __init__(self, used: frozenset[str], seed: int, restore: bool) -> None:
+        self._used = used
+        self._seed = seed
+        self._restore = restore
+
+    @contextlib.contextmanager
+    def batch(self, epoch: int, index: int) -> Iterator[None]:
+        """Seed the generators that are seeded per batch, and restore all of them at the end."""
+        undo = self._kept() if self._restore else []
+        if "numpy" in self._used:
+            # Replaces the user's generator.
+            _numpy.set_bit_generator(np.random.MT19937(0))
+        if "mxnet" in self._used:
+            mx.random.seed(self._drawn(epoch, index))
         try:
             yield
         finally:
-            if after is not None:
-                mx.random.seed(after)
+            for put_back_one in undo:
+                put_back_one()
+
+    def of_samples(
+        self, epoch: int, numbers: NDArray[np.int64], place: int
+    ) -> Callable[[int], None]:
+        """Return a function that seeds the generators for a row; ``place`` numbers the run."""
+
+        def seed(row: int) -> None:
+            drawn = self._drawn(epoch, int(numbers[row]), place)
+            if "random" in self._used:
+                random.seed(drawn)
+            if "numpy" in self._used:
+                np.random.seed(drawn)
+
+        return seed
+
+    def reseed(self, epoch: int, index: int) -> None:
+        """Seed ``random`` and ``numpy.random`` for a function of the whole batch."""
+        drawn = self._drawn(epoch, index, _WHOLE)
+        if "random" in self._used:
+            random.seed(drawn)
+        if "numpy" in self._used:
+            np.random.seed(drawn)
+
+    def _kept(self) -> list[Any]:
+        undo: list[Any] = []
+        if "random" in self._used:
+            undo.append(functools.partial(random.setstate, random.getstate()))
+        if "numpy" in self._used:
+            before = _numpy.get_bit_generator(), _numpy.get_state(legacy=False)
+            undo.append(functools.partial(put_back, *before))
+        if "mxnet" in self._used:
+            undo.append(functools.partial(mx.random.seed, _draw_seed()))
+        return undo
+
+    def _drawn(self, epoch: int, number: int, place: int = 0) -> int:
+        stream = _SEEDS + place
+        return int(generator(self._seed, epoch, number % 2**63, stream).integers(2**31))
 
 
-def _drawn_seed() -> int:
+def _draw_seed() -> int:
     with mx.Context("cpu", 0):
         return int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())

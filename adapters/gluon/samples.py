@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,8 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, current_place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.randomness import SEEDS_OF_RUNS, uniforms
+from adapters.gluon.randomness import Seeding, uniforms
 from adapters.ownership import detached
-from adapters.seeding import seed
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
 
@@ -112,15 +111,18 @@ class Runner:
         pipeline: Pipeline of the samples.
         seed: Seed of all random numbers.
         checked: True if sample numbers are drawn from a sampler and must be checked.
-        used: Global generators to seed for each sample that Python ops make.
+        own_order: True if that sampler is of this package. Its numbers are only checked against a
+            data set that may have changed since, which a source never does.
     """
 
-    def __init__(self, pipeline: Pipeline, seed: int, checked: bool, used: frozenset[str]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, seed: int, checked: bool, own_order: bool = False
+    ) -> None:
         self._pipeline = pipeline
         self._seed = seed
         self._memory = _ReusedMemory()
         self._checked = checked
-        self._used = used
+        self._own_order = own_order
         self._runs = list(_runs(pipeline))
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
@@ -141,6 +143,7 @@ class Runner:
         key: BatchKey,
         names: Sequence[Any],
         allocate: Allocate,
+        seeding: Seeding | None,
         numpy_semantics: bool,
         first: int = 0,
     ) -> State:
@@ -150,6 +153,7 @@ class Runner:
             key: Key of the batch.
             names: Names of the samples: numbers, or whatever the data set accepts.
             allocate: Allocates memory for samples that are rows of arrays.
+            seeding: Seeds the process's generators, or None.
             numpy_semantics: True to make ``mx.np.ndarray`` objects.
             first: Position of the first sample in the batch.
         """
@@ -175,7 +179,8 @@ class Runner:
                 last = place == len(self._runs) - 1
                 state = self._staged(run, state, drawn, allocate if last else np.empty, names)
             else:
-                state = self._called(run, state, names, epoch, numbers.tolist(), place)
+                seed = seeding.of_samples(epoch, numbers, place) if seeding else None
+                state = self._called(run, state, names, numbers.tolist(), place + FIRST_RUN, seed)
         assert state is not None
         return state
 
@@ -216,7 +221,7 @@ class Runner:
     ) -> State:
         """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
         own: Any = self._pipeline.base_numbers(names)
-        if self._checked or not isinstance(own, np.ndarray):
+        if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
             # Our own orders need no check. That saves 4 of 80 us for 64 digits.
             own = in_range(own, len(source))
         source.bring(own)
@@ -301,9 +306,9 @@ class Runner:
         ops: list[PythonOp],
         state: State | None,
         names: Any,
-        epoch: int = 0,
         numbers: Sequence[int] = (),
         run: int = 0,
+        seed: Callable[[int], None] | None = None,
     ) -> list[Any]:
         """Run the user's functions on each sample.
 
@@ -311,9 +316,9 @@ class Runner:
             ops: The functions.
             state: The samples; None to get them from the base.
             names: Names of the samples.
-            epoch: Epoch of the batch.
-            numbers: Numbers of the samples, for random generators; empty for code that draws none.
+            numbers: Numbers of the samples, for the generators of sources, see ``Place``.
             run: Number of the run, for the same.
+            seed: Called with the row before each sample.
         """
         samples: Iterator[Any]
         if state is None:
@@ -327,10 +332,9 @@ class Runner:
         try:
             for row in range(len(names)):
                 if place is not None and numbers:
-                    place.sample(numbers[row], run + FIRST_RUN)
-                if self._used and numbers:
-                    number, stream = numbers[row] % 2**63, SEEDS_OF_RUNS + run
-                    seed(self._used, self._seed, epoch, number, stream)
+                    place.sample(numbers[row], run)
+                if seed is not None:
+                    seed(row)
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
