@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,6 @@ from adapters.batch.permutation import PACKED, permute
 from adapters.errors import ContentError
 from adapters.remote import clean, is_url
 from adapters.sources import (
-    Images,
     ImageSource,
     Subset,
     as_source,
@@ -31,7 +31,7 @@ from adapters.sources import (
     names_images,
     open_images,
 )
-from adapters.sources.files import Files, runs_of, runs_of_classes, shown
+from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.tables import lines_of_lst
 
 Content = bytes | NDArray[Any]
@@ -129,38 +129,26 @@ def _folder(root: Path) -> Inputs:
     classes = sorted(folders)
     if not classes:
         raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
-    runs, labels = [(os.fspath(root), sorted(beside))], [-1] * len(beside)
+    files = [(os.path.join(root, name), -1) for name in sorted(beside)]
     for label, folder, names in runs_of_classes(os.fspath(root), classes):
-        runs.append((folder, names))
-        labels += [label] * len(names)
-    source = _files(Files(runs))
+        files += [(os.path.join(folder, name), label) for name in names]
+    here = os.getcwd()
     items = [
-        Item(name, number, label, _Stored(source, number) if label >= 0 else _outside)
-        for number, (name, label) in enumerate(zip(map(source.named, range(len(labels))), labels))
+        Item(path, number, label, partial(_read, path, here) if label >= 0 else _outside)
+        for number, (path, label) in enumerate(files)
     ]
-    return Inputs(items, classes, digest([*classes, "", *_stamped(source, range(len(labels)))]))
+    return Inputs(items, classes, digest([*classes, "", *(_stamp(path) for path, _ in files)]))
 
 
 def _list(path: Path, root: Path) -> Inputs:
     """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
-    lines = list(lines_of_lst(os.fspath(path)))
-    source = _files(Files(runs_of(os.path.join(root, name) for _, _, name in lines)))
-    items = []
-    for place, (number, labels, _) in enumerate(lines):
+    items, here = [], os.getcwd()
+    for number, labels, name in lines_of_lst(os.fspath(path)):
         label = labels[0] if len(labels) == 1 else np.array(labels)
-        items.append(Item(source.named(place), number, label, _Stored(source, place)))
+        file = os.path.join(root, name)
+        items.append(Item(file, number, label, partial(_read, file, here)))
     text = os.fsdecode(path.read_bytes())
-    return Inputs(items, None, digest([text, *_stamped(source, range(len(lines)))]))
-
-
-def _files(files: Files) -> ImageSource:
-    """Source of the files' bytes."""
-    return ImageSource(files, np.zeros(len(files), np.int64), None, Images(None, {}))
-
-
-def _stamped(source: ImageSource, numbers: Sequence[int]) -> Iterator[str]:
-    """Name and fingerprint of each file."""
-    return map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
+    return Inputs(items, None, digest([text, *(_stamp(item.name) for item in items)]))
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
@@ -172,7 +160,7 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
         for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
-    described += _stamped(source, numbers)
+    described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
     own = _Pictures(source, np.array(numbers, np.int64), items)
     return Inputs(own, source.classes, digest(described))
 
@@ -266,8 +254,34 @@ def _plain(label: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
+def _read(path: str, folder: str) -> bytes:
+    """Read a file's content.
+
+    Args:
+        path: Path as given.
+        folder: Folder that it is relative to; another process may have another working directory.
+    """
+    place = os.path.join(folder, path)
+    try:
+        if not stat.S_ISREG(os.stat(place).st_mode):  # Opening a pipe would block.
+            raise ContentError("a file", "something else")
+        with open(place, "rb") as file:
+            return file.read()
+    except OSError as error:
+        error.filename = path
+        raise
+
+
 def _outside() -> bytes:
     raise ContentError("a file in the folder of its class", "one beside these folders")
+
+
+def _stamp(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return f"{path} missing"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def _is_column(member: Any) -> bool:

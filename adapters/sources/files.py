@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,11 +155,23 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
         yield last, names
 
 
-class LocalFolder:
-    """Folder on a local disk that contains a folder per class.
+class Folder(Protocol):
+    """Folder that contains a folder per class."""
 
-    Its name is for messages, ``folders`` are the class folders, ``beside`` the names of other
-    entries next to them.
+    name: str
+    """Name for messages."""
+    beside: list[str]
+    """Names of other entries next to the class folders."""
+    folders: set[str]
+    """Names of the class folders."""
+
+    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+        """Yield all files of the classes; see ``runs_of_classes``."""
+        ...
+
+
+class LocalFolder:
+    """Folder on a local disk.
 
     Args:
         root: Its path.

@@ -14,7 +14,7 @@ from tests.packing.materials import FORMATS, accounted, folder, image, jpeg, pac
 
 # What is no image, and how the reason begins or what it names.
 NO_IMAGES = {
-    "empty": (b"", "an empty file"),
+    "empty": (b"", "0 bytes"),
     "text": (b"This is no image at all.", "54 68 69 73"),
     "cut": (jpeg(0)[:-200], "damaged"),
     "header only": (jpeg(0)[:4], "damaged"),
