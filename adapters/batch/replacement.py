@@ -36,12 +36,15 @@ class Replacements:
         self._sample = sample
         self.count = 0
 
-    def of(self, error: BaseException, number: int) -> Any:
+    def of(
+        self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
+    ) -> Any:
         """Return the replacement of a sample that failed.
 
         Args:
             error: The sample's error.
             number: Number of the sample.
+            sample: Makes a sample by its number, instead of the batch's function.
 
         Raises:
             BaseException: ``error``, with a note, if there is no replacement.
@@ -69,7 +72,7 @@ class Replacements:
                 raise
         for step in range(1, min(_TRIES, self._size - 1) + 1):
             try:
-                return self._sample((number + step) % self._size)
+                return (sample or self._sample)((number + step) % self._size)
             except Exception as another:
                 if _concerns_all(another):
                     raise

@@ -359,13 +359,31 @@ class SourcePlan(Plan):
         self.source.bring(numbers)
         rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if self.source.draws else None
         failures = self.source.fill(numbers, rng_of, rows)
-        if not failures:
-            return 0
+        return self._replaced(key, numbers, rows, failures) if failures else 0
+
+    def _replaced(
+        self,
+        key: BatchKey,
+        numbers: NDArray[np.int64],
+        rows: Sequence[NDArray[Any]],
+        failures: list[tuple[int, Exception]],
+    ) -> int:
+        """Replace samples that couldn't be written, by ``on_error``; return how many."""
+        source = self.source
+
+        def another(number: int) -> Any:
+            one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
+            own, epoch = np.array([number]), key.epoch
+            rng_of = Generators(self.seed, epoch, DECODE, own) if source.draws else None
+            for _, error in source.fill(own, rng_of, one):
+                raise error
+            return unflatten(source.skeleton, [column[0] for column in one])
+
         samples = Samples(self, key, numbers)
         # Of several errors, raise the one of the first sample in the batch.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
-            sample = samples.replacements.of(error, int(numbers[row]))
-            put(sample, self.source.skeleton, rows, row)
+            sample = samples.replacements.of(error, int(numbers[row]), another)
+            put(sample, source.skeleton, rows, row)
         return samples.skipped
 
     def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:

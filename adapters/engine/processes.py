@@ -347,7 +347,8 @@ class Processes:
             self._lease()
         except (OSError, InterpreterEndsError) as error:
             log.warning("no more worker processes could be started: %s", error)
-            self.count = self._most = len(self._workers)
+            self.count, self._postponed = len(self._workers), 0
+            self._most = self.count
 
 
 def _folder() -> str:

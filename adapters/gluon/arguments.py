@@ -30,6 +30,7 @@ log = logging.getLogger("adapters")
 _QUEUE = 10
 # MXNet's engine threads double the time of a small operation, and workers have nothing else to do
 # meanwhile. Without them: 1.7x for the transform of MXNet's MNIST tutorial.
+_START_SECONDS = 2.0  # Of two processes beside the training loop, on two cores.
 _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
 
 
@@ -171,7 +172,16 @@ def settings_of(
     # Unless thread_pool is False, the engine decides when processes are worth their start.
     at_once = thread_pool is False
     window = max(1, int(prefetch))
-    return Settings(workers, processes, window, _ENVIRONMENT, timeout, at_once, used.process)
+    return Settings(
+        workers,
+        processes,
+        window,
+        _ENVIRONMENT,
+        timeout,
+        at_once,
+        isolated=used.process,
+        start_seconds=_START_SECONDS,
+    )
 
 
 def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:

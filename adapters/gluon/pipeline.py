@@ -15,6 +15,7 @@ import functools
 import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -411,24 +412,30 @@ def _image_source(data: Any) -> RecordSource | None:
 
 
 # ``read_idx`` seeks in the file and then reads. Two threads that do so at once would get each
-# other's records, without an error.
-_reading = threading.RLock()
+# other's records, without an error. Each file has a lock of its own.
 _read_idx = MXIndexedRecordIO.read_idx
+_locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
+_guard = threading.Lock()
 
 
 @functools.wraps(_read_idx)
 def _read_alone(self: Any, idx: Any) -> Any:
-    with _reading:
+    lock = _locks.get(self)
+    if lock is None:
+        with _guard:
+            lock = _locks.setdefault(self, threading.Lock())
+    with lock:
         return _read_idx(self, idx)
 
 
 MXIndexedRecordIO.read_idx = _read_alone
 
 
-def _renew_lock() -> None:
-    """Replace the lock in a forked process, where the thread that held it doesn't exist."""
-    global _reading
-    _reading = threading.RLock()
+def _forget_locks() -> None:
+    """Drop the locks in a forked process, where the threads that held them don't exist."""
+    global _guard
+    _guard = threading.Lock()
+    _locks.clear()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_forget_locks)

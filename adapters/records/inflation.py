@@ -10,6 +10,8 @@ from adapters.errors import RecordError
 
 # Compressed bytes per step; their inflated content is at most a thousand times as long.
 _INFLATED_BYTES = 64 << 10
+# A small file may fill the disk otherwise: zeros inflate to a thousand times.
+_MOST_BYTES, _MOST_TIMES = 1 << 30, 500
 
 
 def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | None:
@@ -21,7 +23,8 @@ def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | 
         The error if the data are damaged or truncated, else None.
 
     Raises:
-        RecordError: There is such an error, and nothing could be inflated.
+        RecordError: There is such an error, and nothing could be inflated; or the data inflate to
+            more than 1 GiB and 500 times their size.
     """
     damage = _inflated(name, compressed, file)
     if damage is not None and not file.tell():
@@ -47,6 +50,9 @@ def _inflated(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError 
                 _write_until_damage(before, block, file)
                 at = read - len(block)
                 return RecordError(name, None, at, "GZIP or ZLIB data", f"damage: {error}")
+            if file.tell() > max(_MOST_BYTES, _MOST_TIMES * read):
+                expected = f"data that inflate to at most 1 GiB, or {_MOST_TIMES} times their size"
+                raise RecordError(name, None, read, expected, f"{file.tell():,} bytes")
             block = inflater.unused_data
             if inflater.eof:
                 inflater = None

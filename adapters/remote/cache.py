@@ -40,6 +40,8 @@ from adapters.remote.cachefiles import (
     files_in,
     is_of_an_object,
     made_in,
+    opened,
+    problem_of,
     remove,
     write_atomically,
 )
@@ -77,14 +79,15 @@ class Cache:
     or ``kill -9`` of any process does no harm: missing data are fetched again.
 
     Args:
-        folder: Folder on a local disk. It is created when something is stored.
+        folder: Folder on a local disk. It is created when something is stored, for its user alone.
+            An existing one must be the user's, and writable by no one else.
         limit: Size limit in bytes, or as ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by
             default.
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; or ``decoded``, which was replaced
-            by ``materialize``.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder belongs to another user,
+            or others may write to it; or ``decoded``, which was replaced by ``materialize``.
 
     Example:
         >>> from adapters import Cache
@@ -111,6 +114,8 @@ class Cache:
         if not isinstance(self.folder, str):
             raise TypeError(f"folder must be a path as text, got {folder!r}")
         self.limit = bytes_of(limit)
+        if problem := problem_of(self.folder):
+            raise ValueError(problem)
         self._forget()
 
     def __repr__(self) -> str:
@@ -316,7 +321,7 @@ class CachedObject:
         """Return the stored index, or None."""
         place = os.path.join(self._folder, INDEX)
         try:
-            with open(place, "rb") as file:
+            with open(place, "rb", opener=opened) as file:
                 text = file.read()
         except OSError:
             return None

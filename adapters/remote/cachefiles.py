@@ -20,11 +20,42 @@ _OBJECT = re.compile("[0-9a-f]{32}")
 _OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
 
 
+def problem_of(folder: str) -> str:
+    """Describe why others could change what is stored in a folder; empty if they can't."""
+    try:
+        status = os.stat(folder)
+    except OSError:  # It doesn't exist yet, or using it will say why not.
+        return ""
+    if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+        return ""
+    return (
+        f"folder must belong to this user (number {os.geteuid()}) and be writable by no one else, "
+        f"got {folder}, of user {status.st_uid} with mode {status.st_mode & 0o7777:o}: run "
+        f"chmod go-w {folder}, or give a folder of your own"
+    )
+
+
+def make_private(folder: str) -> None:
+    """Create a folder and its missing parents for the user alone.
+
+    Raises:
+        OSError: It can't be created.
+    """
+    if not os.path.isdir(folder):
+        make_private(os.path.dirname(folder))
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+
+
+def opened(path: str, flags: int) -> int:
+    """Open a file of the cache for its user alone; a symbolic link is an error."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
 def describe(folder: str, url: str, version: str, size: int) -> None:
     """Write an object folder's description, unless it exists."""
     place = os.path.join(folder, _DESCRIPTION)
     if not os.path.exists(place):
-        os.makedirs(folder, exist_ok=True)
+        make_private(folder)
         about = {"url": url, "version": version, "size": size}
         write_atomically(place, json.dumps(about).encode())
 

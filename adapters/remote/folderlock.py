@@ -7,6 +7,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 
+from adapters.remote.cachefiles import make_private, opened
+
 # A forked child inherits these and would keep them locked.
 _open: set[int] = set()
 
@@ -20,9 +22,9 @@ def held(folder: str, wait: bool) -> Iterator[bool]:
         wait: True to wait for another holder.
     """
     try:
-        os.makedirs(folder, exist_ok=True)
+        make_private(folder)
         place = os.path.join(folder, "lock")
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = opened(place, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield False
         return

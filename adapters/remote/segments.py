@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.kernel import load
+from adapters.remote.cachefiles import make_private, opened
 
 PAGE_BYTES = 4096
 _ENTRY = np.dtype("<u8")
@@ -122,17 +123,17 @@ class Segment:
 
     def _opened(self) -> int:
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            return opened(self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            make_private(os.path.dirname(self.path))
+            return opened(self.path, os.O_RDWR | os.O_CREAT)
 
     def _own(self) -> int | None:
         """Open the same file again; None if it was evicted."""
         if self.descriptor is not None:
             return os.dup(self.descriptor)
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = opened(self.path, os.O_RDWR)
         except FileNotFoundError:
             return None
         if os.fstat(descriptor).st_ino != self.inode:

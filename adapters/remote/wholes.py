@@ -24,7 +24,7 @@ import struct
 import time
 
 from adapters.remote.cache import Cache
-from adapters.remote.cachefiles import SUFFIX, describe
+from adapters.remote.cachefiles import SUFFIX, describe, opened
 from adapters.remote.client import Head
 from adapters.remote.segments import crc_of
 from adapters.remote.urls import clean
@@ -71,7 +71,7 @@ class Wholes:
         """Return the object if it is stored and undamaged."""
         path = self._path(url, identity)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = opened(path, os.O_RDONLY)
         except OSError:
             return None
         try:
@@ -111,7 +111,7 @@ class Wholes:
     def _write(self, path: str, data: bytes | memoryview) -> None:
         folder = os.path.dirname(path)
         describe(folder, self._urls[folder], "", 0)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
         try:
             content = memoryview(b"".join((data, _END.pack(crc_of(memoryview(data)), len(data)))))
             whole = len(content)

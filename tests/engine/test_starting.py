@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from contextlib import closing
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from adapters.engine.pool import kept
+from adapters.engine.pool import Pool, kept
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
@@ -137,6 +138,33 @@ def test_while_the_trainer_computes_no_more_processes_start_at_once_than_there_a
         while len(pids) < 3:
             pids |= {int(stream.next()[0, 1])}
     assert (tmp_path / "log").read_text() == "begins ends begins ends "
+
+
+def test_a_process_that_dies_is_replaced_where_a_later_one_could_not_be_started(
+    new_processes, monkeypatch
+):
+    """The first one alone computes then."""
+    started, start = [], Pool._start
+
+    def second_fails(self, lessee):
+        started.append(lessee)
+        if len(started) == 2:
+            raise BlockingIOError("no more processes")
+        return start(self, lessee)
+
+    monkeypatch.setattr("adapters.engine.processes.usable_cpus", lambda: 2)
+    monkeypatch.setattr(Pool, "_start", second_fails)
+    plan = plan_of(np.arange(4_000_000), 4, transform=with_pid)
+    with closing(Engine(plan, Settings(2, True, at_once=False, start_seconds=0.0))) as engine:
+        stream, pids = engine.stream(0, 0, False), set()
+        while len(started) < 2 or pids <= {os.getpid()}:
+            pids.add(int(stream.next()[0, 1]))
+        stream.close()
+        (pid,) = pids - {os.getpid()}
+        os.kill(pid, signal.SIGKILL)
+        while pid in {worker.pid for worker in kept()._workers}:
+            time.sleep(0.01)
+        assert int(engine.stream(1, 0, False).next()[0, 1]) not in (pid, os.getpid())
 
 
 @pytest.mark.parametrize("workers", [2, "auto"])

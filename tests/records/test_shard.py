@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from adapters.errors import RecordError
-from adapters.records import tfrecord
+from adapters.records import inflation, tfrecord
 from adapters.records.shard import Shard
 from tests.records.materials import FORMATS, PAYLOADS, encoded, read, written
 
@@ -43,6 +43,16 @@ def test_a_length_that_looks_like_recordio_is_a_length(tmp_path):
     shard = Shard(path, "auto", True)
     assert (shard.format, len(shard)) == ("tfrecord", 1)
     shard.close()
+
+
+def test_a_small_file_cannot_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(inflation, "_MOST_BYTES", 1 << 20)
+    path, zeros = tmp_path / "a.tfrecord.gz", tfrecord.encode(bytes(40 << 20))
+    path.write_bytes(gzip.compress(zeros))
+    with pytest.raises(RecordError, match="at most 1 GiB, or 500 times"):
+        Shard(path, "tfrecord", True)
+    path.write_bytes(gzip.compress(zeros, 0))
+    assert read(path) == [bytes(40 << 20)]
 
 
 PIECES = [CONTENT[at : at + 9] for at in range(0, len(CONTENT), 9)]

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import pickle
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,47 @@ def test_cache_may_be_a_folder(tmp_path):
 
 def test_a_cache_can_be_sent(tmp_path):
     assert pickle.loads(pickle.dumps(Cache(tmp_path, "2GB"))) == Cache(tmp_path, 2 * 10**9)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
+    tmp_path.chmod(mode)
+    with pytest.raises(ValueError, match=rf"writable by no one else.* mode {mode:o}: run chmod"):
+        Cache(tmp_path)
+    tmp_path.chmod(0o755)
+    assert Cache(tmp_path).used == 0
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(ValueError, match=rf"must belong to this user .* of user {user} "):
+        Cache(tmp_path)
+
+
+def test_what_is_made_is_for_its_user_alone(url, tmp_path):
+    before = os.umask(0)
+    try:
+        list(open_records(url, cache=tmp_path / "cache"))
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "cache", *(tmp_path / "cache").rglob("*/")]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders if folder.is_dir()} == {0o700}
+
+
+@pytest.mark.parametrize("pattern", ["objects/*/*.seg", "lock"])
+def test_symbolic_links_are_not_followed(url, tmp_path, expected, pattern):
+    cache = Cache(tmp_path / "cache")
+    assert open_records(url, cache=cache)[:] == expected
+    cache.evict()
+    (file,) = (tmp_path / "cache").glob(pattern)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    file.unlink()
+    file.symlink_to(victim)
+    assert open_records(url, cache=Cache(tmp_path / "cache"))[:] == expected
+    cache.evict()
+    assert victim.read_bytes() == b"precious"
 
 
 def test_what_is_used_is_what_is_kept(server, url, tmp_path, expected):
