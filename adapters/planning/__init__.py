@@ -6,15 +6,15 @@ from adapters.planning.examples import Comparison, published_examples
 from adapters.planning.published import DEVICES, MODELS, STORAGE, THROUGHPUTS
 from adapters.planning.report import comparison_lines, plan_lines
 from adapters.planning.requirement import (
-    Fit,
+    Met,
     Requirement,
-    Verdict,
     Workload,
+    meets,
     required,
-    storage_that_fits,
     suggested_shard_bytes,
 )
 from adapters.planning.step import Step, step_of
+from adapters.planning.storage import Fit, Verdict, storage_that_fits
 
 __all__ = [
     "DEVICES",
@@ -23,11 +23,13 @@ __all__ = [
     "THROUGHPUTS",
     "Comparison",
     "Fit",
+    "Met",
     "Requirement",
     "Step",
     "Verdict",
     "Workload",
     "comparison_lines",
+    "meets",
     "plan_lines",
     "published_examples",
     "required",

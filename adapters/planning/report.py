@@ -9,11 +9,11 @@ from adapters.planning.requirement import (
     CACHE_SHARE,
     ENOUGH_PERCENT,
     MIB,
-    Fit,
     Requirement,
     Workload,
 )
 from adapters.planning.step import Step
+from adapters.planning.storage import Fit
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 

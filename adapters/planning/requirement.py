@@ -1,4 +1,4 @@
-"""Requirements of a training run, and the kinds of storage that meet them: pure arithmetic.
+"""Requirements of a training run: pure arithmetic, nothing is looked up.
 
 A GPU takes t seconds for a mini-batch of n examples, so it needs n / t examples a second, and the
 next mini-batch within t. GPUs and concurrent experiments multiply that. With one file for each
@@ -11,13 +11,10 @@ Sizes are in bytes, times in seconds, and KB, MB and GB are powers of 1,024 thro
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from adapters.planning.published import STORAGE, Storage
 
 MIB = 1 << 20
 # One read of many examples: the most that network file systems take, and enough for a disk.
@@ -162,45 +159,41 @@ def suggested_shard_bytes(dataset_bytes: int, readers: int) -> int:
     return shard_bytes
 
 
-class Verdict(enum.Enum):
-    """Verdict on a kind of storage; its value is to be displayed."""
-
-    FITS = "fits"
-    AT_BEST = "at best"
-    TOO_SLOW = "too slow"
-
-
-class Fit(NamedTuple):
-    """Verdicts on a kind of storage: a file for each example, and records in stored order."""
-
-    storage: Storage
-    files: Verdict
-    packed: Verdict
-
-
-def storage_that_fits(need: Requirement, kinds: Sequence[Storage] = STORAGE) -> list[Fit]:
-    """Judge each kind of storage: by reads a second and by bytes a second, the worse of the two.
+class Met(NamedTuple):
+    """Result of ``meets``.
 
     Args:
-        need: Requirements.
-        kinds: Kinds of storage.
+        share: Share of the mini-batches that arrived within t, 0 to 1.
+        enough: True if these are at least 99 in 100.
+    """
+
+    share: float
+    enough: bool
+
+
+def meets(batch_seconds: Sequence[float], t_seconds: float) -> Met:
+    """Check the published requirement: 99% of the mini-batches of n examples within t.
+
+    Args:
+        batch_seconds: Time of each mini-batch from request to arrival.
+        t_seconds: Time that it may take.
 
     Returns:
-        One for each kind: ``FITS`` if its least rates are enough, ``AT_BEST`` if its highest are,
-        else ``TOO_SLOW``.
+        The share of mini-batches that took at most t, and whether that is enough.
+
+    Raises:
+        ValueError: There are no mini-batches, or t isn't positive.
+
+    Example:
+        >>> from adapters.planning import meets
+        >>> meets([0.08] * 99 + [0.3], 0.087)
+        Met(share=0.99, enough=True)
     """
-    return [
-        Fit(
-            kind,
-            _verdict(kind, need.file_iops, need.bytes_per_second),
-            _verdict(kind, need.packed_iops, need.bytes_per_second),
-        )
-        for kind in kinds
-    ]
-
-
-def _verdict(kind: Storage, iops: float, bytes_per_second: float) -> Verdict:
-    for place, verdict in enumerate((Verdict.FITS, Verdict.AT_BEST)):
-        if iops <= kind.iops[place] and bytes_per_second <= kind.bytes_per_second[place]:
-            return verdict
-    return Verdict.TOO_SLOW
+    count = len(batch_seconds)
+    if not count:
+        raise ValueError("batch_seconds must have at least one mini-batch, got none")
+    if not t_seconds > 0:
+        raise ValueError(f"t_seconds must be > 0, got {t_seconds!r}")
+    within = sum(seconds <= t_seconds for seconds in batch_seconds)
+    # In integers, as 0.99 has no exact value in floats.
+    return Met(within / count, 100 * within >= ENOUGH_PERCENT * count)

@@ -206,3 +206,10 @@ def test_a_wrong_word_is_refused_with_its_rule_and_the_value(capsys, words, mess
         parsed(*words)
     assert end.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("64KB", 1 << 16), ("64k", 1 << 16), ("2T", 1 << 41)]
+)
+def test_sizes_are_powers_of_1024(text, size):
+    assert parsed("--memory", text).memory == size
