@@ -160,6 +160,8 @@ def test_a_process_that_dies_is_replaced_where_a_later_one_could_not_be_started(
         while len(started) < 2 or pids <= {os.getpid()}:
             pids.add(int(stream.next()[0, 1]))
         stream.close()
+        while any(worker.calls for worker in kept()._workers):
+            time.sleep(0.01)
         (pid,) = pids - {os.getpid()}
         os.kill(pid, signal.SIGKILL)
         while pid in {worker.pid for worker in kept()._workers}:
