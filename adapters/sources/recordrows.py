@@ -83,6 +83,7 @@ class _Parsed:
             and ((stored := _stored(field)) != field.dtype or stored.kind == "b")
         }
         """Dtypes of the fields that are converted."""
+        self._is_direct = not (self._images or self._stored or self._labels)
         self._parser = RecordParser(module, files, columns, kind_of)
 
     def parse(
@@ -102,6 +103,8 @@ class _Parsed:
             the memory of the files; and, for each image field, where a row's image lies: ``(rows,
             3)``, index of the memory, first byte and size.
         """
+        if self._is_direct:
+            return *self._parser.parse(numbers, into, rows), {}
         own, count = list(rows), len(rows[0])
         pieces = {place: np.empty((count, 3), np.int64) for place in self._images}
         for place, piece in pieces.items():
@@ -157,8 +160,8 @@ class RecordRows(abc.ABC):
     ) -> list[tuple[int, Exception]]:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
-        parser, failures = self.parser(rows), dict[int, Exception]()
-        order = None
+        parser, order = self.parser(rows), None
+        failures: dict[int, Exception] = {}
         if parser is None or self.inorder:
             order = numbers.argsort(kind="stable")
         if parser is None:

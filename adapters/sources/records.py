@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +38,7 @@ from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.recordrows import FeatureRows, ImageRows, RecordRows
-from adapters.sources.source import Leaf, Origin, chosen_of
+from adapters.sources.source import Leaf, Origin, Source, chosen_of
 from adapters.sources.targets import fields_of
 
 # Damaged records to skip in search of one that shows what samples are like.
@@ -198,6 +200,8 @@ class RecordSource(Decoded):
         self._leaves: tuple[Leaf, ...] | None = None
         self._looked = False
         self._rows: RecordRows | None = None
+        self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
+        """Sources that ``united`` has made of this one and others."""
 
     def __len__(self) -> int:
         """Number of records."""
@@ -242,11 +246,32 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Close the files."""
-        self._rows = None  # It keeps the files mapped.
+        for each in (self, *self._wholes):
+            each._rows = None  # It keeps the files mapped.
         self._files.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None, "_looked": False}
+        state = {**self.__dict__, "_rows": None, "_looked": False}
+        del state["_wholes"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _wholes=weakref.WeakSet())
+
+    def united(self, others: Sequence[Source]) -> Source | None:
+        """Records of all files as one source, if they are decoded alike; else None."""
+        several = [self, *(each for each in others if type(each) is type(self))]
+        if len(several) <= len(others) or any(each.makes_samples for each in several):
+            return None
+        files = RecordFiles.all_of([each._files for each in several])
+        formats = {shard.format for shard in files.shards}
+        contents = {pickle.dumps(each._content) for each in several}
+        if len(formats) > 1 or len(contents) > 1:
+            return None
+        whole = type(self)(files, self._content)
+        for each in several:
+            each._wholes.add(whole)
+        return whole
 
     # Used by plans.
 

@@ -200,6 +200,9 @@ class Source(abc.ABC):
         """Pad the samples of a batch to one length, plus ``extra``, if the source knows how."""
         return samples
 
+    def united(self, others: Sequence[Source]) -> Source | None:
+        """Join with other sources to fill a batch at once; None if that isn't possible."""
+
     def fill(
         self,
         numbers: NDArray[np.int64],

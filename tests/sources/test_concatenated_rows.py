@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import ClosedError, ImageDecoder, RecordError, mix, open_records
+from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records
 from adapters.generators import DECODE, generator
 from adapters.sources import ArraySource, as_source
 from adapters.sources.concatenation import Concatenation, joined
 from tests.plans import batch_of, plan_of
-from tests.sources.record_files import damage, jpeg_file
+from tests.sources.record_files import damage, jpeg_file, write
 from tests.sources.test_many_files import SPEC, assert_batches_are_the_samples, shards
 
 
@@ -110,6 +110,16 @@ def test_record_files_of_several_sources_give_their_samples(tmp_path):
     assert_batches_are_the_samples(whole)
 
 
+def test_records_of_other_features_or_formats_are_not_read_at_once(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    one = open_records(paths[0], decode=SPEC)
+    assert one.united([open_records(paths[1], decode=SPEC)]) is not None
+    other_format = write(tmp_path / "a.rec", "recordio", [b"1234" * 10])
+    assert one.united([open_records(other_format, decode=SPEC)]) is None
+    other = {**SPEC, "label": Feature("int64", default=3)}
+    assert one.united([open_records(paths[1], decode=other)]) is None
+
+
 def test_a_source_that_is_closed_is_closed_in_the_whole(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     given = [open_records(path, decode=SPEC) for path in paths[:3]]
@@ -152,3 +162,15 @@ def test_a_damaged_picture_is_told_by_its_own_source(tmp_path):
     damage(path, int(sources[1]._files.shards[0].offsets[4]) + 300)
     with pytest.raises(RecordError, match=r"1/jpeg\.tfrecord, record 4\b"):
         batch_of(plan_of(whole, len(whole)), 0, 0)
+
+
+def test_images_of_other_decoders_are_not_decoded_at_once(tmp_path):
+    path = jpeg_file(tmp_path, "tfrecord")
+    one = open_records(path, decode=ImageDecoder(9))
+    assert one.united([open_records(path, decode=ImageDecoder(9, flip=True))]) is None
+    assert one.united([open_records(path, decode=Own(9))]) is None
+    assert one.united([open_records(path, decode=ImageDecoder(9))]) is not None
+
+
+class Own(ImageDecoder):
+    """A decoder of a user's class."""
