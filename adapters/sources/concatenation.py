@@ -10,7 +10,7 @@ different types, such as RecordIO's floats and TFRecord's integers, are cast to 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ from adapters.structure import flatten, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]
 """Element spec: structure of a source's samples, and shape and dtype of each leaf."""
+
+_Group = tuple[int, NDArray[np.int64], NDArray[np.int64]]
+"""Place of a source, its own sample numbers, and their rows in the batch."""
 
 _NUMBERS = "biuf"
 # Largest integer up to which float64 is exact.
@@ -187,13 +190,14 @@ class Concatenation(Source):
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
-        at, own, _ = next(self._by_part(numbers))
-        if len(own) == len(numbers) and self._odd[at] is None:
+        groups = list(self._by_part(numbers))
+        at, own, _ = groups[0]
+        if len(groups) == 1 and self._odd[at] is None:
             return self.parts[at].gather(own, allocate)
         assert self._form is not None
         skeleton, leaves = self._form
         rows = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
-        self.fill(numbers, None, rows)
+        self._fill(groups, None, rows, None)
         return unflatten(skeleton, rows)
 
     @property
@@ -216,8 +220,17 @@ class Concatenation(Source):
         """Write samples into rows of a batch, one source at a time."""
         if self._united is not None and not self._united.fill(numbers, rng_of, rows, places):
             return []  # After a failure, each source reports its own errors.
+        return self._fill(self._by_part(numbers), rng_of, rows, places)
+
+    def _fill(
+        self,
+        groups: Iterable[_Group],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        places: NDArray[np.int64] | None,
+    ) -> list[tuple[int, Exception]]:
         failures: list[tuple[int, Exception]] = []
-        for at, own, mine in self._by_part(numbers):
+        for at, own, mine in groups:
             part, odd = self.parts[at], self._odd[at]
             into = mine if places is None else places[mine]
             draw = chosen(rng_of, mine) if part.draws else None
@@ -267,9 +280,7 @@ class Concatenation(Source):
         ]
         return unflatten(skeleton, cast)
 
-    def _by_part(
-        self, numbers: NDArray[np.int64]
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def _by_part(self, numbers: NDArray[np.int64]) -> Iterator[_Group]:
         """Yield each source's place, its own sample numbers, and their rows in the batch."""
         of = np.searchsorted(self._starts, numbers, "right") - 1
         for place in np.flatnonzero(np.bincount(of)).tolist():

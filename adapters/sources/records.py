@@ -400,9 +400,10 @@ class RecordSource(Decoded):
         return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
 
     def _row_writer(self) -> RecordRows:
-        if self._rows is None:
-            self._rows = self._make_rows()
-        return self._rows
+        rows = self._rows  # Another thread may close the source meanwhile.
+        if rows is None:
+            rows = self._rows = self._make_rows()
+        return rows
 
     def _make_rows(self) -> RecordRows:
         assert isinstance(self._content, Images)
