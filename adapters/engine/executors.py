@@ -31,8 +31,7 @@ def _processes(
 
     room = room_for(settings.window(count), count)
     grows = settings.workers == "auto"
-    meanwhile = settings.inline_meanwhile
-    return Processes(plan, count, room, lock, changed, settings.environment, grows, meanwhile)
+    return Processes(plan, count, room, lock, changed, settings.environment, grows)
 
 
 def _cluster(

@@ -89,17 +89,8 @@ class Pool:
             self._put_off(self._idle)
             self._notify()
 
-    def lease(self, lessee: Lessee, count: int, serial: int, most_new: int) -> list[Worker]:
+    def lease(self, lessee: Lessee, count: int, serial: int) -> list[Worker]:
         """Lease workers to an executor, preferably ones that have opened ``serial`` before.
-
-        Args:
-            lessee: The executor.
-            count: Number of workers.
-            serial: Serial number of its plan.
-            most_new: Number of processes that may be started for it now.
-
-        Returns:
-            As many workers, or fewer if more processes would have to be started.
 
         Raises:
             OSError: No process could be started; those that were are idle.
@@ -117,7 +108,7 @@ class Pool:
                 self._idle.remove(worker)
                 worker.lessee = lessee
             try:
-                for _ in range(min(count - len(leased), most_new)):
+                while len(leased) < count:
                     leased.append(self._start(lessee))
             except BaseException:
                 self.give_back(lessee, leased)
@@ -193,8 +184,6 @@ class Pool:
 
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
-        if self._thread is not None and self._thread.ident == threading.get_ident():
-            return  # This thread would hear of their end.
         deadline = time.monotonic() + _AWAITED_SECONDS
         while len(self._idle) < count and any(w.draining for w in self._workers):
             if not self._rested.wait(max(0.0, deadline - time.monotonic())):

@@ -23,7 +23,7 @@ from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
-from adapters.engine.jobs import Done, InterpreterEndsError, Job, Pending
+from adapters.engine.jobs import Done, Job, Pending
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
@@ -52,8 +52,7 @@ class Processes:
     """Executor on worker processes.
 
     More processes than CPUs only help with work that waits. They are started when the first batches
-    show that it does. No more processes start at once than there are CPUs for: two that import a
-    framework on one CPU would both be ready as late as the second of them.
+    show that it does.
 
     Args:
         plan: The plan to compute; sent once.
@@ -63,7 +62,6 @@ class Processes:
         changed: Called, from the pool's thread, when a worker has become ready or has died.
         environment: Environment variables to set in the processes before the plan is opened.
         grows: Start more processes when more shall be active, not by this executor's findings.
-        inline_meanwhile: The trainer computes batches while they start, and needs a CPU for that.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -84,14 +82,12 @@ class Processes:
         changed: Callable[[], None],
         environment: Mapping[str, str] | None = None,
         grows: bool = False,
-        inline_meanwhile: bool = False,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
         self._most, self.window = count, room.window
         self.count = min(count, usable_cpus())
         self._grows = grows
-        self._most_starting = max(1, usable_cpus() - inline_meanwhile)
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
@@ -102,8 +98,6 @@ class Processes:
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
         """Leased workers."""
-        self._postponed = 0
-        """Number of workers to start once others have started."""
         self._job_seconds = 0.0
         """Time of the latest job."""
         self._closed = self._resting = self._started = False
@@ -136,8 +130,7 @@ class Processes:
     @property
     def short(self) -> bool:
         """True if workers have died and not been replaced."""
-        missing = self.count - len(self._workers) > self._postponed
-        return missing and not (self._closed or self._resting)
+        return not (self._closed or self._resting) and len(self._workers) < self.count
 
     def rest(self) -> None:
         """Let others use the workers while there are no jobs; the workers keep the plan."""
@@ -156,12 +149,8 @@ class Processes:
         return self._serialized.serial in worker.serials
 
     def _lease(self) -> None:
-        """Lease the missing workers; some are postponed until those that start are ready."""
         missing = self.count - len(self._workers)
-        starting = sum(not (worker.used or worker.deaf) for worker in self._workers)
-        most_new = max(0, self._most_starting - starting)
-        leased = self._pool.lease(self, missing, self._serialized.serial, most_new)
-        self._postponed = missing - len(leased)
+        leased = self._pool.lease(self, missing, self._serialized.serial)
         self._workers += leased
         for worker in leased:
             self._send_plan(worker)
@@ -264,9 +253,6 @@ class Processes:
         """Note that a worker has started, or has opened the plan."""
         with self._lock:
             self._started = self._started or self.ready > 0
-            idle = self._closed or self._resting
-            if self._postponed and serial == self._serialized.serial and not idle:
-                self._lease_up_to(self.count)
         self._changed()
 
     def answered(self, worker: Worker, call: Call, answer: bytes) -> None:
@@ -345,10 +331,9 @@ class Processes:
         self.count = count
         try:
             self._lease()
-        except (OSError, InterpreterEndsError) as error:
+        except OSError as error:
             log.warning("no more worker processes could be started: %s", error)
-            self.count, self._postponed = len(self._workers), 0
-            self._most = self.count
+            self.count = self._most = len(self._workers)
 
 
 def _folder() -> str:

@@ -39,11 +39,6 @@ class Settings:
     cluster: Any = None
     start_seconds: float = 1.0
 
-    @property
-    def inline_meanwhile(self) -> bool:
-        """True if batches are computed inline until processes are ready."""
-        return not (self.isolated or (self.use_multiprocessing and self.at_once))
-
     def window(self, workers: int) -> int:
         """Batches that may be ready or in progress ahead of the consumer.
 

@@ -115,7 +115,7 @@ class Supply:
             return WorkerState.UNDECIDED
         if not choice.count:
             return WorkerState.INLINE
-        if choice.kind != "processes" or not self._settings.inline_meanwhile:
+        if choice.kind != "processes" or not self._inline_meanwhile:
             return WorkerState.WORKING
         if dispatcher.is_open:
             return WorkerState.STARTING if dispatcher.starting else WorkerState.WORKING
@@ -239,6 +239,12 @@ class Supply:
             most = self._settings.window(max(counts))
             self._comparison = Comparison(counts, most + 2)
         return self._comparison
+
+    @property
+    def _inline_meanwhile(self) -> bool:
+        """True if batches are computed inline until processes are ready."""
+        settings = self._settings
+        return not (settings.isolated or (settings.use_multiprocessing and settings.at_once))
 
     def change_workers(self) -> None:
         """Start processes that ``"auto"`` has chosen, once they pay for their start.

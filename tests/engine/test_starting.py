@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from contextlib import closing
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from adapters.engine.pool import Pool, kept
+from adapters.engine.pool import kept
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
@@ -107,66 +106,6 @@ def test_processes_that_bring_less_than_none_are_not_started_again(slow_elsewher
     stream = slow_elsewhere.stream(1, 0, False)
     assert {int(stream.next()[0, 1]) for _ in range(20)} == {os.getpid()}
     assert slow_elsewhere.state is WorkerState.DEFERRED
-
-
-class SlowToOpen:
-    """A transform that is slow to open in other processes, and writes down when it is."""
-
-    def __init__(self, log):
-        self.home, self.log = os.getpid(), log
-
-    def __setstate__(self, state):
-        self.__dict__ = state
-        if os.getpid() != self.home:
-            for event in ("begins ", "ends "):
-                with open(self.log, "a") as file:
-                    file.write(event)
-                time.sleep(0.3)
-
-    def __call__(self, sample):
-        time.sleep(0.002)
-        return with_pid(sample)
-
-
-def test_while_the_trainer_computes_no_more_processes_start_at_once_than_there_are_other_cpus(
-    new_processes, monkeypatch, tmp_path
-):
-    monkeypatch.setattr("adapters.engine.processes.usable_cpus", lambda: 2)
-    plan = plan_of(np.arange(4000), 4, transform=SlowToOpen(tmp_path / "log"))
-    with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
-        stream, pids = engine.stream(0, 0, False), set()
-        while len(pids) < 3:
-            pids |= {int(stream.next()[0, 1])}
-    assert (tmp_path / "log").read_text() == "begins ends begins ends "
-
-
-def test_a_process_that_dies_is_replaced_where_a_later_one_could_not_be_started(
-    new_processes, monkeypatch
-):
-    """The first one alone computes then."""
-    started, start = [], Pool._start
-
-    def second_fails(self, lessee):
-        started.append(lessee)
-        if len(started) == 2:
-            raise BlockingIOError("no more processes")
-        return start(self, lessee)
-
-    monkeypatch.setattr("adapters.engine.processes.usable_cpus", lambda: 2)
-    monkeypatch.setattr(Pool, "_start", second_fails)
-    plan = plan_of(np.arange(4_000_000), 4, transform=with_pid)
-    with closing(Engine(plan, Settings(2, True, at_once=False, start_seconds=0.0))) as engine:
-        stream, pids = engine.stream(0, 0, False), set()
-        while len(started) < 2 or pids <= {os.getpid()}:
-            pids.add(int(stream.next()[0, 1]))
-        stream.close()
-        while any(worker.calls for worker in kept()._workers):
-            time.sleep(0.01)
-        (pid,) = pids - {os.getpid()}
-        os.kill(pid, signal.SIGKILL)
-        while pid in {worker.pid for worker in kept()._workers}:
-            time.sleep(0.01)
-        assert int(engine.stream(1, 0, False).next()[0, 1]) not in (pid, os.getpid())
 
 
 @pytest.mark.parametrize("workers", [2, "auto"])
