@@ -1,21 +1,23 @@
 # ruff: noqa: SIM115 - they are open for as long as the data set is
-"""Data sets and functions as users write them, with a state that the next call needs.
+"""Data sets as users write them, whose ``__getitem__`` changes something that the next call needs.
 
-Each data set has 40 samples: the number, and 32 bytes that follow from it. Between the two steps of
-a read, as between ``seek`` and ``read``, each waits a moment, so that a second thread inside is
-seen. Worker processes import this module; frameworks are imported when one is used.
+Each has 40 samples: the number, and 32 bytes that follow from it. Between the two steps of a read,
+as between ``seek`` and ``read``, each waits a moment, so that a second thread inside is seen.
+Worker processes import this module; heavy libraries are imported when one is used.
 """
 
 from __future__ import annotations
 
+import bz2
 import collections
-import contextlib
+import gzip
 import hashlib
-import socket
-import sqlite3
-import threading
+import io
+import lzma
+import mmap
+import os
+import struct
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,10 @@ class Stateful:
         """The bytes of a sample."""
         raise NotImplementedError
 
+    def expected(self, number: int) -> bytes:
+        """The right bytes."""
+        return content(number)
+
     def __len__(self) -> int:
         return LENGTH
 
@@ -77,7 +83,17 @@ class Stateful:
                 each.close()
 
 
-# --- what is open ---
+class SlowFile(io.FileIO):
+    """Gives other threads the time to come between ``seek`` and ``read``."""
+
+    def seek(self, *arguments: Any) -> int:
+        """Wait a moment, too."""
+        place = super().seek(*arguments)
+        pause()
+        return place
+
+
+# --- files ---
 
 
 class File(Stateful):
@@ -90,131 +106,99 @@ class File(Stateful):
         return self.handle.read(SIZE)
 
 
-class LazyFile(File):
-    """Opens its file at the first read, and leaves the handle at home when it is pickled."""
-
+class LazyFile(Stateful):
     def prepare(self, folder):
         self.path, self.handle = raw_file(folder), None
-
-    def __getstate__(self):
-        return {**vars(self), "handle": None}
 
     def read(self, number):
         if self.handle is None:
             self.handle = open(self.path, "rb")
-        return super().read(number)
+        self.handle.seek(number * SIZE)
+        pause()
+        return self.handle.read(SIZE)
 
 
-class Database(Stateful):
-    """A connection of the thread that has made it, as sqlite3 has it by default."""
+class PicklableFile(LazyFile):
+    """Leaves its handle at home."""
 
+    def __getstate__(self):
+        return {**vars(self), "handle": None}
+
+
+class Descriptor(Stateful):
     def prepare(self, folder):
-        path = folder / "samples.db"
-        with sqlite3.connect(path) as connection:
-            connection.execute("create table samples (number integer, data blob)")
-            rows = [(number, content(number)) for number in range(LENGTH)]
-            connection.executemany("insert into samples values (?, ?)", rows)
-        connection.close()
-        self.connection = sqlite3.connect(path)
+        self.descriptor = os.open(raw_file(folder), os.O_RDONLY)
 
     def read(self, number):
-        found = self.connection.execute("select data from samples where number = ?", (number,))
+        os.lseek(self.descriptor, number * SIZE, os.SEEK_SET)
         pause()
-        return found.fetchone()[0]
+        return os.read(self.descriptor, SIZE)
 
     def close(self):
-        # Another thread may have opened it.
-        with contextlib.suppress(sqlite3.ProgrammingError):
-            super().close()
+        os.close(self.descriptor)
 
 
-def _answer(server: socket.socket) -> None:
-    with server, server.makefile("rb") as questions:
-        while question := questions.readline():
-            server.sendall(content(int(question)))
-
-
-class Socket(Stateful):
-    """Asks a server, over one connection."""
-
+class Mapped(Stateful):
     def prepare(self, folder):
-        self.client, server = socket.socketpair()
-        self.server = threading.Thread(target=_answer, args=(server,))
-        self.server.start()
+        with open(raw_file(folder), "rb") as file:
+            self.handle = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def read(self, number):
-        self.client.sendall(b"%d\n" % number)
+        self.handle.seek(number * SIZE)
         pause()
-        return self.client.recv(SIZE, socket.MSG_WAITALL)
-
-    def close(self):
-        self.client.close()
-        self.server.join(10)
+        return self.handle.read(SIZE)
 
 
-# --- what is kept in memory ---
-
-
-class Recent(Stateful):
-    """Keeps the four samples that were used last."""
-
+class Memmap(Stateful):
     def prepare(self, folder):
-        self.recent = collections.OrderedDict()
+        self.rows = np.memmap(raw_file(folder), np.uint8, "r", shape=(LENGTH, SIZE))
+        self.cursor = 0
 
     def read(self, number):
-        if number not in self.recent:
-            if len(self.recent) >= 4:
-                oldest = next(iter(self.recent))
-                pause()
-                del self.recent[oldest]
-            self.recent[number] = content(number)
-        self.recent.move_to_end(number)
-        return self.recent[number]
-
-
-class Buffer(Stateful):
-    """Returns the same array each time."""
-
-    def prepare(self, folder):
-        self.buffer = np.zeros(SIZE, np.uint8)
-
-    def __getitem__(self, number):
-        self.buffer[:] = array(content(number))
+        self.cursor = number
         pause()
-        return np.int64(number), self.buffer
+        return self.rows[self.cursor]
 
 
-_GLOBAL = bytearray(SIZE)
-
-
-class OfTheModule(Stateful):
-    """Has its buffer in the module."""
+class Memory(Stateful):
+    def prepare(self, folder):
+        self.handle = io.BytesIO(raw_file(folder).read_bytes())
 
     def read(self, number):
-        _GLOBAL[:] = content(number)
+        self.handle.seek(number * SIZE)
         pause()
-        return _GLOBAL
+        return self.handle.read(SIZE)
 
 
-def _numbered() -> Iterator[tuple[int, bytes]]:
-    for number in range(LENGTH):
-        yield number, content(number)
-
-
-class Generated(Stateful):
-    """Goes on with its generator, and starts it again for a sample that has passed."""
+class Gzip(File):
+    opened: Any = staticmethod(gzip.open)
 
     def prepare(self, folder):
-        self.stream, self.at = _numbered(), -1
+        path = folder / "samples.compressed"
+        with self.opened(path, "wb") as file:
+            file.write(raw_file(folder).read_bytes())
+        self.handle = self.opened(path, "rb")
+
+
+class Bzip2(Gzip):
+    opened = staticmethod(bz2.open)
+
+
+class Lzma(Gzip):
+    opened = staticmethod(lzma.open)
+
+
+class Scratch(Stateful):
+    """Unpacks what it has read into one bytearray."""
+
+    def prepare(self, folder):
+        self.handle, self.scratch = open(raw_file(folder), "rb"), bytearray(SIZE)
 
     def read(self, number):
-        if number <= self.at:
-            self.stream = _numbered()
-        while True:
-            self.at, data = next(self.stream)
-            if self.at == number:
-                pause()
-                return data
+        self.handle.seek(number * SIZE)
+        self.handle.readinto(self.scratch)
+        pause()
+        return struct.unpack_from(f"{SIZE}s", self.scratch)[0]
 
 
 # --- other shapes of data set ---
@@ -245,151 +229,11 @@ class Dictionaries(File):
         return {"number": number, "data": data}
 
 
-class Half:
-    """One half of another data set, whose handle both halves use."""
+class Wrapped(Stateful):
+    """Hands on what another data set gives, as a subset does."""
 
-    def __init__(self, inner: Stateful, start: int) -> None:
-        self.inner, self.start = inner, start
+    def prepare(self, folder):
+        self.inner = File(folder)
 
-    def __len__(self) -> int:
-        return LENGTH // 2
-
-    def __getitem__(self, number: int) -> Any:
-        return self.inner[self.start + number]
-
-
-def keras_batches(folder: Path) -> Any:
-    """A ``PyDataset`` of batches of four samples, read from its own handle."""
-    import keras
-
-    class Batches(keras.utils.PyDataset):
-        def __init__(self) -> None:
-            super().__init__()
-            self.handle = open(raw_file(folder), "rb")
-
-        def __len__(self) -> int:
-            return LENGTH // 4
-
-        def __getitem__(self, index: int) -> Any:
-            self.handle.seek(4 * index * SIZE)
-            pause()
-            rows = np.frombuffer(self.handle.read(4 * SIZE), np.uint8).reshape(4, SIZE)
-            return np.arange(4 * index, 4 * index + 4), rows
-
-        def close(self) -> None:
-            self.handle.close()
-
-    return Batches()
-
-
-def gluon_records(folder: Path) -> Any:
-    """MXNet's ``RecordFileDataset``, which keeps a record in one buffer, too."""
-    from mxnet.gluon.data import RecordFileDataset
-    from mxnet.recordio import MXIndexedRecordIO
-
-    class Records(RecordFileDataset):
-        def __init__(self, path: Path) -> None:
-            super().__init__(str(path))
-            self.buffer = bytearray(SIZE)
-
-        def __getitem__(self, number: int) -> Any:
-            self.buffer[:] = super().__getitem__(number)
-            pause()
-            return np.int64(number), array(self.buffer)
-
-        def close(self) -> None:
-            self._record.close()
-
-    path = folder / "samples.rec"
-    writer = MXIndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w")
-    for number in range(LENGTH):
-        writer.write_idx(number, content(number))
-    writer.close()
-    return Records(path)
-
-
-# --- functions, and samplers ---
-
-
-class Transform:
-    """Writes the bytes of a sample into one buffer, and returns that."""
-
-    def __init__(self) -> None:
-        self.scratch = np.zeros(SIZE, np.uint8)
-
-    def __call__(self, number: Any) -> Any:
-        self.scratch[:] = array(content(number))
-        pause()
-        return np.int64(number), self.scratch
-
-
-def closure() -> Callable[[Any], Any]:
-    """A transform whose buffer is in its closure."""
-    scratch = bytearray(SIZE)
-
-    def transform(number: Any) -> Any:
-        scratch[:] = content(number)
-        pause()
-        return np.int64(number), array(scratch)
-
-    return transform
-
-
-class Collate:
-    """Stacks numbers, and what follows from them, in its own memory."""
-
-    def __init__(self) -> None:
-        self.scratch = np.zeros((LENGTH, SIZE), np.uint8)
-
-    def __call__(self, samples: Any) -> Any:
-        numbers = samples.asnumpy() if hasattr(samples, "asnumpy") else np.asarray(samples)
-        for row, number in zip(self.scratch, numbers):
-            row[:] = array(content(number))
-            pause()
-        return numbers, self.scratch[: len(numbers)].copy()
-
-
-class Decode:
-    """Takes a record apart in its own memory."""
-
-    def __init__(self) -> None:
-        self.scratch = bytearray(SIZE)
-
-    def __call__(self, record: bytes) -> Any:
-        self.scratch[:] = record[1:]
-        pause()
-        return np.int64(record[0]), array(self.scratch)
-
-
-class Sampler:
-    """Keeps its place in the order."""
-
-    def __init__(self) -> None:
-        self.order, self.place = list(range(LENGTH))[::-1], 0
-
-    def __iter__(self) -> Iterator[int]:
-        self.place = 0
-        while self.place < len(self.order):
-            number = self.order[self.place]
-            pause()
-            self.place += 1
-            yield number
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-
-class BatchSampler:
-    """Fills one list, batch after batch."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.numbers = size, []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for start in range(0, LENGTH, self.size):
-            self.numbers[:] = range(start, start + self.size)
-            pause()
-            yield list(self.numbers)
-
-    def __len__(self) -> int:
-        return LENGTH // self.size
+    def __getitem__(self, number):
+        return self.inner[number]

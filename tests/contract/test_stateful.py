@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ import numpy as np
 import pytest
 
 from adapters import RecordWriter, concatenate, open_records, split
-from tests.contract import stateful
+from tests.contract import (
+    stateful,
+    stateful_connections,
+    stateful_functions,
+    stateful_media,
+    stateful_memory,
+    stateful_tables,
+)
 from tests.contract.front_ends import (
     ALL_WORKERS,
     AUTO,
@@ -35,105 +42,229 @@ from tests.contract.stateful import LENGTH, content
 
 BATCH_SIZE = 4
 THREADS = (TWO_THREADS, EIGHT_THREADS)
+_OTHER_THREAD = (sqlite3.ProgrammingError, RuntimeError)
 
 
-Made = tuple[Any, dict[str, Any]]
+@dataclass
+class Setup:
+    """What a loader is given, and what its samples are.
+
+    Args:
+        source: The data set.
+        arguments: Further arguments of ``loader_of``.
+        batch_size: None if the source has batches.
+        expected: The bytes of a sample.
+        close: Closes what the source doesn't; None for the source's own ``close``.
+    """
+
+    source: Any
+    arguments: dict[str, Any] = field(default_factory=dict)
+    batch_size: int | None = BATCH_SIZE
+    expected: Callable[[int], bytes] = content
+    close: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One data set or function with a state.
+    """One data set with a state.
 
     Args:
-        make: Makes it with its files in a folder: a source, and further arguments of a loader.
+        make: Makes it, with its files in a folder.
         front_ends: That can read it.
-        quick: Those of them that need no ``--full``.
+        workers: That can compute it in principle.
         own_thread: Whether it refuses other threads, which it does itself.
-        whole_batches: Whether it gives batches, and not samples.
+        modules: Needed for it.
     """
 
-    make: Callable[[Path], Made]
+    make: Callable[[Path], Setup]
     front_ends: tuple[str, ...] = (KERAS, GLUON)
-    quick: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ALL_WORKERS
     own_thread: bool = False
-    whole_batches: bool = False
+    modules: tuple[str, ...] = ()
 
 
-def of(kind: Callable[[Path], Any], **options: Any) -> Case:
+def of(kind: type[stateful.Stateful], *modules: str, **options: Any) -> Case:
     """The case of a data set that is given as it is."""
-    return Case(lambda folder: (kind(folder), {}), **options)
+
+    def make(folder: Path) -> Setup:
+        data_set = kind(folder)
+        return Setup(data_set, expected=data_set.expected)
+
+    return Case(make, modules=modules, **options)
 
 
-def with_function(name: str, make: Callable[[], Any], **options: Any) -> Case:
+def with_function(**functions: Callable[[], Any]) -> Case:
     """The case of a function with a state, over the numbers of the samples."""
-    return Case(lambda folder: (list(range(LENGTH)), {name: make()}), **options)
+    return Case(
+        lambda folder: Setup(
+            list(range(LENGTH)), {name: make() for name, make in functions.items()}
+        )
+    )
 
 
-def records(folder: Path) -> Made:
+def records(folder: Path) -> Setup:
     """Records that a function of the user's own takes apart."""
     with RecordWriter(folder / "samples.tfrecord", format="tfrecord") as writer:
         for number in range(LENGTH):
             writer.write(bytes([number]) + content(number))
-    return open_records(folder / "samples.tfrecord", decode=stateful.Decode()), {}
+    return Setup(open_records(folder / "samples.tfrecord", decode=stateful_functions.Decode()))
 
 
-def sampled(folder: Path) -> Made:
+def keras_batches(folder: Path) -> Setup:
+    """A ``PyDataset`` with a handle."""
+    from tests.contract.stateful_keras import Batches
+
+    return Setup(Batches(folder), batch_size=None)
+
+
+def of_gluon(name: str) -> Case:
+    """A data set of MXNet's classes."""
+
+    def make(folder: Path) -> Setup:
+        from tests.contract import stateful_gluon
+
+        return Setup(getattr(stateful_gluon, name)(folder))
+
+    return Case(make, front_ends=(GLUON,))
+
+
+def sampled(folder: Path) -> Setup:
     """A sampler with a state, for a data set with one."""
-    return stateful.Buffer(folder), {"sampler": stateful.Sampler()}
+    return Setup(stateful_memory.Buffer(folder), {"sampler": stateful_functions.Sampler()})
 
 
-def batch_sampled(folder: Path) -> Made:
+def batch_sampled(folder: Path) -> Setup:
     """A sampler of batches with a state."""
-    return stateful.Buffer(folder), {"batch_sampler": stateful.BatchSampler(BATCH_SIZE)}
+    sampler = stateful_functions.BatchSampler(BATCH_SIZE)
+    return Setup(stateful_memory.Buffer(folder), {"batch_sampler": sampler}, batch_size=None)
 
 
-def concatenated(folder: Path) -> Made:
+class Half(stateful.Stateful):
+    """One half of another data set, whose handle both use."""
+
+    def prepare(self, folder: Any) -> None:
+        self.inner, self.start = folder
+
+    def __len__(self) -> int:
+        return LENGTH // 2
+
+    def __getitem__(self, number: int) -> Any:
+        return self.inner[self.start + number]
+
+
+def concatenated(folder: Path) -> Setup:
     """Two data sets of the user's own on one handle, as one source."""
-    return concatenate([*halves(stateful.File(folder))]), {}
+    file = stateful.File(folder)
+    halves = [Half((file, 0)), Half((file, LENGTH // 2))]
+    return Setup(concatenate(halves), close=file.close)
 
 
-BOTH = (KERAS, GLUON)
 CASES = {
-    "a file": of(stateful.File, quick=BOTH),
-    "a file, opened lazily": of(stateful.LazyFile, quick=(KERAS,)),
-    "a connection of one thread": of(stateful.Database, quick=BOTH, own_thread=True),
-    "a socket": of(stateful.Socket, quick=(KERAS,)),
-    "a cache": of(stateful.Recent, quick=(KERAS,)),
-    "one buffer": of(stateful.Buffer, quick=BOTH),
-    "a module's buffer": of(stateful.OfTheModule),
-    "a generator": of(stateful.Generated),
-    "__getitems__": of(stateful.Several, quick=(KERAS,)),
+    "a file": of(stateful.File),
+    "a file, opened lazily": of(stateful.LazyFile),
+    "a file, opened lazily, that pickles": of(stateful.PicklableFile),
+    # Its number means something else, or nothing, in another process.
+    "a descriptor": of(stateful.Descriptor, workers=(INLINE, AUTO, *THREADS)),
+    "mmap": of(stateful.Mapped),
+    "memmap and a cursor": of(stateful.Memmap),
+    "BytesIO": of(stateful.Memory),
+    "gzip": of(stateful.Gzip),
+    "bz2": of(stateful.Bzip2),
+    "lzma": of(stateful.Lzma),
+    "readinto": of(stateful.Scratch),
+    "tar": of(stateful_tables.Tar),
+    "zip": of(stateful_tables.Zip),
+    "HDF5": of(stateful_tables.Hdf5, "h5py"),
+    "shelve": of(stateful_tables.Shelf),
+    "pickles": of(stateful_tables.Pickles),
+    "JSON lines": of(stateful_tables.JsonLines),
+    "csv": of(stateful_tables.CsvRows),
+    "linecache": of(stateful_tables.Lines),
+    "XML": of(stateful_tables.Xml),
+    "sqlite": of(stateful_tables.Database, own_thread=True),
+    "sqlite, connected lazily": of(stateful_tables.LazyDatabase, own_thread=True),
+    "sqlite, a shared cursor": of(stateful_tables.SharedCursor),
+    "a client of one thread": of(stateful_tables.OwnThread, own_thread=True),
+    "a socket": of(stateful_connections.Socket),
+    "HTTP": of(stateful_connections.Http),
+    "HTTP, connected lazily": of(stateful_connections.LazyHttp),
+    "a pipe": of(stateful_connections.Pipe),
+    "wave": of(stateful_media.Wave),
+    "sound": of(stateful_media.Sound),
+    "video": of(stateful_media.Video, "cv2"),
+    "video, opened lazily": of(stateful_media.LazyVideo, "cv2"),
+    # Pillow pickles the pixels of one frame, and gives a process nothing to seek in.
+    "frames": of(stateful_media.Pages, "PIL", "tifffile", workers=(INLINE, AUTO, *THREADS)),
+    "TIFF": of(stateful_media.Tiff, "tifffile"),
+    "a cache": of(stateful_memory.Recent),
+    "one buffer": of(stateful_memory.Buffer),
+    "two buffers": of(stateful_memory.Ring),
+    "a class's buffer": of(stateful_memory.OfTheClass),
+    "a module's buffer": of(stateful_memory.OfTheModule),
+    "a generator": of(stateful_memory.Generated),
+    "a decoder": of(stateful_memory.Decoded),
+    "a tokenizer": of(stateful_memory.Tokens),
+    "a checksum": of(stateful_memory.Checksum),
+    "__getitems__": of(stateful.Several),
     "named tuples": of(stateful.Named),
     "dicts": of(stateful.Dictionaries, front_ends=(KERAS,)),
-    "a transform": with_function("transform", stateful.Transform, quick=BOTH),
-    "a closure": with_function("transform", stateful.closure),
-    "a batch_transform": with_function("batch_transform", stateful.Collate),
-    "a collate": with_function("collate", stateful.Collate, quick=(KERAS,)),
-    "a decode": Case(records, quick=(KERAS,)),
-    "a PyDataset": of(stateful.keras_batches, front_ends=(KERAS,), whole_batches=True),
-    "a RecordFileDataset": of(stateful.gluon_records, front_ends=(GLUON,)),
-    "a sampler": Case(sampled, front_ends=(GLUON,), quick=(GLUON,)),
-    "a batch sampler": Case(batch_sampled, front_ends=(GLUON,), whole_batches=True),
+    "another data set": of(stateful.Wrapped),
+    "a transform": with_function(transform=stateful_functions.Transform),
+    "a closure": with_function(transform=stateful_functions.closure),
+    "a batch_transform": with_function(batch_transform=stateful_functions.BatchTransform),
+    "a collate": with_function(collate=stateful_functions.Collate),
+    "a decode": Case(records),
+    "a PyDataset": Case(keras_batches, front_ends=(KERAS,)),
+    "a Gluon data set": of_gluon("GluonFile"),
+    "a RecordFileDataset": of_gluon("Records"),
+    "a sampler": Case(sampled, front_ends=(GLUON,)),
+    "a batch sampler": Case(batch_sampled, front_ends=(GLUON,)),
     "two on one handle": Case(concatenated),
+}
+QUICK = {
+    KERAS: {
+        "a file",
+        "a file, opened lazily",
+        "a file, opened lazily, that pickles",
+        "tar",
+        "sqlite",
+        "a socket",
+        "wave",
+        "a cache",
+        "one buffer",
+        "__getitems__",
+        "a transform",
+        "a collate",
+        "a decode",
+    },
+    GLUON: {"a file", "tar", "sqlite", "one buffer", "a transform", "a sampler"},
 }
 
 
 def matrix() -> Iterator[Any]:
-    """All cases, front ends and workers."""
+    """All cases, front ends and workers that go together."""
     for name, case in CASES.items():
         for front_end in case.front_ends:
-            marks = [NEEDS_MXNET] if front_end == GLUON else []
-            if front_end not in case.quick:
-                marks.append(pytest.mark.full)
-            for workers in ALL_WORKERS:
+            for workers in case.workers:
+                marks = [NEEDS_MXNET] if front_end == GLUON else []
+                if name not in QUICK[front_end]:
+                    marks.append(pytest.mark.full)
                 yield pytest.param(name, front_end, workers, marks=marks)
 
 
-def closed(source: Any) -> contextlib.AbstractContextManager[Any]:
-    """Close the source in the end, or what both halves of it have open."""
-    parts = getattr(source, "parts", None)
-    opened = parts[0].data.inner if parts else source
-    return contextlib.closing(opened) if hasattr(opened, "close") else contextlib.nullcontext()
+@contextlib.contextmanager
+def opened(name: str, folder: Path) -> Iterator[Setup]:
+    """A case's data set, which is closed in the end."""
+    for module in CASES[name].modules:
+        pytest.importorskip(module)
+    try:
+        setup = CASES[name].make(folder)
+    except NotImplementedError as error:
+        pytest.skip(str(error))
+    try:
+        yield setup
+    finally:
+        (setup.close or getattr(setup.source, "close", lambda: None))()
 
 
 def undeclared(front_end: str, workers: str) -> dict[str, Any]:
@@ -148,51 +279,49 @@ def samples_of(batch: Any) -> Iterator[tuple[int, bytes]]:
         yield int(number), np.asarray(row, np.uint8).tobytes()
 
 
-def wrong_samples(batches: Any) -> tuple[list[int], list[int]]:
+def wrong_samples(batches: Any, expected: Callable[[int], bytes]) -> tuple[list[int], list[int]]:
     """The numbers of all samples, sorted, and those of the wrong ones."""
     samples = [sample for batch in batches for sample in samples_of(batch)]
-    wrong = [number for number, data in samples if data != content(number)]
+    wrong = [number for number, data in samples if data != expected(number)]
     return sorted(number for number, _ in samples), wrong
 
 
 @pytest.mark.parametrize(("name", "front_end", "workers"), list(matrix()))
 def test_every_sample_is_right(name, front_end, workers, tmp_path):
     """The samples are those of the data set, in two epochs of different orders."""
-    case = CASES[name]
-    source, arguments = case.make(tmp_path)
-    with (
-        closed(source),
-        loader_of(
+    own_order = "sampler" in name
+    with opened(name, tmp_path) as setup:
+        loader = loader_of(
             front_end,
-            source,
-            None if case.whole_batches else BATCH_SIZE,
+            setup.source,
+            setup.batch_size,
             workers=workers,
-            shuffle="sampler" not in arguments and not case.whole_batches,
+            shuffle=not own_order and setup.batch_size is not None,
             **undeclared(front_end, workers),
-            **arguments,
-        ) as loader,
-    ):
-        try:
-            found = wrong_samples(batches_of(loader, epochs=2))
-        except sqlite3.ProgrammingError as error:
-            # Nothing but one thread can serve it, and two were asked for.
-            if not (case.own_thread and workers in THREADS and "thread" in str(error)):
-                raise
-            return
+            **setup.arguments,
+        )
+        with loader:
+            try:
+                found = wrong_samples(batches_of(loader, epochs=2), setup.expected)
+            except _OTHER_THREAD as error:
+                # Nothing but one thread can serve it, and two were asked for.
+                if not (CASES[name].own_thread and workers in THREADS and "thread" in str(error)):
+                    raise
+                return
     assert found == (sorted([*range(LENGTH)] * 2), [])
 
 
-def halves(file: stateful.File) -> tuple[Any, Any]:
-    """Two data sets on one open file."""
-    return stateful.Half(file, 0), stateful.Half(file, LENGTH // 2)
+def _pair(file: stateful.File, way: str) -> tuple[Any, Any]:
+    if way == "split":
+        training, validation = split(file, [0.5, 0.5])
+        return training, validation
+    return Half((file, 0)), Half((file, LENGTH // 2))
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("workers", [INLINE, AUTO, TWO_THREADS])
-@pytest.mark.parametrize(
-    "parts", [halves, lambda file: split(file, [0.5, 0.5])], ids=["halves", "split"]
-)
-def test_two_loaders_share_a_handle(parts, workers, front_end, tmp_path):
+@pytest.mark.parametrize("way", ["halves", "split"])
+def test_two_loaders_share_a_handle(way, workers, front_end, tmp_path):
     """Training and validation are two data sets on one open file, and are read in turns."""
     with contextlib.closing(stateful.File(tmp_path)) as file:
         loaders = [
@@ -204,7 +333,7 @@ def test_two_loaders_share_a_handle(parts, workers, front_end, tmp_path):
                 shuffle=True,
                 **undeclared(front_end, workers),
             )
-            for half in parts(file)
+            for half in _pair(file, way)
         ]
         with loaders[0], loaders[1]:
             batches = [
@@ -213,7 +342,7 @@ def test_two_loaders_share_a_handle(parts, workers, front_end, tmp_path):
                 for pair in zip(*map(batches_of, loaders), strict=True)
                 for batch in pair
             ]
-    assert wrong_samples(batches) == (sorted([*range(LENGTH)] * 12), [])
+    assert wrong_samples(batches, content) == (sorted([*range(LENGTH)] * 12), [])
 
 
 @pytest.mark.parametrize("workers", ALL_WORKERS)
@@ -229,28 +358,28 @@ def test_a_batch_that_is_asked_for_by_its_number_meanwhile(workers, tmp_path):
             if len(again) < 9:  # Within the first epoch.
                 again.append(sequence[len(again)])
                 sequence.peek()
-        assert wrong_samples(batches) == ([*range(LENGTH)], [])
-        assert wrong_samples(again)[1] == []
+        assert wrong_samples(batches, content) == ([*range(LENGTH)], [])
+        assert wrong_samples(again, content)[1] == []
 
 
 @pytest.mark.parametrize("workers", [AUTO, TWO_THREADS])
 def test_fit_validates_on_the_same_handle(workers, tmp_path):
     """A model that learns from one half and validates on the other is shown the right samples."""
-    from tests.keras.recording import Recorder
+    from tests.contract.recorder import Recorder
 
     with contextlib.closing(stateful.File(tmp_path)) as file:
         training, validation = (
             loader_of(KERAS, half, BATCH_SIZE, workers=workers, shuffle=True, transform=_joined)
-            for half in halves(file)
+            for half in _pair(file, "halves")
         )
         with training, validation:
             model = Recorder()
             model.fit(training, validation_data=validation, epochs=6, verbose=0)
     for batches, numbers in (
-        (model.lists.trained, range(LENGTH // 2)),
-        (model.lists.tested, range(LENGTH // 2, LENGTH)),
+        (model.seen.trained, range(LENGTH // 2)),
+        (model.seen.tested, range(LENGTH // 2, LENGTH)),
     ):
-        rows = np.concatenate([features for features, _ in batches]).astype(np.uint8)
+        rows = np.concatenate(batches).astype(np.uint8)
         assert sorted(rows[:, 0].tolist()) == sorted([*numbers] * 6)
         assert [row[0] for row in rows if row[1:].tobytes() != content(row[0])] == []
 
