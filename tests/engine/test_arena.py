@@ -174,7 +174,7 @@ def megabytes(sample: int) -> Any:
 def test_large_batches_that_are_kept_stay_and_others_share_their_memory(
     executor, batch_size, monkeypatch
 ):
-    """Those of the reader's thread, and of threads."""
+    """Those of the reader's thread, whole ones of threads, and what several write parts of."""
     blocks = []
 
     def new_block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.batch.key import BatchKey
 from adapters.engine import CLUSTER, Engine, Settings
 from adapters.errors import ClosedError, WorkerError
 from tests.batches import exact
@@ -78,6 +79,13 @@ def test_no_more_is_under_way_than_the_queue_is_long(dask_client, tmp_path):
             stream.next()
             assert tally.calls <= 4 * (21 + 3)
         stream.close()
+
+
+def test_a_batch_is_never_computed_in_parts(dask_client, tmp_path):
+    """However long it takes, and though one was computed here before."""
+    with opened(DATA, "cluster", transform=Slow(0.02)) as engine:
+        engine.compute(BatchKey(0, 0))
+        assert np.concatenate(read(engine, 10)).tolist() == DATA
 
 
 def test_the_plan_is_sent_once(dask_client, tmp_path):

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import adapters
-from tests.engine.executors import opened
 
 BATCHES = int(os.environ.get("ADAPTERS_FUZZ_BATCHES", "40000"))
 FACES = ["SafeSequence", "gluon_loader"]
@@ -98,22 +97,3 @@ def test_no_batch_is_another_one(kind):
                 assert np.array_equal(found, expected), (window, workers, number)
                 compared += 1
         assert compared == len(samples)
-
-
-class Mixed:
-    """Samples of sizes from nothing to 40 kB, each told by its number."""
-
-    def __len__(self) -> int:
-        return 6000
-
-    def __getitem__(self, number: int) -> Any:
-        return np.full(number * 7919 % 50 * (100 if number % 97 == 0 else 1), number)
-
-
-@pytest.mark.parametrize(("executor", "window"), [("processes-1", 130), ("processes-2", 2000)])
-def test_no_batch_is_another_one_in_two_windows(executor, window):
-    with opened(Mixed(), executor, 1, queue=window) as engine:
-        stream = engine.stream(0, 0, False)
-        for number in range(6000):
-            np.testing.assert_array_equal(stream.next()[0], Mixed()[number])
-        stream.close()

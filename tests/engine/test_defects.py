@@ -224,7 +224,56 @@ def test_threads_that_cannot_all_be_started_leave_none_behind(monkeypatch):
         assert not thread.is_alive()
 
 
+def test_without_descriptors_of_processes_workers_start_all_the_same(monkeypatch):
+    end_idle_workers()
+    monkeypatch.delattr(os, "pidfd_open")
+    with opened(Numbers(40), "processes-1", transform=abs) as engine:
+        assert len(read(engine, 10)) == 10
+    end_idle_workers()
+
+
 # --- what workers take over ---
+
+SHARED = """
+import numpy as np
+from multiprocessing import shared_memory
+from adapters.engine import Engine, Settings
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
+
+with_memory = Engine(plan_of(Numbers(40), 4, transform=abs), Settings(1, True))
+stream = with_memory.stream(0, 0, False)
+stream.next()
+stream.close()
+with_memory.close()  # Its worker is idle, and knows no resource tracker.
+memory = shared_memory.SharedMemory(create=True, size=4096)
+
+class Attached(Numbers):
+    def __getitem__(self, number):
+        block = shared_memory.SharedMemory(name=self.name)
+        block.close()
+        return number
+
+data = Attached(40)
+data.name = memory.name
+engine = Engine(plan_of(data, 4), Settings(1, True))
+stream = engine.stream(0, 0, False)
+stream.next()
+stream.close()
+engine.close()
+from adapters.engine import pool
+pool.kept().close()
+again = shared_memory.SharedMemory(name=memory.name)
+again.close()
+memory.close()
+memory.unlink()
+print("still there")
+"""
+
+
+def test_shared_memory_of_the_users_outlives_workers_that_attach_to_it():
+    found = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True)
+    assert found.stdout == "still there\n", found.stderr[-2000:]
 
 
 FLAGS = """

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from itertools import product
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.engine.jobs import FOLLOWING, IllegalTransition, Pending, State
+from adapters.engine.jobs import Pending, State
 from adapters.errors import ClosedError, WorkerError
 from tests.engine.hands import Stage
 from tests.engine.machines import run
@@ -182,102 +180,3 @@ def test_nor_is_one_in_a_trial(late):
     stream.compute()
     with pytest.raises(SpoiltError):
         stream.next()
-
-
-# --- the table of states ---
-
-FORBIDDEN = [pair for pair in product(State, State) if pair[1] not in FOLLOWING[pair[0]]]
-
-
-def names(pair: tuple[State, State]) -> str:
-    return "-".join(state.name for state in pair)
-
-
-@pytest.mark.parametrize("pair", FORBIDDEN, ids=names)
-def test_what_may_not_follow_is_refused_and_changes_nothing(pair):
-    state, following = pair
-    pending = Pending(BatchKey(0, 0), state)
-    with pytest.raises(IllegalTransition, match=f"that is {state.name} can't .* {following.name}"):
-        pending.become(following)
-    assert pending.state is state
-
-
-@pytest.mark.parametrize("state", State)
-def test_in_a_forked_process_all_but_what_is_here_is_computed(state):
-    stream = Engine(plan_of(Numbers()), Settings(0)).stream(0, 0, False)
-    pending = Pending(BatchKey(0, 0), state)
-    stream._window.append(pending)
-    stream.forget_workers()
-    kept = state in (State.HERE, State.DROPPED)
-    assert pending.state is (state if kept else State.EXPECTED)
-
-
-# --- what else comes to a batch, in a state ---
-
-
-def test_a_reader_need_not_wait_for_the_rest_of_a_threads_job():
-    stage = Stage()
-    pending = stage.ask()
-    stage.executor.do(here=True, reports=False)
-    assert (stage.read(pending), pending.state) == (pending.key.index, State.HERE)
-    stage.executor.do(here=True)
-    assert pending.state is State.HERE
-
-
-def test_each_reader_of_a_batch_that_was_given_up_is_told_so():
-    stage = Stage()
-    pending = stage.ask()
-    for _ in range(3):
-        stage.executor.do(lost=True)
-        with pytest.raises((multiprocessing.TimeoutError, WorkerError)):
-            stage.read(pending)
-    assert (pending.state, stage.executor.jobs) == (State.GIVEN_UP, [])
-    for _ in range(2):
-        with pytest.raises(WorkerError, match="tried 3 times"):
-            stage.read(pending)
-    stage.dispatcher.drop([pending])
-
-
-def test_what_nobody_wants_is_not_done_again():
-    stage = Stage()
-    pending, other = stage.ask(), stage.ask()
-    stage.executor.do(lost=True)
-    stage.dispatcher.drop([pending])
-    with pytest.raises(multiprocessing.TimeoutError):
-        stage.read(other)
-    assert [job.batches for job, _ in stage.executor.jobs] == [[other]]
-    assert (pending.state, pending in stage.executor.held) == (State.DROPPED, False)
-
-
-def test_a_batch_that_the_collector_drops_is_not_computed():
-    stage = Stage()
-    stage.active = 1
-    first, second = stage.ask(), stage.ask()
-    second.dropped = True  # As Stream.__del__ does, with no lock.
-    stage.executor.do()
-    assert (first.state, second.state, stage.executor.jobs) == (State.MADE, State.DROPPED, [])
-
-
-def test_a_batch_whose_workers_have_gone_is_computed_by_its_reader():
-    engine = Engine(plan_of(Numbers()), Settings(2))
-    stream = engine.stream(0, 0, False)
-    stream.read_ahead()
-    # As when the main thread has come to its end; what threads have made until then is here.
-    engine._dispatcher.stop(for_good=False)
-    first = stream._window[0]
-    first.state, first.outcome = State.QUEUED, None
-    assert stream.next().tolist() == [0, 1, 2, 3]
-    assert first.state is State.HERE
-    engine.close()
-
-
-def test_dropping_what_lay_in_the_memory_of_a_executor_that_is_gone_touches_nothing():
-    stage = Stage()
-    pending = stage.ask()
-    stage.executor.do()
-    stage.dispatcher.stop(for_good=False)
-    stage.ask()
-    stage.dispatcher.drop([pending])
-    assert (pending.state, pending.dropped) == (State.MADE, True)
-    with pytest.raises(ClosedError):
-        stage.read(pending)

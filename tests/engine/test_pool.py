@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,9 @@ import numpy as np
 import psutil
 import pytest
 
-from adapters.engine import Engine, Settings, pool
+from adapters.engine import Engine, Settings, pool, processes
 from adapters.errors import ClosedError
-from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
-from tests.engine.scripts import script
+from tests.engine.executors import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import epoch_of, plan_of
 
@@ -161,6 +158,26 @@ def test_a_batch_that_a_forked_process_holds_stays_what_it_was():
 # --- windows of any depth ---
 
 
+class Mixed:
+    """Samples of sizes from nothing to 40 kB, each told by its number."""
+
+    def __len__(self) -> int:
+        return 6000
+
+    def __getitem__(self, number: int) -> Any:
+        return np.full(number * 7919 % 50 * (100 if number % 97 == 0 else 1), number)
+
+
+# Other windows, and other numbers of workers, are those of test_deep_windows.
+@pytest.mark.parametrize(("executor", "window"), [("processes-1", 130), ("processes-2", 2000)])
+def test_no_batch_is_another_one_however_deep_the_window_is(executor, window):
+    with opened(Mixed(), executor, 1, queue=window) as engine:
+        stream = engine.stream(0, 0, False)
+        for number in range(6000):
+            np.testing.assert_array_equal(stream.next()[0], Mixed()[number])
+        stream.close()
+
+
 SCARCE = """
 import logging, resource, sys, time
 import numpy as np
@@ -199,6 +216,49 @@ def test_a_window_is_as_deep_as_the_descriptors_allow_and_that_is_said_once(dept
 
 
 # --- deaths, closes, clocks ---
+
+
+class Heavy:
+    """A batch of it is made in parts; the first parts wait until they have been killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __call__(self, sample: int) -> int:
+        if sample >= 16 and not os.path.exists(self.path):
+            Path(f"{self.path}.{os.getpid()}").touch()
+            time.sleep(60)
+        time.sleep(0.01)
+        return sample
+
+
+def test_workers_killed_at_once_over_parts_of_one_batch_count_as_one_try_each(tmp_path):
+    heavy = Heavy(tmp_path / "gate")
+    plan = plan_of(Numbers(64), 16, transform=heavy)
+    engine = Engine(plan, Settings(4, True, 1))
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(processes, "usable_cpus", lambda: 4)
+    try:
+        stream = engine.stream(0, 0, False)
+        assert stream.next().tolist() == list(range(16))
+        wait_until(lambda: engine._dispatcher._executor.ready == 4)
+
+        def kill() -> None:
+            wait_until(lambda: len(list(tmp_path.iterdir())) >= 4)
+            victims = [int(path.suffix[1:]) for path in tmp_path.iterdir()]
+            Path(heavy.path).touch()
+            for victim in victims:
+                os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        rest = [stream.next() for _ in range(3)]
+        killer.join()
+        assert np.concatenate(rest).tolist() == list(range(16, 64))
+        stream.close()
+    finally:
+        monkey.undo()
+        engine.close()
 
 
 def read_for_ever(stream: Any) -> None:
@@ -278,105 +338,3 @@ def spin(sample: int) -> int:
     while time.thread_time() - started < 0.0006:
         pass
     return sample
-
-
-# --- a worker process ---
-
-
-def surroundings(sample: int) -> dict[str, Any]:
-    """Where this runs."""
-    return {
-        "arguments": " ".join(sys.argv),
-        "path": " ".join(sys.path),
-        "folder": os.getcwd(),
-        "key": bytes(multiprocessing.current_process().authkey).hex(),
-        "input": sys.stdin.read(),
-        "main": hasattr(sys.modules["__main__"], "__file__"),
-        "interrupts": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
-        "blocked": len(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
-    }
-
-
-def test_a_worker_is_a_fresh_interpreter_that_finds_what_this_one_finds():
-    with opened(Numbers(), "processes-1", 1, transform=surroundings) as engine:
-        found = {name: value[0] for name, value in read(engine, 1)[0].items()}
-    assert found == surroundings_expected()
-
-
-def surroundings_expected() -> dict[str, Any]:
-    return {
-        "arguments": " ".join(sys.argv),
-        "path": " ".join(sys.path),
-        "folder": os.getcwd(),
-        "key": bytes(multiprocessing.current_process().authkey).hex(),
-        "input": "",
-        "main": False,
-        "interrupts": True,
-        "blocked": 0,
-    }
-
-
-class Attached(Numbers):
-    """Reads its numbers from shared memory that somebody else has made."""
-
-    def __init__(self, name: str, size: int) -> None:
-        super().__init__(size)
-        self.name = name
-
-    def __getitem__(self, number: int) -> int:
-        memory = SharedMemory(self.name)
-        try:
-            return memory.buf[number]
-        finally:
-            memory.close()
-
-
-def helpers(sample: int) -> tuple[int, int]:
-    """And how many processes the worker has started."""
-    return sample, len(psutil.Process().children())
-
-
-def test_a_worker_that_opens_shared_memory_needs_no_helper_that_would_remove_it():
-    """As Python's resource tracker does with all that it was told of, when its process ends."""
-    memory = SharedMemory(create=True, size=26)
-    try:
-        memory.buf[:] = bytes(range(26))
-        end_idle_workers()
-        data = Attached(memory.name, 26)
-        with opened(data, "processes-1", transform=helpers) as engine:
-            numbers, started = zip(*read(engine, 7), strict=True)
-        assert np.concatenate(numbers).tolist() == list(range(26))
-        assert not np.concatenate(started).any()
-    finally:
-        memory.close()
-        memory.unlink()
-
-
-def test_there_are_no_processes_but_the_workers():
-    text = """
-import psutil
-with opened(Numbers(400), "processes-2") as engine:
-    read(engine, 100)
-    print(len(psutil.Process().children(recursive=True)) == len(workers()) > 0)
-"""
-    with script(text) as running:
-        code, output, errors = running.finish(60)
-    assert (code, output.split(), errors) == (0, ["True"], "")
-
-
-def test_a_death_is_noticed_without_descriptors_of_processes(monkeypatch):
-    """Linux has them since version 5.3."""
-
-    def missing(pid: int) -> int:
-        raise OSError("Function not implemented")
-
-    monkeypatch.setattr(os, "pidfd_open", missing)
-    end_idle_workers()
-    with opened(Numbers(), "processes-1", queue=1) as engine:
-        stream = engine.stream(0, 0, False)
-        assert stream.next().tolist() == [0, 1, 2, 3]
-        for worker in workers():
-            worker.kill()
-        assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
-        stream.close()
-    end_idle_workers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,18 @@ def columns() -> Any:
     "make",
     [
         columns,
+        pytest.param(
+            lambda: np.asfortranarray(np.ones((ROWS, BIG // ROWS // 8))),
+            marks=pytest.mark.full,
+        ),
         lambda: list(np.ones((ROWS, BIG // ROWS // 8))),
         lambda: SharedRows(),
+        pytest.param(
+            lambda: np.ones((2 * ROWS, BIG // ROWS // 8))[::2],
+            marks=pytest.mark.full,
+        ),
     ],
-    ids=["arrays", "a list of arrays", "a data set's arrays"],
+    ids=["arrays", "Fortran order", "a list of arrays", "a data set's arrays", "every other row"],
 )
 def test_arrays_are_shared_with_workers_not_copied_to_each(make):
     def first(sample: Any) -> int:
@@ -193,3 +202,21 @@ def test_the_plan_is_sent_once():
 
     with opened(Numbers(80), "processes-1", transform=Counted()) as engine:
         assert set(np.concatenate(read(engine, 20)).tolist()) == {1}
+
+
+def test_workers_are_not_restarted_for_the_memory_that_they_share():
+    """Loky, which looks every second, would take a large data set for a leak."""
+    rows = np.ones((400, MEGABYTE), np.uint8)
+
+    def slow_sum(row: Any) -> int:
+        time.sleep(0.004)
+        return int(row.sum())
+
+    with opened(rows, "processes-1", transform=slow_sum) as engine:
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        before = workers()
+        for _ in range(100):
+            stream.next()
+        assert workers() == before
+        stream.close()

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import clock
-from adapters.clock import Spent
 from adapters.engine import Wait, Waits
 from tests.engine.executors import opened
 from tests.engine.workloads import Numbers, Slow
@@ -141,20 +139,3 @@ def test_batches_that_are_looked_at_early_are_noted_when_they_are_read():
         assert engine.waits.batches == 0
         stream.next()
         assert engine.waits.batches == 1
-
-
-# --- what a piece of work takes ---
-
-
-def test_a_queue_behind_the_end_of_the_work_is_not_the_works_own(monkeypatch):
-    """Trials told of batches that took 1e-06 ms."""
-    queued = iter([0.0, 1.0])
-
-    def asked() -> float:
-        time.sleep(0.02)
-        return next(queued) * 0.02
-
-    monkeypatch.setattr(clock, "_queued_seconds", asked)
-    began = Spent.now()
-    spent = began.until_now()  # Others ran while it asked, but not while it worked.
-    assert spent.queued_seconds < 0.001 < 0.019 < spent.own_seconds

@@ -264,18 +264,3 @@ def test_released_workers_start_again_when_they_are_needed(executor):
             engine.retain()
             assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
             engine.release()
-
-
-def test_each_of_many_workers_has_a_batch_in_progress():
-    """At most ``max_queue_size`` are ready; more workers than that are busy all the same."""
-
-    def waits(sample: int) -> Any:
-        started = time.monotonic()
-        time.sleep(0.1)
-        return np.array([started, time.monotonic()])
-
-    with opened(Numbers(64), "threads-8", 1, queue=2, transform=waits) as engine:
-        read(engine, 16)
-        spans = np.concatenate(read(engine, 40, step=16))
-    at_once = max(int(((spans[:, 0] <= t) & (spans[:, 1] > t)).sum()) for t in spans[:, 0])
-    assert at_once >= 6
