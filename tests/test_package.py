@@ -255,6 +255,49 @@ def test_a_circle_for_types_is_found():
     assert set(circle_among(sources)) == {"adapters.a", "adapters.b"}
 
 
+REGISTRY = PACKAGE / "diagnosis" / "registry.py"
+FACES = FRAMEWORKS | {"gluon", "safesequence", "pydataset"}
+
+
+def named(source: str) -> set[str]:
+    """Words for frameworks and faces in a file's code and strings; docstrings are for people."""
+    tree = ast.parse(source)
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, kinds)]
+    documented = {id(each.value) for body in bodies for each in body if isinstance(each, ast.Expr)}
+    words = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in documented:
+            words.add(str(node.value))
+        for field in ("id", "attr", "arg", "name", "module"):
+            words.add(str(getattr(node, field, "")))
+    return {face for face in FACES if any(face in word.lower() for word in words)}
+
+
+def test_the_diagnosis_names_no_framework_and_no_face_but_in_its_registry():
+    files = set((PACKAGE / "diagnosis").glob("*.py")) - {REGISTRY}
+    assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
+    assert named(REGISTRY.read_text()) >= {"keras", "mxnet", "gluon", "torch"}
+
+
+def test_the_engine_names_no_framework():
+    files = (PACKAGE / "engine").glob("*.py")
+    assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nsys.modules.get('mxnet')",
+        "def f(x):\n    return x.keras_step",
+        'def f():\n    """Of Keras."""\n    return "a PyDataset"',
+        "from adapters.gluon.loader import x",
+    ],
+)
+def test_a_framework_that_is_named_is_noticed(source):
+    assert len(named(source)) == 1
+
+
 def test_what_a_face_tells_the_diagnosis_is_imported_by_nobody():
     """Importing a face doesn't import the diagnosis; the registry does, when it is asked."""
     names = {name for path in FILES for name in imported(path.read_text())}
