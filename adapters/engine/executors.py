@@ -31,7 +31,9 @@ def _processes(
 
     room = room_for(settings.window(count), count)
     grows = settings.workers == "auto"
-    return Processes(plan, count, room, lock, changed, settings.environment, grows)
+    return Processes(
+        plan, count, room, lock, changed, settings.environment, grows, settings.may_fork
+    )
 
 
 def _cluster(

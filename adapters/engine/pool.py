@@ -6,7 +6,7 @@
 
 An executor leases workers and gives them back. A worker that is still computing then is drained
 first, and idle after its last answer. Idle workers are kept for a while, so that the next ``fit``,
-``evaluate`` or loader starts none. They are fresh interpreters, see ``process``.
+``evaluate`` or loader starts none. See ``process`` for how they start.
 
 ``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
 for the system call that starts a process. One thread of the pool reads the workers' messages and
@@ -172,7 +172,7 @@ class Pool:
             self._wake = os.pipe()
             os.set_blocking(self._wake[1], False)
             self._selector.register(self._wake[0], selectors.EVENT_READ, None)
-        worker = Worker(self._notify)
+        worker = Worker(self._notify, self._leave if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
         self._selector.register(worker.line, selectors.EVENT_READ, worker)
@@ -181,6 +181,16 @@ class Pool:
             self._thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
             self._thread.start()
         return worker
+
+    def _leave(self) -> None:
+        """Close the pool's descriptors in a forked worker."""
+        assert self._selector is not None
+        self._selector.close()
+        for descriptor in self._wake:
+            os.close(descriptor)
+        for worker in self._workers:
+            worker.line.close()
+            os.close(worker.sentinel)
 
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""

@@ -2,14 +2,16 @@
 
 It is a fresh interpreter, which doesn't import ``__main__`` and inherits no locks and no devices.
 Of the trainer's descriptors it gets standard output, standard error, and one end of a socket, which
-carries everything else. ``Worker.send`` may be called from any thread, and never waits; everything
-else belongs to the pool.
+carries everything else. If the front end allows it, it is a fork of the trainer instead, which has
+imported everything already. ``Worker.send`` may be called from any thread, and never waits;
+everything else belongs to the pool.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -20,15 +22,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from adapters.engine.line import Line
-from adapters.engine.service import Origin
+from adapters.engine.service import NAME, Origin, serve_fork
 from adapters.failure import exit_cause
 
-NAME = "adapters-worker"
-"""Last argument of a worker's command line."""
 # Folder of this package; the trainer may have found it by a path that has changed since.
 _FOLDER = str(Path(__file__).parents[2])
 _PROGRAM = """\
@@ -71,6 +72,10 @@ class Lessee(Protocol):
         """Handle the death of the worker, with its unfinished calls."""
         ...
 
+    def may_fork(self) -> bool:
+        """True if a new worker may be a fork of this process, made in the calling thread."""
+        ...
+
     def drained(self) -> None:
         """Handle that no returned worker computes anything for the executor any more."""
         ...
@@ -81,9 +86,11 @@ class Worker:
 
     Args:
         unsent: Called when a message could not be sent whole; the pool's thread sends the rest.
+        leave: Makes the worker a fork of this process, and is called there, to close descriptors
+            that belong to the trainer. None starts a fresh interpreter.
     """
 
-    def __init__(self, unsent: Callable[[], None]) -> None:
+    def __init__(self, unsent: Callable[[], None], leave: Callable[[], None] | None = None) -> None:
         here, there = multiprocessing.Pipe()
         self.line = Line(here)
         # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
@@ -91,8 +98,12 @@ class Worker:
         self.sentinel, held = os.pipe()
         try:
             tracker = resource_tracker_descriptor()
-            passed = [held, *([] if tracker is None else [tracker])]
-            self._process = _started(there.fileno(), passed)
+            self._process: subprocess.Popen[bytes] | _Fork
+            if leave is None:
+                passed = [held, *([] if tracker is None else [tracker])]
+                self._process = _started(there.fileno(), passed)
+            else:
+                self._process = _Fork(functools.partial(self._serve, there, leave))
             self.tracker = tracker
             self._introduce(tracker)
         except BaseException:
@@ -133,6 +144,13 @@ class Worker:
         with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
             self.line.put(pickle.dumps([*sys.path, _FOLDER]))
             self.line.put(pickle.dumps(origin))
+
+    def _serve(self, there: Connection, leave: Callable[[], None]) -> None:
+        """Run the worker, in the forked process."""
+        self.line.close()
+        os.close(self.sentinel)
+        leave()
+        serve_fork(there)
 
     def send(self, call: Any, *message: Any) -> bool:
         """Send the worker a message; ``call`` comes back with the answer.
@@ -194,6 +212,33 @@ def _started(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
     passed = [socket, *others]
     with _ctrl_c_later():
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed)  # noqa: S603
+
+
+class _Fork:
+    """Fork of this process, with the methods of ``Popen`` that a worker needs.
+
+    Args:
+        run: Called in the forked process, which ends afterwards.
+    """
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()  # Otherwise, the fork would write the same text again.
+        with _ctrl_c_later():
+            self.pid = os.fork()
+            if not self.pid:
+                try:
+                    run()
+                finally:
+                    os._exit(1)
+
+    def wait(self) -> int:
+        """Wait for the process's end, and return its exit code as ``Popen`` does."""
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:  # Code of the user's has waited for it.
+            return 0
 
 
 def resource_tracker_descriptor() -> int | None:

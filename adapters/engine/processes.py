@@ -15,6 +15,7 @@ import logging
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,6 +30,7 @@ from adapters.engine.process import Call, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Room, Slot, Slots
+from adapters.engine.threads import THREADS
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -62,6 +64,8 @@ class Processes:
         changed: Called, from the pool's thread, when a worker has become ready or has died.
         environment: Environment variables to set in the processes before the plan is opened.
         grows: Start more processes when more shall be active, not by this executor's findings.
+        may_fork: Returns True if processes may be forks of this one now; None starts fresh
+            interpreters.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -82,12 +86,13 @@ class Processes:
         changed: Callable[[], None],
         environment: Mapping[str, str] | None = None,
         grows: bool = False,
+        may_fork: Callable[[], bool] | None = None,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
         self._most, self.window = count, room.window
         self.count = min(count, usable_cpus())
-        self._grows = grows
+        self._grows, self._may_fork = grows, may_fork
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
@@ -289,6 +294,16 @@ class Processes:
                     call.job.lost = True
                     call.done(call.job)
         self._changed()
+
+    def may_fork(self) -> bool:
+        """True if a process may be a fork made in the calling thread.
+
+        A fork copies the calling thread only. The main thread may have called a library that other
+        threads must not call during a fork; worker threads call users' code.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
+        return self._may_fork is not None and is_main and not working and self._may_fork()
 
     def drained(self) -> None:
         """Free the shared memory, which no worker writes to any more."""

@@ -16,6 +16,7 @@ when its parent ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import pickle
@@ -28,9 +29,13 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from adapters.engine.serialization import Address
 from adapters.engine.worker import forget, open_plan, work
 
+NAME = "adapters-worker"
+"""Name of a worker, and last argument of its command line."""
 UP, OPEN, OPENED, WORK, ANSWER, FORGET = range(6)
 # Interval at which a computing worker checks that its parent is alive; it may have been killed.
 _PARENT_POLL_SECONDS = 1.0
@@ -49,7 +54,7 @@ class Origin(NamedTuple):
     def take_over(self) -> None:
         """Apply the settings, and watch the parent."""
         process = multiprocessing.current_process()
-        process.name, process.authkey = "adapters-worker", self.key
+        process.name, process.authkey = NAME, self.key
         sys.argv[:] = self.arguments
         if self.tracker is not None:
             resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]
@@ -59,6 +64,23 @@ class Origin(NamedTuple):
         while os.getppid() == self.pid:
             time.sleep(_PARENT_POLL_SECONDS)
         os._exit(1)
+
+
+def serve_fork(connection: Connection) -> None:
+    """Serve in a fork of the trainer, which leaves the trainer's signals, input and garbage."""
+    gc.freeze()  # Finalizers of the trainer's objects must not run here.
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    np.random.seed()  # ``random`` does that by itself.
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write(NAME)
+    sys.path[:] = pickle.loads(connection.recv_bytes())
+    serve(connection)
 
 
 def serve(connection: Connection) -> None:

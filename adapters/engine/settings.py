@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,6 +26,8 @@ class Settings:
         kind: Kind of workers other than threads and processes: a key of ``executors.EXECUTORS``.
         cluster: Client of the cluster with these workers.
         start_seconds: Time that a process takes to start, until it has been measured.
+        may_fork: Function without arguments that returns True if worker processes may be forks of
+            this process now. None starts fresh interpreters.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -38,6 +40,7 @@ class Settings:
     kind: str | None = None
     cluster: Any = None
     start_seconds: float = 1.0
+    may_fork: Callable[[], bool] | None = None
 
     def window(self, workers: int) -> int:
         """Batches that may be ready or in progress ahead of the consumer.

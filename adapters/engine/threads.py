@@ -24,6 +24,8 @@ log = logging.getLogger("adapters")
 _PATIENCE_SECONDS = 10.0
 _INTERRUPTED_PATIENCE_SECONDS = 1.0
 
+THREADS = "adapters-worker_"
+"""Start of the names of worker threads."""
 Task = Callable[[], None]
 _program_ends = threading.Event()
 
@@ -58,7 +60,7 @@ class Threads:
         # started there would leave a dummy thread object in Python for TensorFlow's.
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._tasks,), name=f"adapters-worker_{number}", daemon=True
+                target=_work, args=(self._tasks,), name=f"{THREADS}{number}", daemon=True
             )
             for number in range(count)
         ]

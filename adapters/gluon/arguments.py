@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from typing import Any
 
 import mxnet as mx
@@ -28,9 +29,13 @@ from adapters.sources import Source
 log = logging.getLogger("adapters")
 
 _QUEUE = 10
-# MXNet's engine threads double the time of a small operation, and workers have nothing else to do
-# meanwhile. Without them: 1.7x for the transform of MXNet's MNIST tutorial.
-_START_SECONDS = 2.0  # Of two processes beside the training loop, on two cores.
+# Start of two processes beside the training loop, on two cores: forks, and interpreters that import
+# MXNet.
+_FORK_SECONDS, _START_SECONDS = 0.1, 2.0
+# Libraries whose threads do not survive a fork.
+_THREADED = ("jax", "tensorflow", "torch")
+# For fresh interpreters: MXNet's engine threads double the time of a small operation, and workers
+# have nothing else to do meanwhile. Without them: 1.7x for the transform of MXNet's MNIST tutorial.
 _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
 
 
@@ -180,8 +185,18 @@ def settings_of(
         timeout,
         at_once,
         isolated=used.process,
-        start_seconds=_START_SECONDS,
+        start_seconds=_FORK_SECONDS if may_fork() else _START_SECONDS,
+        may_fork=may_fork,
     )
+
+
+def may_fork() -> bool:
+    """True if worker processes may be forks of this one, as those of MXNet's ``DataLoader`` are.
+
+    MXNet stops its engine's threads for a fork. Other libraries don't.
+    """
+    linux = sys.platform.startswith("linux")
+    return linux and not any(name in sys.modules for name in _THREADED)
 
 
 def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:
