@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import hypothesis
 import pytest
 
-from adapters.engine import arena, pool
+from adapters.engine import memory, pool
 from adapters.engine.engine import _engines
 from tests import fuzzing
 from tests.engine.executors import end_idle_workers
@@ -118,4 +118,4 @@ def new_processes(processes_are_kept: None) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches on threads use memory again, however small they are."""
-    monkeypatch.setattr(arena, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(memory, "_LEAST_BYTES", 1)

@@ -1,10 +1,9 @@
 """Engine: many batches at once, in order, bounded, restartable; knows no framework or format."""
 
 from adapters.cpus import usable_cpus
-from adapters.engine.engine import Engine
+from adapters.engine.engine import Engine, Reading, raise_as_itself, wait_for_readers
+from adapters.engine.executors import CLUSTER, Settings
 from adapters.engine.jobs import Exhausted
-from adapters.engine.reading import Reading, raise_as_itself, wait_for_readers
-from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.stream import Stream
 from adapters.engine.tuning import obstacle_to_processes
 from adapters.engine.waits import Wait, Waits

@@ -31,10 +31,10 @@ from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
-from adapters.engine.arena import Arena
+from adapters.engine.executors import CLUSTER, Settings
 from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
-from adapters.engine.settings import CLUSTER, Settings
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten

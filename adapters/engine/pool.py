@@ -33,7 +33,7 @@ from adapters.engine.process import (
     environment,
     resource_tracker_descriptor,
 )
-from adapters.engine.service import FORGET, OPENED, UP
+from adapters.engine.worker import FORGET, OPENED, UP
 
 log = logging.getLogger("adapters")
 

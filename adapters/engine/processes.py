@@ -28,9 +28,9 @@ from adapters.engine.jobs import Done, Job, Pending
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
-from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Room, Slot, Slots
 from adapters.engine.threads import THREADS
+from adapters.engine.worker import OPEN, WORK
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.batch.key import WHOLE, BatchKey, Continuation
-from adapters.engine.arena import Arena
 from adapters.engine.jobs import DROPPED, EXPECTED, FAILED, HERE, QUEUED, Exhausted, Pending
+from adapters.engine.memory import Arena
 from adapters.engine.supply import Supply
 from adapters.errors import ClosedError
 

@@ -36,9 +36,8 @@ from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
-from adapters.engine.executors import EXECUTORS
+from adapters.engine.executors import EXECUTORS, Settings
 from adapters.engine.jobs import EXPECTED, FAILED, HERE, Executor, InterpreterEndsError, Pending
-from adapters.engine.settings import Settings
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError

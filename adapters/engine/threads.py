@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, InterpreterEndsError, Job, Pending
+from adapters.engine.memory import Arena
 
 log = logging.getLogger("adapters")
 

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 
 from adapters.engine import Engine, Settings, pool
+from adapters.engine.executors import CLUSTER
 from adapters.engine.process import NAME
-from adapters.engine.settings import CLUSTER
 from tests.leftovers import command_line
 from tests.plans import plan_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
-from adapters.engine import arena as module
-from adapters.engine.arena import _MOST_FREE, Arena
+from adapters.engine import memory as module
+from adapters.engine.memory import _MOST_FREE, Arena
 from tests.batches import exact
 from tests.engine.executors import THREADS, opened
 from tests.engine.workloads import Numbers

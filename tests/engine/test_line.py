@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.engine import line as module
+from adapters.engine import process as module
 from adapters.engine import pool, process
-from adapters.engine.line import Line
-from adapters.engine.service import FORGET
+from adapters.engine.process import Line
+from adapters.engine.worker import FORGET
 from tests.engine.executors import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
