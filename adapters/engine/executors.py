@@ -84,8 +84,8 @@ def _processes(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Executor:
     # Here, because not all programs need them.
+    from adapters.engine.memory import room_for
     from adapters.engine.processes import Processes
-    from adapters.engine.slots import room_for
 
     room = room_for(settings.window(count), count)
     grows = settings.workers == "auto"

@@ -7,6 +7,16 @@ without it, a file in the temporary directory is used.
 
 Ownership: the process that makes a ``SharedFile`` keeps it open as long as others may map it. A
 mapping stays valid as long as an array refers to it, independently of the file.
+
+A batch of a worker process lies in a slot, which is such a file:
+
+    | pid of the worker that computes the batch (int64) | array | pad to 64 | array | ... |
+    0                                                   HEADER_BYTES
+
+A slot is free, lent to the job of a batch, or held: delivered, and referred to by an array. It is
+free again when the last such array is gone, never sooner, because frameworks read from it
+without a copy. The trainer's process owns all slots. A worker maps the slot named in its job and
+makes it longer when the batch needs it, so that no batch is too large for its slot.
 """
 
 from __future__ import annotations
@@ -14,17 +24,20 @@ from __future__ import annotations
 import collections
 import ctypes
 import itertools
+import logging
 import math
 import mmap
 import os
+import resource
 import tempfile
 import weakref
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.alignment import aligned_empty
+from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
 
 _serials = itertools.count()
 
@@ -122,6 +135,271 @@ def map_private(name: FileName) -> mmap.mmap:
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     finally:
         os.close(descriptor)
+
+
+# --- slots ---
+
+log = logging.getLogger("adapters")
+
+HEADER_BYTES = ALIGNMENT_BYTES
+_PID_BYTES = 8
+
+# Per slot in the trainer's process: its own descriptor, and its mapping's.
+_DESCRIPTORS_OF_A_SLOT = 2
+# Per worker: its socket and its process, and during its start their other ends.
+_DESCRIPTORS_OF_A_WORKER = 4
+# Reserved for the rest of the program: an eighth of all descriptors, but at least this many.
+_SPARE_DESCRIPTORS = 24
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array in a slot."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Slot:
+    """One shared file in the trainer's process."""
+
+    def __init__(self) -> None:
+        self._file = SharedFile()
+        self._file.grow(HEADER_BYTES)
+        self._memory = self._file.map()
+        self.lease: weakref.ref[Any] | None = None
+
+    @property
+    def name(self) -> FileName:
+        """File name, for the worker."""
+        return self._file.name
+
+    @property
+    def worker(self) -> int:
+        """Id of the process that signed the slot to compute its batch; 0 for none."""
+        return int.from_bytes(self._memory[:_PID_BYTES], "little")
+
+    def forget_worker(self) -> None:
+        """Remove the worker's signature."""
+        self._memory[:_PID_BYTES] = bytes(_PID_BYTES)
+
+    def view(self) -> Any:
+        """The slot's memory as a new object; arrays made from it keep that object alive."""
+        if len(self._memory) < self._file.size:
+            self._memory = self._file.map()
+        return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
+
+    def close(self) -> None:
+        """Close the file; arrays that refer to it stay valid."""
+        self._file.close()
+
+
+class Slots:
+    """Slots of one executor. Any thread may call this, and it never blocks.
+
+    Args:
+        held: Maximum number of held slots. A batch delivered beyond that is copied out of its slot,
+            so that a user who keeps all batches of an epoch doesn't run out of file descriptors.
+    """
+
+    def __init__(self, held: int) -> None:
+        self._most_held = held
+        self._held: set[int] = set()
+        self._free: collections.deque[Slot] = collections.deque()
+        self._closed = False
+        self._forked: set[int] = set()
+        _all.add(self)
+
+    def take(self) -> Slot:
+        """Take a free slot, or make a new one."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            return Slot()
+        slot.forget_worker()
+        return slot
+
+    def give_back(self, slot: Slot) -> None:
+        """Take back a slot that no array refers to."""
+        if self._closed:
+            slot.close()
+        else:
+            self._free.append(slot)
+
+    def deliver(self, slot: Slot, places: list[Place]) -> list[NDArray[Any]]:
+        """Make arrays in the slot; it comes back by itself when the last of them is gone."""
+        lease = slot.view()
+        arrays = [_array(lease, place) for place in places]
+        if len(self._held) >= self._most_held:
+            copies = []
+            for array in arrays:
+                copies.append(aligned_empty(array.shape, array.dtype))
+                copies[-1][...] = array
+            self.give_back(slot)
+            return copies
+        self._held.add(id(slot))
+        slot.lease = weakref.ref(lease, lambda _: self._release(slot))
+        return arrays
+
+    def leave_to_a_fork(self) -> None:
+        """Prepare for a fork: slots held now are held in the forked process for ever."""
+        self._forked |= self._held
+
+    def _release(self, slot: Slot) -> None:
+        self._held.discard(id(slot))
+        slot.lease = None
+        if id(slot) in self._forked:
+            self._forked.discard(id(slot))
+            slot.close()
+        else:
+            self.give_back(slot)
+
+    def close(self) -> None:
+        """Free unused slots; held ones are freed with their arrays."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+
+_all: weakref.WeakSet[Slots] = weakref.WeakSet()
+
+
+def _leave_to_a_fork() -> None:
+    for slots in list(_all):
+        slots.leave_to_a_fork()
+
+
+os.register_at_fork(before=_leave_to_a_fork)
+
+
+class SlotWriter:
+    """A slot in a worker process. It keeps no descriptor except that of its mapping.
+
+    Args:
+        name: Name of the slot.
+    """
+
+    def __init__(self, name: FileName) -> None:
+        self._name = name
+        self._end = HEADER_BYTES
+        # The newest mapping is the longest; arrays may still be in an older one.
+        self._maps: list[tuple[int, mmap.mmap]] = []
+        self._map(HEADER_BYTES)
+
+    def begin(self) -> None:
+        """Sign the slot as this process's, and start over with its memory."""
+        self._end = HEADER_BYTES
+        del self._maps[:-1]
+        self._sign(os.getpid())
+
+    def end(self) -> None:
+        """Remove the signature: the batch is done."""
+        self._sign(0)
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Allocate an array in the slot; outside of it for Python objects, which aren't shared."""
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            return np.empty(shape, dtype)
+        place = Place(self._end, shape, dtype)
+        self._end += -(-place.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return self.array(place)
+
+    def array(self, place: Place) -> NDArray[Any]:
+        """Return the array at ``place``."""
+        if place.offset + place.nbytes > len(self._maps[-1][1]):
+            self._map(place.offset + place.nbytes)
+        return _array(self._maps[-1][1], place)
+
+    def place(self, array: NDArray[Any]) -> Place:
+        """Return the place of ``array`` in the slot; it is copied there if necessary."""
+        if not array.nbytes:
+            return Place(HEADER_BYTES, array.shape, array.dtype)
+        if array.flags.c_contiguous:
+            address = array.__array_interface__["data"][0]
+            for base, memory in self._maps:
+                if base <= address and address + array.nbytes <= base + len(memory):
+                    return Place(address - base, array.shape, array.dtype)
+        copy = self.allocate(array.shape, array.dtype)
+        copy[...] = array
+        return self.place(copy)
+
+    def _map(self, size: int) -> None:
+        """Map the whole file, which is made at least this long."""
+        descriptor = open_shared(self._name)
+        try:
+            grow(descriptor, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+        address = np.frombuffer(memory, np.uint8, 1).__array_interface__["data"][0]
+        self._maps.append((address, memory))
+
+    def _sign(self, pid: int) -> None:
+        self._maps[-1][1][:_PID_BYTES] = pid.to_bytes(_PID_BYTES, "little")
+
+
+def _array(memory: Any, place: Place) -> NDArray[Any]:
+    if not place.nbytes:
+        return np.empty(place.shape, place.dtype)
+    count = place.nbytes // place.dtype.itemsize
+    return np.frombuffer(memory, place.dtype, count, place.offset).reshape(place.shape)
+
+
+# --- how many fit ---
+
+
+class Room(NamedTuple):
+    """Slots available to worker processes."""
+
+    window: int
+    """Batches under way ahead of the consumer."""
+    held: int
+    """Delivered batches that stay in their slots; further ones are copied out."""
+
+
+def room_for(window: int, workers: int) -> Room:
+    """Reduce a window to the slots that fit, and warn if it had to be reduced.
+
+    Args:
+        window: Requested number of batches under way.
+        workers: Number of worker processes.
+    """
+    held = 2 * window + 8
+    free = descriptors_left() - _DESCRIPTORS_OF_A_WORKER * workers
+    slots = free // _DESCRIPTORS_OF_A_SLOT
+    if window + held <= slots:
+        return Room(window, held)
+    fits = max(1, min(window, slots // 2))
+    if fits < window:
+        log.warning(
+            "batches that may be ready ahead are bounded to %d, not %d: this process may open %d "
+            "files, and each batch of a worker process takes %d; raise the limit by `ulimit -n`, "
+            "or use threads",
+            fits,
+            window,
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            _DESCRIPTORS_OF_A_SLOT,
+        )
+    return Room(fits, max(0, slots - fits))
+
+
+def descriptors_left() -> int:
+    """Descriptors that this process may still open, minus a reserve for the program."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 30
+    try:
+        used = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        used = 64
+    return limit - used - max(_SPARE_DESCRIPTORS, limit // 8)
 
 
 # --- blocks of this process ---

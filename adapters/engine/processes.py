@@ -25,10 +25,10 @@ from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
 from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.memory import Place, Room, Slot, Slots
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
-from adapters.engine.slots import Place, Room, Slot, Slots
 from adapters.engine.threads import THREADS
 from adapters.engine.worker import OPEN, WORK
 from adapters.errors import NotPicklableError

@@ -25,7 +25,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import resource
 import signal
 import sys
 import threading
@@ -42,9 +41,8 @@ import numpy as np
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
-from adapters.engine.memory import FileName
+from adapters.engine.memory import FileName, Place, SlotWriter, descriptors_left
 from adapters.engine.serialization import Address, load_plan
-from adapters.engine.slots import Place, SlotWriter
 from adapters.errors import note
 from adapters.failure import Failure
 from adapters.structure import flatten
@@ -146,8 +144,7 @@ class _Slots:
 
     def __init__(self) -> None:
         self._mapped: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most = max(2, min(limit, 65536) - _SPARE_DESCRIPTORS)
+        self._most = max(2, min(descriptors_left(), 65536) - _SPARE_DESCRIPTORS)
 
     def get(self, name: FileName) -> SlotWriter:
         """Return the slot with this name, mapped."""

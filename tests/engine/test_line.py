@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.engine import process as module
 from adapters.engine import pool, process
+from adapters.engine import process as module
 from adapters.engine.process import Line
 from adapters.engine.worker import FORGET
 from tests.engine.executors import end_idle_workers, opened, read, wait_until

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.alignment import ALIGNMENT_BYTES
-from adapters.engine.slots import HEADER_BYTES, Place, Slot, Slots, SlotWriter
+from adapters.engine.memory import HEADER_BYTES, Place, Slot, Slots, SlotWriter
 from tests.leftovers import Leftovers
 
 
