@@ -33,20 +33,21 @@ def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64
 
 
 def channel_sums(
-    images: NDArray[np.uint8], channels: int, channels_first: bool
+    images: NDArray[np.uint8], channels: int, size: tuple[int, int], channels_first: bool
 ) -> NDArray[np.int64] | None:
     """Sum each channel of each image, ``(batch, channels)``; None leaves it to NumPy.
 
     Args:
         images: uint8, contiguous.
         channels: Number of channels.
+        size: ``(height, width)``.
         channels_first: True if channels are the axis after the batch, False if the last.
     """
     kernel: Any = load()
     if kernel is None or channels != _CHANNELS or not images.size:
         return None
     sums = np.empty((len(images), channels), np.int64)
-    kernel.channel_sums(images, len(images), channels_first, sums)
+    kernel.channel_sums(images, len(images), *size, channels_first, sums)
     return sums
 
 
@@ -108,6 +109,7 @@ def _are_floats(images: NDArray[Any], channels: int) -> bool:
 def transform(
     images: NDArray[np.uint8],
     channels: int,
+    size: tuple[int, int],
     channels_first: bool,
     matrices: NDArray[np.int32],
     offsets: NDArray[np.int32],
@@ -119,6 +121,7 @@ def transform(
     Args:
         images: uint8, contiguous.
         channels: Number of channels.
+        size: ``(height, width)``.
         channels_first: True if channels are the axis after the batch, False if the last.
         matrices: ``(batch, channels, channels)``.
         offsets: Added to all channels, ``(batch,)``.
@@ -131,8 +134,9 @@ def transform(
     kernel: Any = load()
     most = int(np.abs(matrices).sum(axis=2, dtype=np.int64).max(initial=0)) * 255
     most += int(np.abs(offsets.astype(np.int64)).max(initial=0))
-    if kernel is None or channels != _CHANNELS or most >= 1 << 31:
+    if kernel is None or channels != _CHANNELS or not images.size or most >= 1 << 31:
         return False
     low, high = bounds
-    kernel.recolour(images, len(images), channels_first, matrices, offsets, bits, low, high)
+    given = images, len(images), *size, channels_first, matrices, offsets
+    kernel.recolour(*given, bits, low, high)
     return True

@@ -51,7 +51,8 @@ def apply(
         whole = np.rint(matrices * (1 << _BITS)).astype(np.int32)
         added = np.floor(offsets * (1 << _BITS) + (1 << (_BITS - 1))).astype(np.int32)
         within = int(np.ceil(max(bounds[0], 0))), int(np.floor(min(bounds[1], 255)))
-        if not transform(images, axes.channels, axes.channels_first, whole, added, _BITS, within):
+        shape = axes.channels, (axes.height, axes.width), axes.channels_first
+        if not transform(images, *shape, whole, added, _BITS, within):
             most = np.abs(whole).sum(axis=2).max() * 255 + np.abs(added).max(initial=0)
             dtype = np.float32 if most < _EXACT else np.float64
             _by_numpy(images, axes, whole.astype(dtype), added.astype(dtype), within, _BITS)
@@ -83,7 +84,8 @@ def _float_sums(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
 
 
 def _byte_sums(images: NDArray[np.uint8], axes: Axes) -> NDArray[np.int64]:
-    sums = channel_sums(images, axes.channels, axes.channels_first)
+    size = axes.height, axes.width
+    sums = channel_sums(images, axes.channels, size, axes.channels_first)
     if sums is None:
         sums = _planes(images, axes).sum(axis=2, dtype=np.int64)
     return sums

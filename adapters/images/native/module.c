@@ -12,7 +12,6 @@
 #include "floats.h"
 #include "gather.h"
 #include "jpeg/jpeg.h"
-#include "tints.h"
 #include "vectors.h"
 
 static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
@@ -63,11 +62,11 @@ static PyMethodDef methods[] = {
      "mix_floats(images, count, order, shares)\n\n"
      "The same of float32 images, aligned."},
     {"recolour", kernel_recolour, METH_VARARGS,
-     "recolour(images, count, channels_first, matrices, offsets, bits, low, high)\n\n"
+     "recolour(images, count, height, width, channels_first, matrices, offsets, bits, low, high)\n\n"
      "Replace each pixel of uint8 RGB images by (matrix @ pixel + offset) >> bits, from low to high:\n"
      "int32, (count, 3, 3) and (count)."},
     {"channel_sums", kernel_channel_sums, METH_VARARGS,
-     "channel_sums(images, count, channels_first, sums)\n\n"
+     "channel_sums(images, count, height, width, channels_first, sums)\n\n"
      "The sums of the channels of uint8 RGB images: int64, (count, 3)."},
     {"recolour_floats", kernel_recolour_floats, METH_VARARGS,
      "recolour_floats(images, count, height, width, channels_first, matrices, offsets, low, high)\n\n"
@@ -87,7 +86,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 6 };
+enum { VERSION = 7 };
 
 static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");
