@@ -125,8 +125,8 @@ def described_machine() -> Iterator[str]:
         yield "image kernel: there"
     elif kernel is not None:
         yield (
-            "image kernel: there, built without libjpeg's internal header; where jpegint.h lies "
-            "beside jpeglib.h, as on Debian and Ubuntu, JPEGs are decoded 1.3 to 1.8 times as fast"
+            "image kernel: there, linked with a shared libjpeg; with libjpeg.a and jpegint.h, as "
+            "Debian and Ubuntu have them, JPEGs are decoded 1.3 to 1.8 times as fast"
         )
     elif os.environ.get("ADAPTERS_KERNEL") == "0":
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"

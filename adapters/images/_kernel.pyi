@@ -6,8 +6,12 @@ HUFFMAN_IS_OWN: int
 
 def use_own_huffman(wanted: bool, /) -> None: ...
 def decode(
-    pictures: list[Any],
+    buffers: Any,
+    pieces: Any,
+    rows: Any,
     crops: Any,
+    key: Any,
+    counters: Any,
     out: Any,
     shape: tuple[int, ...],
     channels_first: bool,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from adapters.images.kernel import load
 
 _CHANNELS = 3  # Other counts are left to NumPy.
-_MIXING = {np.dtype(np.uint8): "mix", np.dtype(np.float32): "mix_floats"}
+_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64]) -> bool:
@@ -25,51 +25,38 @@ def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64
         True if done; False leaves it to NumPy.
     """
     kernel: Any = load()
-    name = _MIXING.get(images.dtype)
-    if name is None or kernel is None or not images.size or not images.flags.aligned:
+    if kernel is None or not _is_known(images):
         return False
-    getattr(kernel, name)(images, len(images), order, shares)
+    function = kernel.mix if images.dtype == _UINT8 else kernel.mix_floats
+    function(images, len(images), order, shares)
     return True
 
 
 def channel_sums(
-    images: NDArray[np.uint8], channels: int, channels_first: bool
-) -> NDArray[np.int64] | None:
-    """Sum each channel of each image, ``(batch, channels)``; None leaves it to NumPy.
-
-    Args:
-        images: uint8, contiguous.
-        channels: Number of channels.
-        channels_first: True if channels are the axis after the batch, False if the last.
-    """
-    kernel: Any = load()
-    if kernel is None or channels != _CHANNELS or not images.size:
-        return None
-    sums = np.empty((len(images), channels), np.int64)
-    kernel.channel_sums(images, len(images), channels_first, sums)
-    return sums
-
-
-def float_sums(
     images: NDArray[Any], channels: int, size: tuple[int, int], channels_first: bool
-) -> NDArray[np.float64] | None:
-    """Sum each channel of each image, ``(batch, channels)``; None leaves it to NumPy.
+) -> NDArray[Any] | None:
+    """Sum each channel of each image; None leaves it to NumPy.
 
     Args:
-        images: Contiguous; only float32 is handled.
+        images: uint8 or float32, contiguous.
         channels: Number of channels.
-        size: ``(height, width)``; rows are added to each other first, then their columns.
+        size: ``(height, width)``. Rows of floats are added to each other first, then their columns.
         channels_first: True if channels are the axis after the batch, False if the last.
+
+    Returns:
+        ``(batch, channels)``: int64 for uint8, float64 for float32.
     """
     kernel: Any = load()
-    if kernel is None or not _are_floats(images, channels):
+    if kernel is None or channels != _CHANNELS or not _is_known(images):
         return None
-    sums = np.empty((len(images), channels))
-    kernel.channel_sums_floats(images, len(images), *size, channels_first, sums)
+    is_uint8 = images.dtype == _UINT8
+    sums = np.empty((len(images), channels), np.int64 if is_uint8 else np.float64)
+    function = kernel.channel_sums if is_uint8 else kernel.channel_sums_floats
+    function(images, len(images), *size, channels_first, sums)
     return sums
 
 
-def transform_floats(
+def transform(
     images: NDArray[Any],
     channels: int,
     size: tuple[int, int],
@@ -77,62 +64,40 @@ def transform_floats(
     matrices: NDArray[Any],
     offsets: NDArray[Any],
     bounds: tuple[float, float],
+    bits: int = 0,
 ) -> bool:
     """Replace each pixel by ``matrix @ pixel + offset`` within bounds, in place.
 
     Args:
-        images: Contiguous; only float32 is handled.
+        images: uint8 or float32, contiguous.
         channels: Number of channels.
         size: ``(height, width)``.
         channels_first: True if channels are the axis after the batch, False if the last.
-        matrices: ``(batch, channels, channels)``, of the images' dtype.
-        offsets: Added to all channels, ``(batch,)``, of their dtype.
-        bounds: Lowest and highest value.
+        matrices: ``(batch, channels, channels)``, float32; int32 for uint8 images.
+        offsets: Added to all channels, ``(batch,)``, of the matrices' dtype.
+        bounds: Lowest and highest value; integers within 0 and 255 for uint8 images.
+        bits: For uint8 images, matrices and offsets are multiples of ``2 ** -bits``; results are
+            rounded down.
 
     Returns:
         True if done; False leaves it to NumPy.
     """
     kernel: Any = load()
-    if kernel is None or not _are_floats(images, channels):
+    if kernel is None or channels != _CHANNELS or not _is_known(images):
         return False
     given = images, len(images), *size, channels_first, matrices, offsets
-    kernel.recolour_floats(*given, *(float(bound) for bound in bounds))
-    return True
-
-
-def _are_floats(images: NDArray[Any], channels: int) -> bool:
-    known = images.dtype == np.float32 and channels == _CHANNELS
-    return bool(known and images.size and images.flags.aligned)
-
-
-def transform(
-    images: NDArray[np.uint8],
-    channels: int,
-    channels_first: bool,
-    matrices: NDArray[np.int32],
-    offsets: NDArray[np.int32],
-    bits: int,
-    bounds: tuple[int, int],
-) -> bool:
-    """Replace each pixel by ``(matrix @ pixel + offset) >> bits`` within bounds, in place.
-
-    Args:
-        images: uint8, contiguous.
-        channels: Number of channels.
-        channels_first: True if channels are the axis after the batch, False if the last.
-        matrices: ``(batch, channels, channels)``.
-        offsets: Added to all channels, ``(batch,)``.
-        bits: Coefficients are multiples of ``2 ** -bits``.
-        bounds: Lowest and highest value, within 0 and 255.
-
-    Returns:
-        True if done; False leaves it to NumPy.
-    """
-    kernel: Any = load()
+    if images.dtype == _FLOAT32:
+        kernel.recolour_floats(*given, float(bounds[0]), float(bounds[1]))
+        return True
     most = int(np.abs(matrices).sum(axis=2, dtype=np.int64).max(initial=0)) * 255
     most += int(np.abs(offsets.astype(np.int64)).max(initial=0))
-    if kernel is None or channels != _CHANNELS or most >= 1 << 31:
+    if most >= 1 << 31:
         return False
-    low, high = bounds
-    kernel.recolour(images, len(images), channels_first, matrices, offsets, bits, low, high)
+    kernel.recolour(*given, bits, *bounds)
     return True
+
+
+def _is_known(images: NDArray[Any]) -> bool:
+    """True if the kernel reads these images."""
+    known = images.dtype in (_UINT8, _FLOAT32) and images.size and images.flags.aligned
+    return bool(known)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.generators import RngOf
-from adapters.images import drawn, kernel
+from adapters.images import kernel
 from adapters.images.bands import RGB, Unwritten, Wanted
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
 from adapters.images.pixels import INTERPOLATIONS, MOST_PIXELS, cropped, size_of
@@ -175,7 +175,8 @@ class ImageDecoder:
             if self.channels is None:
                 return self._finished(cropped(buffer, crop, goal, self._wanted))
             out = np.empty(self._laid_out(goal, self.channels), self.dtype)
-        if self._by_kernel([buffer], [crop], [0], out[np.newaxis]):
+        target = self._target(out[np.newaxis])
+        if target is None or kernel.decode_crops([buffer], [crop], [0], target):
             self._decode(buffer, crop, out)
         return out
 
@@ -245,14 +246,20 @@ class ImageDecoder:
         out: NDArray[Any],
     ) -> Sequence[int]:
         """Draw and decode in the kernel where possible; return the indices of the other images."""
-        fits = out.flags.c_contiguous and (out.shape[1:], out.dtype) == (self.shape, self.dtype)
-        if type(self) is not ImageDecoder or not fits or not self._wanted.by_kernel:
+        target = self._target(out)
+        if type(self) is not ImageDecoder or target is None or out.shape[1:] != self.shape:
             return range(len(rows))
         cut = _CROPS.index(self.crop)
-        asked = drawn.asked_of(cut, self.resize_short, self.area, self.ratio, self.flip)
+        settings = kernel.settings_of(cut, self.resize_short, self.area, self.ratio, self.flip)
+        drawn_from = rng_of if self.draws else None
+        return kernel.decode(buffers, pieces, drawn_from, rows, settings, target)
+
+    def _target(self, out: NDArray[Any]) -> kernel.Target | None:
+        """Return rows that the kernel can write; None if it can't."""
+        if not self._wanted.by_kernel or not out.flags.c_contiguous or out.dtype != self.dtype:
+            return None
         table = None if self.dtype == np.uint8 else self._table
-        into = drawn.Into(out, self.layout == "NCHW", table)
-        return drawn.decode(buffers, pieces, rng_of if self.draws else None, rows, asked, into)
+        return kernel.Target(out, self.layout == "NCHW", table)
 
     def _one_by_one(
         self,
@@ -266,6 +273,7 @@ class ImageDecoder:
         rows = [int(all_rows[place]) for place in places]
         crops: list[Crop | None] = []
         failures: list[tuple[int, Exception]] = []
+        target = self._target(out)
         for at, size in enumerate(kernel.sizes(buffers)):
             try:
                 rng = rng_of(places[at]) if rng_of is not None else None
@@ -273,27 +281,18 @@ class ImageDecoder:
             except Exception as error:
                 crops.append(None)
                 failures.append((places[at], error))
-        for at in self._by_kernel(buffers, crops, rows, out):
+        left: Sequence[int] = range(len(crops))
+        if target is not None:
+            left = kernel.decode_crops(buffers, crops, rows, target)
+        for at in left:
             crop = crops[at]
-            assert crop is not None
+            if crop is None:
+                continue
             try:
                 self._decode(buffers[at], crop, out[rows[at]])
             except Exception as error:
                 failures.append((places[at], error))
         return failures
-
-    def _by_kernel(
-        self,
-        buffers: Sequence[memoryview | bytes],
-        crops: Sequence[Crop | None],
-        rows: Sequence[int],
-        out: NDArray[Any],
-    ) -> list[int]:
-        """Decode in the kernel; return the indices of the images that it left undone."""
-        if not self._wanted.by_kernel:
-            return [place for place, crop in enumerate(crops) if crop is not None]
-        table = None if self.dtype == np.uint8 else self._table
-        return kernel.decode_rows(buffers, crops, rows, out, self.layout == "NCHW", table)
 
     def _decode(self, buffer: memoryview | bytes, crop: Crop, out: NDArray[Any]) -> None:
         channels_last = out.transpose(1, 2, 0) if self.layout == "NCHW" else out

@@ -2,7 +2,7 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
 is still as large as the row. Arrays in NPY's format, in which raw images are stored, are read
-without a copy. ``jpeg2000`` decodes JPEG 2000, tifffile the TIFFs whose bands OpenCV doesn't read,
+without a copy. ``pillow`` decodes JPEG 2000, tifffile the TIFFs whose bands OpenCV doesn't read,
 and OpenCV the rest. Damaged and truncated images are refused if that
 can be detected, not decoded as far as they go: a JPEG whose decoder reports it, a PNG with a wrong
 CRC, whatever OpenCV refuses. So are images that claim more than ``MOST_PIXELS``, and files of
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import exif, frames, jpeg2000, npy, palettes, png, sizes, tiff
+from adapters.images import exif, frames, npy, pillow, png, sizes, tiff
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.signatures import HEAD_BYTES, recognized
@@ -67,8 +67,8 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width, *_ = _jpeg_header(buffer)
     elif head == png.MAGIC:
         height, width = png.size_of(buffer)
-    elif head.startswith(jpeg2000.MAGICS):
-        height, width = jpeg2000.size_of(buffer)
+    elif head.startswith(pillow.JPEG2000_MAGICS):
+        height, width = pillow.jpeg2000_size(buffer)
     elif not tiff.is_tiff(buffer) and (claimed := sizes.size_in_header(buffer)) is not None:
         height, width = claimed
     else:  # TIFFs, too: OpenCV may turn them.
@@ -189,9 +189,9 @@ def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDA
     elif head == png.MAGIC:
         size_of(buffer)
         image = _png(buffer, wanted)
-    elif head.startswith(jpeg2000.MAGICS):
+    elif head.startswith(pillow.JPEG2000_MAGICS):
         size_of(buffer)
-        image = jpeg2000.decode(buffer)
+        image = pillow.jpeg2000(buffer)
     else:
         image = _other(buffer, wanted)
     return fitted(image, wanted)
@@ -259,7 +259,7 @@ def _other(buffer: memoryview | bytes, wanted: Wanted) -> NDArray[Any]:
             "a file of one image (a function as decode= makes one array of several)",
             f"one of {images} pages or frames",
         )
-    indices = palettes.indices(buffer) if wanted.indices else None
+    indices = pillow.indices(buffer) if wanted.indices else None
     if indices is not None:
         return indices
     return _tiff(buffer) if tiff.is_tiff(buffer) else _by_opencv(buffer)
@@ -284,7 +284,7 @@ def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
         # OpenCV multiplies 8-bit colours by their alpha.
         is_multiplied = bands == 4 and bits == 8 and tags.get(tiff.EXTRA) == _UNASSOCIATED
         if is_multiplied and not (image[:, :, 3] == 255).all():
-            return palettes.rgba_of_tiff(buffer)
+            return pillow.rgba_of_tiff(buffer)
         return image
     return _by_tifffile(buffer, tags)
 

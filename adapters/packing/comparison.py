@@ -21,7 +21,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Generators
 from adapters.images import ImageDecoder
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
-from adapters.packing.inputs import Inputs, Item, inputs_of
+from adapters.packing.inputs import Inputs, inputs_of
 
 # Images to encode, within these limits of time and memory.
 _PICTURES = 64
@@ -93,7 +93,7 @@ def compare(
     if resize is not None:
         check_integer("resize", resize, 1, " or None")
     inputs = inputs_of(source, root)
-    if not len(inputs.items):
+    if not len(inputs):
         raise ValueError("source must hold at least one image, got none")
     encoded = _encoded(inputs, resize, quality)
     workers = usable_cpus()
@@ -106,12 +106,12 @@ def compare(
         Cost(name, sum(map(len, pictures)) / len(pictures), paces[name])
         for name, pictures in encoded.items()
     )
-    return Comparison(len(inputs.items), len(encoded["raw"]), workers, tuple(costs))
+    return Comparison(len(inputs), len(encoded["raw"]), workers, tuple(costs))
 
 
 def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[str, list[bytes]]:
     """Encode some of the images, spread over all of them, in each encoding."""
-    count = len(inputs.items)
+    count = len(inputs)
     chosen = np.unique(np.linspace(0, count - 1, min(count, _PICTURES)).astype(int)).tolist()
     # In random order, as time may run out.
     np.random.default_rng(0).shuffle(chosen)
@@ -120,7 +120,7 @@ def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[st
     end = time.perf_counter() + _ENCODING_SECONDS
     for number in chosen:
         try:
-            item: Item = inputs.items[number]
+            item = inputs[number]
             content = item.content()
             jpeg = ImageEncoder("", "jpeg", resize, quality).image(content)
             raw = ImageEncoder("", "raw", resize, None).image(content)

@@ -8,6 +8,7 @@ after worker is given up.
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
@@ -59,7 +60,14 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
         with ThreadPoolExecutor(count, "adapters-pack") as pool:
             yield Workers(pool.submit, count, False)
     elif is_cluster(executor):
-        yield Workers(_Cluster(executor).submit, asked or threads_of(executor), True)
+        submitted = itertools.count(1)
+
+        def submit(task: Callable[[], Any]) -> _Future:
+            """Submit a task, to run after those submitted earlier."""
+            future = executor.submit(_do, task, pure=False, priority=-next(submitted))
+            return _Future(executor, future)
+
+        yield Workers(submit, asked or threads_of(executor), True)
     else:
         count = asked or getattr(executor, "_max_workers", None) or usable_cpus()
         yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
@@ -112,24 +120,6 @@ def connected(address: str) -> Iterator[Any]:
         ) from error
     with distributed.Client(address, set_as_default=False) as client:
         yield client
-
-
-class _Cluster:
-    """Workers of a Dask cluster.
-
-    Args:
-        client: Client of the cluster.
-    """
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._tasks = 0
-
-    def submit(self, task: Callable[[], Any]) -> _Future:
-        """Submit a task, to run after those submitted earlier."""
-        self._tasks += 1
-        future = self._client.submit(_do, task, pure=False, priority=-self._tasks)
-        return _Future(self._client, future)
 
 
 class _Future:

@@ -62,20 +62,36 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Samples to be packed.
+    """Samples to be packed, in the order in which they are written.
 
     Args:
-        items: Items, in order.
+        items: Items, in their own order.
         classes: Names of the classes by label; None if there are none.
         fingerprint: Changes when the input does, so that an interrupted run can resume; None if
             changes can't be detected.
-        seed: Seed of the order if the items were shuffled; else None.
+        fetch: Starts to fetch items, by their numbers; None if nothing has to be fetched.
+        order: Numbers of the items in the order in which they are written; None for their own.
+        seed: Seed of that order; None for their own.
     """
 
     items: Sequence[Item]
     classes: list[str] | None
     fingerprint: str | None
+    fetch: Callable[[NDArray[np.int64]], None] | None = None
+    order: NDArray[np.int64] | None = None
     seed: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> Item:
+        return self.items[number if self.order is None else int(self.order[number])]
+
+    def expect(self, begin: int, end: int) -> None:
+        """Start to fetch these, if they have to be fetched."""
+        if self.fetch is not None:
+            numbers = np.arange(begin, end)
+            self.fetch(numbers if self.order is None else self.order[numbers])
 
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
@@ -161,36 +177,12 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
     described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
-    own = _Pictures(source, np.array(numbers, np.int64), items)
-    return Inputs(own, source.classes, digest(described))
+    own = np.array(numbers, np.int64)
 
+    def fetch(wanted: NDArray[np.int64]) -> None:
+        source.expect(own[wanted], elsewhere=False)
 
-class _Pictures(Sequence[Item]):
-    """Items of an image source; those in a store are fetched ahead."""
-
-    def __init__(
-        self, source: ImageSource, numbers: NDArray[np.int64], items: Sequence[Item]
-    ) -> None:
-        self._source = source
-        self._numbers = numbers
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self._items[number]
-
-    def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Start fetching these."""
-        self._source.expect(self._numbers[numbers], elsewhere=False)
-
-
-def expect(items: Sequence[Item], numbers: NDArray[np.int64]) -> None:
-    """Start fetching items that will be packed, if they have to be fetched."""
-    own = getattr(items, "expect", None)
-    if own is not None:
-        own(numbers)
+    return Inputs(items, source.classes, digest(described), fetch)
 
 
 class _Samples(Sequence[Item]):
@@ -328,26 +320,9 @@ def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
         seed = 0 if in_runs(inputs.items) else None
     if seed is None:
         return inputs
-    return replace(inputs, items=_Permuted(inputs.items, int(seed)), seed=int(seed))
-
-
-class _Permuted(Sequence[Item]):
-    """Items permuted by a seed."""
-
-    def __init__(self, items: Sequence[Item], seed: int) -> None:
-        self._items = items
-        size = len(items)
-        self._order = permute(np.arange(size), size, (seed, 0, PACKED))
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self._items[int(self._order[number])]
-
-    def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Start fetching these, if they have to be fetched."""
-        expect(self._items, self._order[numbers])
+    size = len(inputs)
+    order = permute(np.arange(size), size, (int(seed), 0, PACKED))
+    return replace(inputs, order=order, seed=int(seed))
 
 
 def in_runs(items: Sequence[Item]) -> bool:

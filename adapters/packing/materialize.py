@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
 from adapters.images.halves import halves
-from adapters.packing.executors import opened
 from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import FolderInUseError, Run, locked_folder
@@ -371,23 +369,15 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
     samples = _Samples(stages)
     columns, skeleton = _columns_of(samples, stages)
     fingerprint = stages.version if stages.is_known else None
-    inputs = Inputs(samples, stages.classes, fingerprint)
+    fetch = partial(stages.before.expect, elsewhere=False)
+    inputs = Inputs(samples, stages.classes, fingerprint, fetch)
     while True:
         encoder = _Encoder(columns, skeleton, stages)
-        run = Run(folder / _STEM, inputs, encoder, _SHARD_BYTES, "raise")
         try:
-            if not run.finished:
-                with opened(None, "auto") as workers:
-                    run.write_all(workers, lambda done, total: None)
-            run.publish()
+            Run(folder / _STEM, inputs, encoder, _SHARD_BYTES, "raise").complete()
             return
         except LeafChanged as change:  # Later samples may have any shape.
             columns[change.place] = _of_any_shape(columns[change.place])
-        except BaseException:
-            run.abandon()
-            raise
-        finally:
-            run.close()
 
 
 def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
@@ -473,7 +463,3 @@ class _Samples(Sequence[Item]):
             return self._kept.pop(number)
         with self._gate:
             return self._source.sample(number)
-
-    def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Prefetch these samples."""
-        self._source.expect(numbers, elsewhere=False)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
-from adapters.packing.executors import check_executor, opened
+from adapters.packing.executors import check_executor
 from adapters.packing.inputs import check_seed, inputs_of, shuffled
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
@@ -100,42 +100,18 @@ def pack(
     _check(format, shard_bytes, resize, quality, encoding, workers, on_error)
     check_seed(seed)
     check_executor(executor)
-    if isinstance(out, str) and is_url(out):
-        return packed_to(
-            out,
-            lambda path: pack(
-                source,
-                path,
-                format=format,
-                shard_bytes=shard_bytes,
-                resize=resize,
-                quality=quality,
-                encoding=encoding,
-                workers=workers,
-                on_error=on_error,
-                root=root,
-                progress=progress,
-                seed=seed,
-                executor=executor,
-            ),
-        )
-    inputs = inputs_of(source, root)
-    if not len(inputs.items):
-        raise ValueError("source must hold at least one image, got none")
-    inputs = shuffled(inputs, seed)
     encoder = ImageEncoder(format, encoding, resize, quality)
-    run = Run(out, inputs, encoder, shard_bytes, on_error)
-    try:
-        if not run.finished:
-            try:
-                with opened(executor, workers) as encoders:
-                    run.write_all(encoders, progress or (lambda done, total: None))
-            except BaseException:
-                run.abandon()
-                raise
-        return run.publish()
-    finally:
-        run.close()
+
+    def pack_here(path: str | os.PathLike[str]) -> Manifest:
+        inputs = inputs_of(source, root)
+        if not len(inputs):
+            raise ValueError("source must hold at least one image, got none")
+        run = Run(path, shuffled(inputs, seed), encoder, shard_bytes, on_error)
+        return run.complete(executor, workers, progress or (lambda done, total: None))
+
+    if isinstance(out, str) and is_url(out):
+        return packed_to(out, pack_here)
+    return pack_here(out)
 
 
 def _check(

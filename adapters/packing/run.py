@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from adapters.packing.executors import Workers
+from adapters.packing.executors import Workers, opened
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
 from adapters.packing.tasks import Encoder, Outcome, outcomes_of
@@ -75,23 +75,51 @@ class Run:
         try:
             self._prepare()
         except BaseException:
-            self.close()
+            os.close(self._lock)
             raise
 
+    def complete(
+        self,
+        executor: Any = None,
+        workers: int | Literal["auto"] = "auto",
+        progress: Callable[[int, int], Any] = lambda done, total: None,
+    ) -> Manifest:
+        """Write the files that are missing, give all files their names, and unlock the folder.
+
+        After an interrupt, the working folder stays only if another run can resume from it.
+
+        Args:
+            executor: As for ``opened``.
+            workers: As for ``opened``.
+            progress: Called with the number of finished inputs and the total.
+        """
+        try:
+            if not self._finished:
+                try:
+                    with opened(executor, workers) as encoders:
+                        self._write_all(encoders, progress)
+                except BaseException:
+                    if self._inputs.fingerprint is None:
+                        shutil.rmtree(self._folder)
+                    raise
+            return self._give_names()
+        finally:
+            os.close(self._lock)
+
     @property
-    def finished(self) -> bool:
+    def _finished(self) -> bool:
         """True if only the renaming is left."""
         return (self._folder / "manifest.json").exists()
 
-    def write_all(self, workers: Workers, progress: Callable[[int, int], Any]) -> None:
+    def _write_all(self, workers: Workers, progress: Callable[[int, int], Any]) -> None:
         """Write the missing files, and the manifest."""
         manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
         manifest.seed = self._inputs.seed
         done = self._load(manifest)
-        total = len(self._inputs.items)
+        total = len(self._inputs)
         progress(done, total)
         skip = self._on_error == "skip"
-        outcomes = outcomes_of(self._inputs.items, done, self._encoder, skip, workers)
+        outcomes = outcomes_of(self._inputs, done, self._encoder, skip, workers)
         with contextlib.closing(outcomes):
             pending = next(outcomes, None)
             while pending is not None:
@@ -99,7 +127,7 @@ class Run:
         manifest.write(self._folder / "manifest.json.tmp")
         os.replace(self._folder / "manifest.json.tmp", self._folder / "manifest.json")
 
-    def publish(self) -> Manifest:
+    def _give_names(self) -> Manifest:
         """Give the files their names, the manifest's last, and remove the folder."""
         manifest = Manifest.load(self._folder / "manifest.json")
         names = self._names(len(manifest.files))
@@ -117,15 +145,6 @@ class Run:
         (self._folder / "plan.json").unlink()  # Without it, the rest of the folder is ignored.
         shutil.rmtree(self._folder)
         return manifest
-
-    def close(self) -> None:
-        """Unlock the folder."""
-        os.close(self._lock)
-
-    def abandon(self) -> None:
-        """Clean up after an interrupt: keep the folder only if another run can resume from it."""
-        if self._inputs.fingerprint is None:
-            shutil.rmtree(self._folder)
 
     def _published_before(self) -> tuple[Path, list[Path]]:
         """Find the manifest's name, and the files that an earlier manifest of that name lists.
@@ -175,7 +194,7 @@ class Run:
         """True if all files noted as finished exist, perhaps under their final names."""
         noted = Manifest("", {}, None)
         self._load(noted)
-        names = self._names(len(noted.files)) if self.finished else []
+        names = self._names(len(noted.files)) if self._finished else []
         for number, packed in enumerate(noted.files):
             places = [self._folder / packed.name, *names[number : number + 1]]
             if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):

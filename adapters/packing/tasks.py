@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
 from adapters.errors import ContentError, RecordError
 from adapters.failure import Failure
 from adapters.packing.executors import Workers
-from adapters.packing.inputs import Content, Item, expect
+from adapters.packing.inputs import Content, Inputs, Item
 from adapters.packing.manifest import Skipped
 
 # Tasks in flight for each worker: the file's writer shouldn't wait for a slow one. In other
@@ -88,13 +86,13 @@ class Task:
     """Some inputs to encode.
 
     Args:
-        items: All inputs.
-        numbers: Numbers of the inputs to encode.
+        items: The inputs.
+        numbers: Numbers of those to encode.
         encoder: Makes records of them.
         skip: True to skip inputs that can't be packed.
     """
 
-    items: Sequence[Item]
+    items: Inputs | Sequence[Item]
     numbers: range
     encoder: Encoder
     skip: bool
@@ -124,7 +122,7 @@ class Task:
 
 
 def outcomes_of(
-    items: Sequence[Item], first: int, encoder: Encoder, skip: bool, workers: Workers
+    inputs: Inputs, first: int, encoder: Encoder, skip: bool, workers: Workers
 ) -> Generator[Outcome, None, None]:
     """Yield the outcomes of the inputs from number ``first`` on, in order.
 
@@ -135,14 +133,14 @@ def outcomes_of(
     ahead = workers.count * (_TASKS_AHEAD_ELSEWHERE if workers.elsewhere else _TASKS_AHEAD)
     expected = first
     try:
-        while first < len(items) or waiting:
-            while first < len(items) and len(waiting) <= ahead:
-                stop = first + length.fitting(len(items) - first, workers.count)
+        while first < len(inputs) or waiting:
+            while first < len(inputs) and len(waiting) <= ahead:
+                stop = first + length.fitting(len(inputs) - first, workers.count)
                 if not workers.elsewhere and stop > expected - _EXPECTED_ITEMS // 2:
-                    until = min(len(items), stop + _EXPECTED_ITEMS)
-                    expect(items, np.arange(expected, until))
+                    until = min(len(inputs), stop + _EXPECTED_ITEMS)
+                    inputs.expect(expected, until)
                     expected = until
-                task = Task(items, range(first, stop), encoder, skip)
+                task = Task(inputs, range(first, stop), encoder, skip)
                 if workers.elsewhere:
                     task = _portable(task)
                 waiting.append(workers.submit(task))

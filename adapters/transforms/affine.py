@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.colours import channel_sums, float_sums, transform, transform_floats
+from adapters.images.colours import channel_sums, transform
 from adapters.transforms.transform import Axes
 
 # Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of at most 0.1 of 255 values.
@@ -24,9 +24,17 @@ _EXACT = 1 << 24
 def means(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
     """Compute the mean of each channel of each image, ``(batch, channels)``."""
     pixels = max(axes.height * axes.width, 1)
-    if images.dtype == np.uint8:
-        return _byte_sums(images, axes) / pixels
-    return _float_sums(images, axes) / pixels
+    size = axes.height, axes.width
+    sums = channel_sums(images, axes.channels, size, axes.channels_first)
+    if sums is None and images.dtype == np.uint8:
+        sums = _planes(images, axes).sum(axis=2, dtype=np.int64)
+    elif sums is None:
+        # Add up the rows, then the columns, in the kernel's order of additions.
+        planes = axes.channels if axes.channels_first else 1
+        rows = images.reshape(len(images), planes, *size, -1).sum(axis=2, dtype=np.float64)
+        sums = np.cumsum(rows, axis=2)[:, :, -1].reshape(len(images), -1)
+    means: NDArray[np.float64] = sums / pixels
+    return means
 
 
 def apply(
@@ -47,18 +55,18 @@ def apply(
     """
     if not images.size:
         return
+    shape = axes.channels, (axes.height, axes.width), axes.channels_first
     if images.dtype == np.uint8:
         whole = np.rint(matrices * (1 << _BITS)).astype(np.int32)
         added = np.floor(offsets * (1 << _BITS) + (1 << (_BITS - 1))).astype(np.int32)
         within = int(np.ceil(max(bounds[0], 0))), int(np.floor(min(bounds[1], 255)))
-        if not transform(images, axes.channels, axes.channels_first, whole, added, _BITS, within):
+        if not transform(images, *shape, whole, added, within, _BITS):
             most = np.abs(whole).sum(axis=2).max() * 255 + np.abs(added).max(initial=0)
             dtype = np.float32 if most < _EXACT else np.float64
             _by_numpy(images, axes, whole.astype(dtype), added.astype(dtype), within, _BITS)
     else:
         own = matrices.astype(images.dtype), offsets.astype(images.dtype)
-        shape = axes.channels, (axes.height, axes.width), axes.channels_first
-        if not transform_floats(images, *shape, *own, bounds):
+        if not transform(images, *shape, *own, bounds):
             _by_numpy(images, axes, *own, bounds)
 
 
@@ -69,24 +77,6 @@ def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
     else:
         found = images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)
     return found
-
-
-def _float_sums(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
-    size = axes.height, axes.width
-    sums = float_sums(images, axes.channels, size, axes.channels_first)
-    if sums is None:
-        # Add up the rows, then the columns, in the kernel's order of additions.
-        planes = axes.channels if axes.channels_first else 1
-        rows = images.reshape(len(images), planes, *size, -1).sum(axis=2, dtype=np.float64)
-        sums = np.cumsum(rows, axis=2)[:, :, -1].reshape(len(images), -1)
-    return sums
-
-
-def _byte_sums(images: NDArray[np.uint8], axes: Axes) -> NDArray[np.int64]:
-    sums = channel_sums(images, axes.channels, axes.channels_first)
-    if sums is None:
-        sums = _planes(images, axes).sum(axis=2, dtype=np.int64)
-    return sums
 
 
 def _by_numpy(

@@ -285,7 +285,7 @@ def test_versions_are_told_of_what_is_installed(machine, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("own", "said"), [(1, "there"), (0, "there, built without libjpeg's internal header; ")]
+    ("own", "said"), [(1, "there"), (0, "there, linked with a shared libjpeg; ")]
 )
 def test_the_kernel_is_there(machine, monkeypatch, own, said):
     monkeypatch.setattr(described, "load", lambda: SimpleNamespace(HUFFMAN_IS_OWN=own))

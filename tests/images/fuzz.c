@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "crops.h"
-#include "jpeg.h"
+#include "jpeg/jpeg.h"
 #include "vectors.h"
 
 static uint64_t state;
@@ -83,6 +83,9 @@ int main(int count, char **arguments) {
     if (count < 4) return 2;
     const char *wanted = getenv("ADAPTERS_VECTORS");
     vectors_are_used = wanted == NULL || strcmp(wanted, "0") != 0;
+#ifdef LIBJPEG_ALONE
+    huffman_is_used = 0;
+#endif
     state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
     long images = strtol(arguments[2], NULL, 10);
     static uint8_t content[1 << 20];

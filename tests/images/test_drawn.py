@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.generators import DECODE, Generators, generator
-from adapters.images import drawn, kernel, pixels
+from adapters.images import kernel, pixels
 from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
 from tests.images.test_kernel import BASELINE, PHOTO, jpeg, pytestmark  # noqa: F401
@@ -43,7 +42,7 @@ def decoders(draw: Any) -> ImageDecoder:
 
 def asked_of(decoder: ImageDecoder) -> Any:
     cut = CUTS.index(decoder.crop)
-    return drawn.asked_of(cut, decoder.resize_short, decoder.area, decoder.ratio, decoder.flip)
+    return kernel.settings_of(cut, decoder.resize_short, decoder.area, decoder.ratio, decoder.flip)
 
 
 def by_python(decoder: ImageDecoder, size: tuple[int, int], number: int) -> bytes | None:
@@ -53,7 +52,7 @@ def by_python(decoder: ImageDecoder, size: tuple[int, int], number: int) -> byte
         crop = decoder.crop_of(*size, generator(7, EPOCH, number, DECODE))
     except (ContentError, ArithmeticError, ValueError):
         return None
-    numbers = kernel.numbers_of(crop, 0, decoder.size)
+    numbers = kernel.numbers_of(crop, decoder.size)
     return None if numbers is None else np.array(numbers, np.int32).tobytes()
 
 
@@ -160,26 +159,6 @@ def test_a_subclass_says_itself_what_is_wanted():
     assert (out != plain).any()
 
 
-def test_a_kernel_that_draws_otherwise_is_not_asked(monkeypatch):
-    real = kernel.load()
-    other = SimpleNamespace(
-        crop=lambda *arguments: real.crop(*arguments)[:-1] + b"\2",
-        decode=real.decode,
-        sizes=real.sizes,
-        decode_drawn=lambda *_: pytest.fail("asked"),
-    )
-    decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
-    rng_of = Generators(1, 2, DECODE, np.arange(1))
-    expected, out = np.zeros((2, 1, 30, 40, 3), np.uint8)
-    decoder.decode_rows([BASELINE], rng_of, [0], expected)
-    fake = drawn._fits.__wrapped__(other)
-    assert fake is False
-    monkeypatch.setattr(drawn, "_fits", lambda _: fake)
-    monkeypatch.setattr(kernel, "load", lambda: other)
-    assert decoder.decode_rows([BASELINE], rng_of, [0], out) == []
-    np.testing.assert_array_equal(out, expected)
-
-
 @pytest.mark.parametrize("crop", ["random", "random_resized"])
 def test_a_random_box_needs_generators(crop):
     out = np.zeros((1, 8, 8, 3), np.uint8)
@@ -199,16 +178,16 @@ def raw(**other: Any) -> Any:
         "buffers": [b"ab" + BASELINE],
         "pieces": np.array([(0, 2, len(BASELINE))]),
         "rows": np.array([0]),
+        "asked": WHOLE,
         "key": np.zeros(2, np.uint64),
         "counters": np.zeros((1, 4), np.uint64),
-        "asked": WHOLE,
         "out": np.zeros((1, 9, 9, 3), np.uint8),
         "shape": (1, 9, 9),
         "first": False,
         "table": None,
     }
     assert module is not None
-    return module.decode_drawn(*{**arguments, **other}.values())
+    return module.decode(*{**arguments, **other}.values())
 
 
 def test_what_is_asked_rightly_is_done():

@@ -34,7 +34,9 @@ def both(content: bytes, size: tuple[int, int], box: tuple[int, ...], goal: tupl
     for own in (True, False):
         kernel.load().use_own_huffman(own)
         out = np.full((1, *goal, 3), 77, np.uint8)
-        outcome = kernel.load().decode([content], numbers, out, (1, *goal), False, None)
+        row = np.zeros(1, np.int64)
+        given = [content], None, row, numbers, None, None, out, (1, *goal), False, None
+        outcome = kernel.load().decode(*given)
         found.append((outcome, out[0]))
     return found
 

@@ -16,6 +16,7 @@ from adapters.errors import ContentError
 from adapters.generators import DECODE, generator
 from adapters.images import kernel, pixels
 from adapters.images.geometry import Crop, whole
+from adapters.images.kernel import Target
 from tests.fuzzing import examples
 from tests.images.pictures import OPENCV_LEVELS, decode_into, encoded, npy, picture
 
@@ -40,7 +41,7 @@ def jpeg(image: Any, sampling: str = "420", quality: int = 90) -> bytes:
 def by_kernel(content: bytes, crop: Crop, height: int, width: int) -> Any:
     """The row; None where the kernel left it undone."""
     out = np.full((1, height, width, 3), 77, np.uint8)
-    left = kernel.decode_rows([content], [crop], [0], out, False, None)
+    left = kernel.decode_crops([content], [crop], [0], Target(out, False, None))
     return None if left else out[0]
 
 
@@ -126,7 +127,8 @@ def test_floats_are_what_the_table_has_for_each_number(layout, width, mean):
     table = (np.arange(768, dtype=np.float32) % 256 - np.float32(mean)).reshape(3, 256)
     shape = (1, 20, width, 3) if layout == "NHWC" else (1, 3, 20, width)
     out = np.full(shape, np.nan, np.float32)
-    assert kernel.decode_rows([content], [crop], [0], out, layout == "NCHW", table) == []
+    target = Target(out, layout == "NCHW", table)
+    assert kernel.decode_crops([content], [crop], [0], target) == []
     expected = by_kernel(content, crop, 20, width).astype(np.float32) - np.float32(mean)
     found = out[0] if layout == "NHWC" else out[0].transpose(1, 2, 0)
     np.testing.assert_array_equal(found, expected)
@@ -254,7 +256,7 @@ def test_an_image_without_tables_does_not_get_those_of_the_one_before():
     length = int.from_bytes(content[at + 2 : at + 4], "big")
     bare = content[:at] + content[at + 2 + length :]
     crops, out = [whole(75, 103)] * 2, np.zeros((2, 9, 9, 3), np.uint8)
-    assert kernel.decode_rows([content, bare], crops, [0, 1], out, False, None) == [1]
+    assert kernel.decode_crops([content, bare], crops, [0, 1], Target(out, False, None)) == [1]
 
 
 def test_damage_that_only_the_end_shows_is_left_where_all_of_the_image_is_wanted():

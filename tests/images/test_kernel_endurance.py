@@ -16,8 +16,9 @@ import pytest
 
 from adapters import ImageDecoder
 from adapters.generators import DECODE, Generators
-from adapters.images import drawn, kernel, pixels
+from adapters.images import kernel, pixels
 from adapters.images.geometry import whole
+from adapters.images.kernel import Target
 from tests.images.pictures import encoded, picture
 from tests.images.test_kernel import BASELINE, by_kernel, pytestmark  # noqa: F401
 
@@ -29,7 +30,11 @@ def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
     assert module is not None
     arguments = {
         "jpegs": [BASELINE],
+        "pieces": None,
+        "rows": np.zeros(1, np.int64),
         "crops": np.array([numbers], np.int32),
+        "key": None,
+        "counters": None,
         "out": np.zeros((rows, 9, 9, 3), np.uint8),
         "shape": (rows, 9, 9),
         "first": False,
@@ -68,8 +73,7 @@ def test_no_number_of_a_crop_leads_out_of_the_arrays(place, value):
         ({"shape": (-1, 9, 9)}, ValueError),
         ({"shape": (2**31 - 1, 2**31 - 1, 2**31 - 1)}, ValueError),
         ({"table": np.zeros(3, np.float32)}, ValueError),
-        ({"jpegs": (BASELINE,)}, TypeError),
-        ({"jpegs": [None]}, TypeError),
+        ({"jpegs": None}, TypeError),
     ],
 )
 def test_wrong_arguments_are_refused(other, error):
@@ -91,7 +95,8 @@ def test_many_threads_decode_at_once():
 
     def work(_: int) -> Any:
         out = np.zeros((8, 30, 40, 3), np.uint8)
-        assert not kernel.decode_rows([BASELINE] * 8, crops, range(8), out, False, None)
+        target = Target(out, False, None)
+        assert not kernel.decode_crops([BASELINE] * 8, crops, range(8), target)
         return out
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -135,11 +140,15 @@ def photographs() -> list[bytes]:
 
 
 def crops_and_all(photographs: list[bytes]) -> dict[str, Any]:
-    """What ``decode`` is given."""
-    crops = [kernel.numbers_of(whole(*SIDES[n]), n, (60, 80)) for n in range(MANY)]
+    """Arguments of ``decode`` with crops."""
+    crops = [kernel.numbers_of(whole(*size), (60, 80)) for size in SIDES]
     return {
         "buffers": photographs,
+        "pieces": np.array([(n, 0, len(content)) for n, content in enumerate(photographs)]),
+        "rows": np.arange(MANY),
         "crops": np.array(crops, np.int32),
+        "key": None,
+        "counters": None,
         "out": np.zeros((MANY, 60, 80, 3), np.float32),
         "shape": (MANY, 60, 80),
         "first": False,
@@ -147,18 +156,14 @@ def crops_and_all(photographs: list[bytes]) -> dict[str, Any]:
     }
 
 
-def pieces_and_all(photographs: list[bytes]) -> dict[str, Any]:
-    """What ``decode_drawn`` is given."""
-    given = crops_and_all(photographs)
+def settings_and_all(photographs: list[bytes]) -> dict[str, Any]:
+    """Arguments of ``decode`` with crops that it draws."""
     rng_of = Generators(1, 2, DECODE, np.arange(MANY))
     return {
-        "buffers": photographs,
-        "pieces": np.array([(n, 0, len(content)) for n, content in enumerate(photographs)]),
-        "rows": np.arange(MANY),
+        **crops_and_all(photographs),
+        "crops": kernel.settings_of(3, None, (0.08, 1.0), (0.75, 4 / 3), True),
         "key": rng_of.key.copy(),
         "counters": rng_of.counters.copy(),
-        "asked": drawn.asked_of(3, None, (0.08, 1.0), (0.75, 4 / 3), True),
-        **{name: given[name] for name in ("out", "shape", "first", "table")},
     }
 
 
@@ -181,21 +186,21 @@ def is_rewritten_meanwhile(function: Any, given: dict[str, Any], name: str) -> b
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments", "name"),
+    ("arguments", "name"),
     [
-        ("decode", crops_and_all, "crops"),
-        ("decode", crops_and_all, "table"),
-        ("decode_drawn", pieces_and_all, "pieces"),
-        ("decode_drawn", pieces_and_all, "rows"),
-        ("decode_drawn", pieces_and_all, "key"),
-        ("decode_drawn", pieces_and_all, "counters"),
-        ("decode_drawn", pieces_and_all, "table"),
+        (crops_and_all, "crops"),
+        (crops_and_all, "table"),
+        (settings_and_all, "pieces"),
+        (settings_and_all, "rows"),
+        (settings_and_all, "key"),
+        (settings_and_all, "counters"),
+        (settings_and_all, "table"),
     ],
 )
 def test_an_array_that_is_rewritten_while_pictures_are_decoded_changes_no_pixel(
-    function, arguments, name, photographs, uninterrupted
+    arguments, name, photographs, uninterrupted
 ):
-    decode, expected = getattr(kernel.load(), function), arguments(photographs)
+    decode, expected = kernel.load().decode, arguments(photographs)
     assert decode(*expected.values()) == b"\1" * MANY
     rewritten = False
     while not rewritten:  # A busy machine may let the other thread come too late.
@@ -217,17 +222,17 @@ def test_a_million_images_leave_nothing_in_memory():
     field = (b"a", 3, 0, False, 1, b"", None)
     rows, wrong = np.zeros(1000, np.int64), np.full((1000, 3), 1 << 40)
     rng_of = Generators(1, 2, DECODE, np.arange(1000))
-    asked = drawn.asked_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
-    into = drawn.Into(out, False, None)
+    asked = kernel.settings_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
+    into = Target(out, False, None)
     unwritable = into._replace(out=np.frombuffer(bytes(out.nbytes), np.uint8).reshape(out.shape))
 
     def work() -> None:
-        left = kernel.decode_rows(buffers, [crop] * 1000, [0] * 1000, out, False, None)
+        left = kernel.decode_crops(buffers, [crop] * 1000, [0] * 1000, into)
         assert left == list(range(1, 1000, 2))
-        with pytest.raises(TypeError):
-            raw(NUMBERS, jpegs=[content, None], crops=np.zeros((2, 13), np.int32))
-        assert drawn.decode(buffers, None, rng_of, rows, asked, into) == left
-        assert len(drawn.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
+        two = {"rows": np.zeros(2, np.int64), "crops": np.zeros((2, 13), np.int32)}
+        assert raw(NUMBERS, jpegs=[content, None], **two) == b"\0\0"
+        assert kernel.decode(buffers, None, rng_of, rows, asked, into) == left
+        assert len(kernel.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
         schema = module.schema([field])
         files = module.files((content,), (offsets,), (None,), (checked,), (1,))
         assert module.gather(schema, files, offsets, None, (label,)) == b"\1" * 9
@@ -239,7 +244,7 @@ def test_a_million_images_leave_nothing_in_memory():
         with pytest.raises(ValueError, match="must fit"):
             module.files((content,), (offsets,), (None,), (checked[1:],), (1,))
         with pytest.raises(ValueError, match="read-only"):
-            drawn.decode(buffers, None, rng_of, rows, asked, unwritable)
+            kernel.decode(buffers, None, rng_of, rows, asked, unwritable)
 
     for _ in range(20):
         work()
@@ -257,12 +262,14 @@ from adapters.images.geometry import whole
 
 content = open(sys.argv[1], "rb").read()
 expected = np.zeros((1, 30, 40, 3), np.uint8)
-kernel.decode_rows([content], [whole(75, 103)], [0], expected, False, None)
+crops = [whole(75, 103)] * 9
+kernel.decode_crops([content], crops[:1], [0], kernel.Target(expected, False, None))
 
 def work(times):
     for _ in range(times):
         out = np.zeros((9, 30, 40, 3), np.uint8)
-        left = kernel.decode_rows([content] * 9, [whole(75, 103)] * 9, range(9), out, False, None)
+        target = kernel.Target(out, False, None)
+        left = kernel.decode_crops([content] * 9, crops, range(9), target)
         assert not left and (out == expected).all()
 
 for _ in range(3):

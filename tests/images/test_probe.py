@@ -1,4 +1,4 @@
-"""The kernel is tried before it is used, and one that was built and doesn't work is told."""
+"""How the kernel is built and loaded; one that was built and can't be loaded is told."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from adapters.images import kernel, pixels, probe
+from adapters.images import kernel
 
 ROOT = Path(__file__).parents[2]
 needs_kernel = pytest.mark.skipif(
@@ -25,32 +24,9 @@ needs_kernel = pytest.mark.skipif(
 def anew(monkeypatch):
     """Loaded as if for the first time."""
     monkeypatch.setattr(kernel, "_trouble", None)
-    monkeypatch.setattr(probe, "_fits", {})
     kernel.load.cache_clear()
     yield
     kernel.load.cache_clear()
-
-
-class Fake:
-    """A kernel of which one of the two decoders gives other pixels, or none."""
-
-    VERSION = kernel._VERSION
-    HUFFMAN_IS_OWN = 1
-
-    def __init__(self, difference: str) -> None:
-        self.difference, self.own = difference, True
-
-    def use_own_huffman(self, wanted: bool) -> None:
-        self.own = wanted
-
-    def decode(self, jpegs, numbers, out, shape, channels_first, table) -> bytes:
-        is_box = shape[1] < 40
-        out[...] = 7
-        if self.own and self.difference == "everywhere":
-            out[0, 0, 0, 0] += 1
-        if self.own and self.difference == "in boxes" and is_box:
-            out[...] = 0
-        return b"\0" if self.own and self.difference == "not decoded" else b"\1"
 
 
 def in_place_of_the_kernel(monkeypatch, outcome) -> None:
@@ -61,47 +37,6 @@ def in_place_of_the_kernel(monkeypatch, outcome) -> None:
 
     monkeypatch.setattr(kernel.importlib, "import_module", import_module)
     monkeypatch.delenv("ADAPTERS_KERNEL", raising=False)
-
-
-@needs_kernel
-def test_both_decoders_agree_here():
-    loaded = kernel.load()
-    assert probe.own_huffman_fits(loaded)
-    assert kernel.trouble() is None
-
-
-@needs_kernel
-def test_the_image_is_decoded_whole_and_in_boxes_as_other_decoders_do():
-    whole = pixels.decode(probe._JPEG)
-    assert whole.shape == (40, 56, 3)
-    for by_own in (True, False):
-        found = probe._decoded(kernel.load(), by_own)
-        kernel.load().use_own_huffman(True)
-        for box, outcome, decoded in zip(probe._BOXES, found[::2], found[1::2]):
-            top, left, height, width = box
-            part = whole[top : top + height, left : left + width]
-            assert outcome == b"\1"
-            assert decoded == np.ascontiguousarray(part).tobytes()
-
-
-@pytest.mark.parametrize("difference", ["everywhere", "in boxes", "not decoded"])
-def test_a_huffman_decoder_that_differs_is_switched_off_and_told_once(
-    difference, monkeypatch, caplog
-):
-    fake = Fake(difference)
-    in_place_of_the_kernel(monkeypatch, fake)
-    with caplog.at_level(logging.WARNING, "adapters"):
-        assert kernel.load() is kernel.load() is fake
-    assert not fake.own
-    assert len(caplog.records) == 1
-    assert "doesn't fit the libjpeg-turbo" in kernel.trouble()
-
-
-def test_one_that_agrees_stays_on(monkeypatch, caplog):
-    fake = Fake("nowhere")
-    in_place_of_the_kernel(monkeypatch, fake)
-    assert kernel.load() is fake
-    assert (fake.own, kernel.trouble(), caplog.text) == (True, None, "")
 
 
 @pytest.mark.parametrize(
@@ -149,10 +84,36 @@ def preprocesses(*headers: str) -> bool:
 
 
 @needs_kernel
-def test_huffman_decoding_is_our_own_where_libjpegs_internal_header_is_installed():
+def test_huffman_decoding_is_our_own_only_in_a_libjpeg_that_is_linked_statically():
+    linked = subprocess.run(["ldd", kernel.load().__file__], capture_output=True, text=True).stdout
+    assert ("libjpeg" not in linked) == kernel.load().HUFFMAN_IS_OWN
+
+
+@needs_kernel
+@pytest.mark.full
+@pytest.mark.parametrize("is_static", [True, False])
+def test_libjpeg_is_linked_statically_if_it_can_be(is_static, tmp_path):
+    """Debian's libjpeg.a can; without it, the kernel is as whole with the shared library."""
     if not preprocesses("stdio.h", "jpeglib.h", "jpegint.h"):
         pytest.skip("jpegint.h isn't installed")
-    assert kernel.load().HUFFMAN_IS_OWN == 1
+    pytest.importorskip("setuptools")
+    shutil.copytree(ROOT / "adapters/images/native", tmp_path / "adapters/images/native")
+    text = (ROOT / "setup.py").read_text()
+    assert ":libjpeg.a" in text
+    text = text if is_static else text.replace(":libjpeg.a", ":no_such_library.a")
+    (tmp_path / "setup.py").write_text(text)
+    command = [sys.executable, "setup.py", "build_ext", "--build-lib", "out"]
+    environment = {"PATH": "/usr/bin:/bin", "ADAPTERS_KERNEL": "required"}
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    (built,) = (tmp_path / "out/adapters/images").glob("*.so")
+    linked = subprocess.run(["ldd", built], capture_output=True, text=True, check=True).stdout
+    assert ("libjpeg" not in linked) is is_static
+    code = (
+        "import importlib.util as u, sys; s = u.spec_from_file_location('_kernel', sys.argv[1]);"
+        "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.HUFFMAN_IS_OWN)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code, built], capture_output=True, text=True)
+    assert loaded.stdout == f"{int(is_static)}\n", loaded.stderr
 
 
 @pytest.mark.full
@@ -164,7 +125,8 @@ def test_a_build_that_fails_to_link_fails_where_the_kernel_is_required(asked, st
     pytest.importorskip("setuptools")
     shutil.copytree(ROOT / "adapters/images/native", tmp_path / "adapters/images/native")
     text = (ROOT / "setup.py").read_text()
-    (tmp_path / "setup.py").write_text(text.replace('"jpeg", "m"', '"no_such_library"'))
+    text = text.replace(":libjpeg.a", "no_such_library").replace('"jpeg", "m"', '"no_such_library"')
+    (tmp_path / "setup.py").write_text(text)
     finished = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--build-lib", "out"],
         cwd=tmp_path,

@@ -31,7 +31,7 @@ def content_of(kind: str, image: NDArray[np.uint8]) -> bytes:
 def by_kernel(content: bytes, crop: Crop, goal: tuple[int, int]) -> Any:
     """The row; None where the kernel left it undone."""
     out = np.full((3, *goal, 3), 77, np.uint8)
-    left = kernel.decode_rows([content], [crop], [1], out, False, None)
+    left = kernel.decode_crops([content], [crop], [1], kernel.Target(out, False, None))
     assert (out[::2] == 77).all()
     return None if left else out[1]
 

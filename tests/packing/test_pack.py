@@ -373,11 +373,11 @@ def test_two_runs_do_not_write_the_same_files_at_once(tmp_path, source):
 
 def test_as_many_threads_as_the_cgroup_has_cpus(tmp_path, monkeypatch):
     """And not as many as the machine has."""
-    counts, write_all = [], Run.write_all
+    counts, write_all = [], Run._write_all
     monkeypatch.setattr("adapters.packing.executors.usable_cpus", lambda: 3)
     monkeypatch.setattr(
         Run,
-        "write_all",
+        "_write_all",
         lambda run, workers, told: (
             counts.append(workers.count),
             write_all(run, workers, told),

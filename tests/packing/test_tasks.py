@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.packing.executors import Workers
-from adapters.packing.inputs import Item
+from adapters.packing.inputs import Inputs, Item
 from adapters.packing.tasks import Encoded, outcomes_of
 
 
@@ -40,7 +40,8 @@ def test_the_last_tasks_are_short_and_no_input_is_lost(count, workers):
     items = [Item(str(number), number, 0, bytes) for number in range(count)]
     noting = Noting()
     encoder: Any = Numbered()
-    outcomes = outcomes_of(items, 0, encoder, False, Workers(noting.submit, workers, True))
+    inputs = Inputs(items, None, None)
+    outcomes = outcomes_of(inputs, 0, encoder, False, Workers(noting.submit, workers, True))
     assert [each.record for each in outcomes] == [str(n).encode() for n in range(count)]
     assert noting.lengths[-1] <= 125
     if count == 20_000:

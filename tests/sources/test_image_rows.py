@@ -143,7 +143,7 @@ def test_a_file_closed_while_images_are_decoded_stays_mapped_for_as_long(
 ):
     source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
     first, seen = filled(source), []
-    decode_drawn = kernel.load().decode_drawn
+    decode = kernel.load().decode
     gc.collect()  # What other tests have left.
     before = mapping.living()
 
@@ -151,9 +151,9 @@ def test_a_file_closed_while_images_are_decoded_stays_mapped_for_as_long(
         source.close()
         gc.collect()
         seen.append(mapping.living())
-        return decode_drawn(buffers, *rest)
+        return decode(buffers, *rest)
 
-    monkeypatch.setattr(kernel.load(), "decode_drawn", closing)
+    monkeypatch.setattr(kernel.load(), "decode", closing)
     assert filled(source) == first
     gc.collect()
     assert (seen, mapping.living()) == ([before], before - 1)

@@ -11,6 +11,21 @@ void *memory_of(PyObject *object, Py_buffer *view, int flags, size_t bytes, cons
     return NULL;
 }
 
+int loans_open(Loan *loans, int count) {
+    for (int i = 0; i < count; i++) {
+        Loan *loan = &loans[i];
+        loan->memory = memory_of(loan->object, &loan->view, loan->flags, loan->bytes, loan->name);
+        if (loan->memory != NULL) continue;
+        loans_close(loans, i);
+        return 0;
+    }
+    return 1;
+}
+
+void loans_close(Loan *loans, int count) {
+    while (count > 0) PyBuffer_Release(&loans[--count].view);
+}
+
 /* A copy of memory that others may change while the GIL isn't held; NULL, with an exception. */
 static void *copy_of(const void *memory, size_t bytes) {
     void *copy = malloc(bytes + 1);

@@ -8,6 +8,20 @@
 /* An argument's memory, contiguous; NULL, with an exception, where it isn't as large as said. */
 void *memory_of(PyObject *object, Py_buffer *view, int flags, size_t bytes, const char *name);
 
+/* An argument that lends memory: the four that memory_of takes, and what it gives. */
+typedef struct {
+    PyObject *object;
+    int flags;
+    size_t bytes;
+    const char *name;
+    void *memory;
+    Py_buffer view;
+} Loan;
+
+/* Hold the memory of all of them, or of none; 0, with an exception, where one isn't as large as said. */
+int loans_open(Loan *loans, int count);
+void loans_close(Loan *loans, int count);
+
 /* A copy of an argument's memory; NULL, with an exception. */
 void *array_of(PyObject *object, size_t bytes, const char *name);
 

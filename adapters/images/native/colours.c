@@ -1,24 +1,42 @@
 /* RGB pictures through a matrix each, where they lie, and the sums of their channels; and pictures of
 any kind mixed with each other.
 
-Blocks of pixels are taken apart into channels, computed in whole numbers, and put together again, in
-loops that the compiler makes vectors of: 25 us for 224 x 224 pixels with AVX-512 VBMI, 42 with AVX2,
-190 without (one core). Who calls sees to it that no sum leaves 32 bits. */
+Blocks of pixels are taken apart into channels, computed, and put together again, in loops that the
+compiler makes vectors of. uint8 is computed in whole numbers: 25 us for 224 x 224 pixels with AVX-512
+VBMI, 42 with AVX2, 190 without (one core). Who calls sees to it that no sum leaves 32 bits. The values
+of floats are NumPy's to the bit, but for the sign of what is no number: each step is one of its calls,
+in its order, and nothing is contracted. */
 #include "colours.h"
 
+#include "arguments.h"
 #include "vectors.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHANNELS = 3, BLOCK = 1024, WHOLE = 256 };
+enum { CHANNELS = 3, BLOCK = 1024, FLOAT_BLOCK = 512, WHOLE = 256 };
 
+/* What becomes of an image's pixels. Both begin with a matrix and an offset, of four bytes each. */
 typedef struct {
     int32_t matrix[CHANNELS][CHANNELS];
     int32_t offset, low, high;
     int bits;
 } Colour;
+
+typedef struct {
+    float matrix[CHANNELS][CHANNELS];
+    float offset, low, high;
+} Tint;
+
+enum { MATRIX_BYTES = 4 * CHANNELS * CHANNELS, OFFSET_BYTES = 4 };
+
+typedef struct {
+    Py_ssize_t count, height, width;
+    int channels_first;
+} Shape;
+
+/* --- uint8 --- */
 
 INLINE void compute(const uint8_t *restrict red, const uint8_t *restrict green,
                     const uint8_t *restrict blue, uint8_t *restrict out, Py_ssize_t count,
@@ -106,16 +124,95 @@ INLINE void blend(uint8_t *restrict one, const uint8_t *restrict other, Py_ssize
     }
 }
 
+/* --- floats --- */
+
+INLINE void compute_floats(const float *restrict red, const float *restrict green,
+                    const float *restrict blue, float *restrict out, Py_ssize_t count,
+                    const Tint *tint, int channel) {
+    const float by_red = tint->matrix[channel][0], by_green = tint->matrix[channel][1],
+                by_blue = tint->matrix[channel][2], offset = tint->offset, low = tint->low,
+                high = tint->high;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        float value = by_red * red[i] + by_green * green[i] + by_blue * blue[i] + offset;
+        value = value <= low ? low : value; /* As NumPy does: what is no number stays so. */
+        out[i] = value >= high ? high : value;
+    }
+}
+
+INLINE void recolour_floats(float *image, Py_ssize_t pixels, int channels_first, const Tint *tint) {
+    float given[CHANNELS][FLOAT_BLOCK], made[CHANNELS][FLOAT_BLOCK];
+    Py_ssize_t step = channels_first ? 1 : CHANNELS, apart = channels_first ? pixels : 1;
+    for (Py_ssize_t start = 0; start < pixels; start += FLOAT_BLOCK) {
+        float *at = image + step * start;
+        Py_ssize_t size = pixels - start < FLOAT_BLOCK ? pixels - start : FLOAT_BLOCK;
+        for (int channel = 0; channel < CHANNELS; channel++)
+            for (Py_ssize_t i = 0; i < size; i++)
+                given[channel][i] = at[channel * apart + step * i];
+        for (int channel = 0; channel < CHANNELS; channel++)
+            compute_floats(given[0], given[1], given[2], made[channel], size, tint, channel);
+        for (int channel = 0; channel < CHANNELS; channel++)
+            for (Py_ssize_t i = 0; i < size; i++)
+                at[channel * apart + step * i] = made[channel][i];
+    }
+}
+
+/* Row upon row, and then along the row that these have made. */
+INLINE void add_up_floats(const float *image, Py_ssize_t rows, Py_ssize_t width, Py_ssize_t channels,
+                   double *restrict row, double *sums) {
+    Py_ssize_t size = width * channels;
+    for (Py_ssize_t i = 0; i < size; i++) row[i] = 0.0;
+    for (Py_ssize_t y = 0; y < rows; y++, image += size)
+        for (Py_ssize_t i = 0; i < size; i++) row[i] += image[i];
+    for (Py_ssize_t channel = 0; channel < channels; channel++) {
+        double sum = row[channel];
+        for (Py_ssize_t x = 1; x < width; x++) sum += row[channels * x + channel];
+        sums[channel] = sum;
+    }
+}
+
+INLINE void recolour_each(float *image, Py_ssize_t pixels, int channels_first, const Tint *tint) {
+    if (channels_first)
+        recolour_floats(image, pixels, 1, tint);
+    else
+        recolour_floats(image, pixels, 0, tint);
+}
+
+/* Each channel by itself, or all of them at once. */
+INLINE void add_planes(const float *image, const Shape *shape, double *row, double *sums) {
+    Py_ssize_t planes = shape->channels_first ? CHANNELS : 1, channels = CHANNELS / planes;
+    for (Py_ssize_t i = 0; i < planes; i++)
+        add_up_floats(image + i * shape->height * shape->width, shape->height, shape->width, channels,
+                      row, sums + i * channels);
+}
+
+/* As NumPy does it, to the bit. Memory is what takes the time. */
+static void blend_floats(uint8_t *one, const uint8_t *other, Py_ssize_t bytes, int share) {
+    float *values = (float *)(void *)one;
+    const float *partner = (const float *)(const void *)other, own = (float)share / WHOLE;
+    for (Py_ssize_t i = 0; i < bytes / (Py_ssize_t)sizeof(float); i++)
+        values[i] = (values[i] - partner[i]) * own + partner[i];
+}
+
+/* --- for each kind of processor --- */
+
 static void blend_plain(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) {
     blend(one, other, n, share);
 }
 
-static void recolour_plain(uint8_t *i, Py_ssize_t n, int first, const Colour *c) {
-    recolour(i, n, first, c);
+static void recolour_plain(void *image, Py_ssize_t n, int first, const void *colour) {
+    recolour(image, n, first, colour);
 }
 
-static void add_up_plain(const uint8_t *i, Py_ssize_t n, int first, int64_t *s) {
-    add_up(i, n, first, s);
+static void tint_plain(void *image, Py_ssize_t n, int first, const void *tint) {
+    recolour_each(image, n, first, tint);
+}
+
+static void add_up_plain(const uint8_t *image, Py_ssize_t n, int first, int64_t *sums) {
+    add_up(image, n, first, sums);
+}
+
+static void add_rows_plain(const float *image, const Shape *shape, double *row, double *sums) {
+    add_planes(image, shape, row, sums);
 }
 
 #ifdef HAVE_X86
@@ -127,68 +224,56 @@ VBMI static void blend_vbmi(uint8_t *one, const uint8_t *other, Py_ssize_t n, in
     blend(one, other, n, share);
 }
 
-AVX2 static void recolour_avx2(uint8_t *i, Py_ssize_t n, int first, const Colour *c) {
-    recolour(i, n, first, c);
+AVX2 static void recolour_avx2(void *image, Py_ssize_t n, int first, const void *colour) {
+    recolour(image, n, first, colour);
 }
 
-AVX2 static void add_up_avx2(const uint8_t *i, Py_ssize_t n, int first, int64_t *s) {
-    add_up(i, n, first, s);
+VBMI static void recolour_vbmi(void *image, Py_ssize_t n, int first, const void *colour) {
+    recolour(image, n, first, colour);
 }
 
-VBMI static void recolour_vbmi(uint8_t *i, Py_ssize_t n, int first, const Colour *c) {
-    recolour(i, n, first, c);
+AVX2 static void tint_avx2(void *image, Py_ssize_t n, int first, const void *tint) {
+    recolour_each(image, n, first, tint);
 }
 
-VBMI static void add_up_vbmi(const uint8_t *i, Py_ssize_t n, int first, int64_t *s) {
-    add_up(i, n, first, s);
+AVX2 static void add_up_avx2(const uint8_t *image, Py_ssize_t n, int first, int64_t *sums) {
+    add_up(image, n, first, sums);
+}
+
+VBMI static void add_up_vbmi(const uint8_t *image, Py_ssize_t n, int first, int64_t *sums) {
+    add_up(image, n, first, sums);
+}
+
+AVX2 static void add_rows_avx2(const float *image, const Shape *shape, double *row, double *sums) {
+    add_planes(image, shape, row, sums);
 }
 #endif
 
-static inline int level(void) {
+typedef struct {
+    void (*blend)(uint8_t *, const uint8_t *, Py_ssize_t, int);
+    void (*recolour)(void *, Py_ssize_t, int, const void *);
+    void (*tint)(void *, Py_ssize_t, int, const void *);
+    void (*add_up)(const uint8_t *, Py_ssize_t, int, int64_t *);
+    void (*add_rows)(const float *, const Shape *, double *, double *);
+} Loops;
+
+static Loops loops(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (has_vbmi()) return 2;
-    if (SUPPORTS("avx2")) return 1;
+    if (has_vbmi()) return (Loops){blend_vbmi, recolour_vbmi, tint_avx2, add_up_vbmi, add_rows_avx2};
+    if (SUPPORTS("avx2"))
+        return (Loops){blend_avx2, recolour_avx2, tint_avx2, add_up_avx2, add_rows_avx2};
 #endif
-    return 0;
+    return (Loops){blend_plain, recolour_plain, tint_plain, add_up_plain, add_rows_plain};
 }
 
-/* --- arguments --- */
-
-static int open_view(PyObject *object, Py_buffer *view, int flags, Py_ssize_t bytes,
-                     const char *name) {
-    if (PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS) < 0) return -1;
-    if (bytes < 0 || view->len == bytes) return 0;
-    PyErr_Format(PyExc_ValueError, "%s must have %zd bytes, got %zd", name, bytes, view->len);
-    PyBuffer_Release(view);
-    return -1;
-}
-
-/* The pixels of each of so many images that fill a buffer; -1, with an exception, if they don't. */
-static Py_ssize_t pixels_of(const Py_buffer *images, Py_ssize_t count) {
-    if (count > 0 && images->len % (count * CHANNELS) == 0) return images->len / count / CHANNELS;
-    PyErr_SetString(PyExc_ValueError, "images must be count images of three channels");
-    return -1;
-}
-
-/* As NumPy does it, to the bit. Memory is what takes the time. */
-static void blend_floats(uint8_t *one, const uint8_t *other, Py_ssize_t bytes, int share) {
-    float *values = (float *)(void *)one;
-    const float *partner = (const float *)(const void *)other, own = (float)share / WHOLE;
-    for (Py_ssize_t i = 0; i < bytes / (Py_ssize_t)sizeof(float); i++)
-        values[i] = (values[i] - partner[i]) * own + partner[i];
-}
+/* --- mixing --- */
 
 /* In the order's way round, so that each is mixed with one that is still as it was; the last with the
 first, which is kept. */
 static void mix(uint8_t *images, Py_ssize_t count, Py_ssize_t size, int floats,
                 const int64_t *order, const int64_t *shares, uint8_t *kept) {
-    void (*run)(uint8_t *, const uint8_t *, Py_ssize_t, int) = blend_plain;
-#ifdef HAVE_X86
-    if (level() == 1) run = blend_avx2;
-    if (level() == 2) run = blend_vbmi;
-#endif
-    if (floats) run = blend_floats;
+    void (*run)(uint8_t *, const uint8_t *, Py_ssize_t, int) = floats ? blend_floats : loops().blend;
     memcpy(kept, images + order[0] * size, (size_t)size);
     for (Py_ssize_t i = 0; i < count; i++) {
         const uint8_t *other = i + 1 < count ? images + order[i + 1] * size : kept;
@@ -209,20 +294,16 @@ static int are_right(const int64_t *order, const int64_t *shares, Py_ssize_t cou
 }
 
 static PyObject *mix_images(PyObject *arguments, int floats) {
-    PyObject *object, *order_object, *shares_object;
+    PyObject *object;
     Py_ssize_t count;
-    Py_buffer images, order, shares;
-    if (!PyArg_ParseTuple(arguments, "OnOO", &object, &count, &order_object, &shares_object))
+    Py_buffer images;
+    Loan loans[2] = {{.name = "order"}, {.name = "shares"}};
+    if (!PyArg_ParseTuple(arguments, "OnOO", &object, &count, &loans[0].object, &loans[1].object))
         return NULL;
     if (count < 1) return PyErr_Format(PyExc_ValueError, "count must be >= 1, got %zd", count);
-    Py_ssize_t bytes = count * (Py_ssize_t)sizeof(int64_t);
-    if (open_view(object, &images, PyBUF_WRITABLE, -1, "images") < 0) return NULL;
-    if (open_view(order_object, &order, PyBUF_SIMPLE, bytes, "order") < 0) {
-        PyBuffer_Release(&images);
-        return NULL;
-    }
-    if (open_view(shares_object, &shares, PyBUF_SIMPLE, bytes, "shares") < 0) {
-        PyBuffer_Release(&order);
+    if (PyObject_GetBuffer(object, &images, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return NULL;
+    loans[0].bytes = loans[1].bytes = (size_t)count * sizeof(int64_t);
+    if (!loans_open(loans, 2)) {
         PyBuffer_Release(&images);
         return NULL;
     }
@@ -233,18 +314,17 @@ static PyObject *mix_images(PyObject *arguments, int floats) {
         PyErr_NoMemory();
     else if (images.len % (count * (floats ? (Py_ssize_t)sizeof(float) : 1)))
         PyErr_SetString(PyExc_ValueError, "images must be count images of one size");
-    else if (!are_right(order.buf, shares.buf, count, seen))
+    else if (!are_right(loans[0].memory, loans[1].memory, count, seen))
         PyErr_SetString(PyExc_ValueError,
                         "order must hold each image's number once, shares be in [0, 256]");
     else {
         Py_BEGIN_ALLOW_THREADS
-        mix(images.buf, count, size, floats, order.buf, shares.buf, kept);
+        mix(images.buf, count, size, floats, loans[0].memory, loans[1].memory, kept);
         Py_END_ALLOW_THREADS
     }
     free(kept);
     free(seen);
-    PyBuffer_Release(&shares);
-    PyBuffer_Release(&order);
+    loans_close(loans, 2);
     PyBuffer_Release(&images);
     return PyErr_Occurred() ? NULL : Py_BuildValue("");
 }
@@ -259,82 +339,109 @@ PyObject *kernel_mix_floats(PyObject *self, PyObject *arguments) {
     return mix_images(arguments, 1);
 }
 
+/* The values of so many images; 0, with an exception, where there is no such size. */
+static size_t values_of(const Shape *shape) {
+    const Py_ssize_t most = PY_SSIZE_T_MAX / CHANNELS / (Py_ssize_t)sizeof(double);
+    Py_ssize_t count = shape->count, height = shape->height, width = shape->width;
+    if (count >= 1 && height >= 1 && width >= 1 && height <= most / width &&
+        count <= most / width / height)
+        return (size_t)(count * height * width) * CHANNELS;
+    PyErr_SetString(PyExc_ValueError, "count, height and width must be >= 1, and of some memory");
+    return 0;
+}
+
+/* Run a loop over images, their matrices and their offsets, which are put into a Colour or a Tint. */
+static PyObject *recolour_images(const Shape *shape, Loan loans[3], size_t item,
+                                 void (*run)(void *, Py_ssize_t, int, const void *), void *colour) {
+    size_t values = values_of(shape), count = (size_t)shape->count;
+    if (values == 0) return NULL;
+    loans[0].bytes = values * item, loans[0].flags = PyBUF_WRITABLE, loans[0].name = "images";
+    loans[1].bytes = count * MATRIX_BYTES, loans[1].name = "matrices";
+    loans[2].bytes = count * OFFSET_BYTES, loans[2].name = "offsets";
+    if (!loans_open(loans, 3)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (size_t i = 0; i < count; i++) {
+        memcpy(colour, (const char *)loans[1].memory + i * MATRIX_BYTES, MATRIX_BYTES);
+        memcpy((char *)colour + MATRIX_BYTES, (const char *)loans[2].memory + i * OFFSET_BYTES,
+               OFFSET_BYTES);
+        run((char *)loans[0].memory + i * (values / count) * item, shape->height * shape->width,
+            shape->channels_first, colour);
+    }
+    Py_END_ALLOW_THREADS
+    loans_close(loans, 3);
+    return Py_BuildValue("");
+}
+
 PyObject *kernel_recolour(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *object, *matrices_object, *offsets_object;
-    Py_ssize_t count;
-    int channels_first, bits, low, high;
-    Py_buffer images, matrices, offsets;
-    if (!PyArg_ParseTuple(arguments, "OnpOOiii:recolour", &object, &count, &channels_first,
-                          &matrices_object, &offsets_object, &bits, &low, &high))
+    Shape shape;
+    Loan loans[3] = {0};
+    Colour colour;
+    if (!PyArg_ParseTuple(arguments, "OnnnpOOiii:recolour", &loans[0].object, &shape.count,
+                          &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
+                          &loans[2].object, &colour.bits, &colour.low, &colour.high))
         return NULL;
-    if (bits < 0 || bits > 30 || low < 0 || high > 255 || low > high) {
+    if (colour.bits < 0 || colour.bits > 30 || colour.low < 0 || colour.high > 255 ||
+        colour.low > colour.high) {
         PyErr_SetString(PyExc_ValueError, "bits must be in [0, 30], bounds within 0 and 255");
         return NULL;
     }
-    if (open_view(object, &images, PyBUF_WRITABLE, -1, "images") < 0) return NULL;
-    Py_ssize_t pixels = pixels_of(&images, count);
-    Py_ssize_t bytes = CHANNELS * CHANNELS * (Py_ssize_t)sizeof(int32_t);
-    if (pixels < 0 ||
-        open_view(matrices_object, &matrices, PyBUF_SIMPLE, count * bytes, "matrices") < 0) {
-        PyBuffer_Release(&images);
+    return recolour_images(&shape, loans, sizeof(uint8_t), loops().recolour, &colour);
+}
+
+PyObject *kernel_recolour_floats(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Shape shape;
+    Loan loans[3] = {0};
+    Tint tint;
+    if (!PyArg_ParseTuple(arguments, "OnnnpOOff:recolour_floats", &loans[0].object, &shape.count,
+                          &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
+                          &loans[2].object, &tint.low, &tint.high))
         return NULL;
-    }
-    bytes = (Py_ssize_t)sizeof(int32_t);
-    if (open_view(offsets_object, &offsets, PyBUF_SIMPLE, count * bytes, "offsets") < 0) {
-        PyBuffer_Release(&matrices);
-        PyBuffer_Release(&images);
+    return recolour_images(&shape, loans, sizeof(float), loops().tint, &tint);
+}
+
+static PyObject *sums_of_images(PyObject *arguments, int floats) {
+    Shape shape;
+    Loan loans[2] = {{.name = "images"}, {.name = "sums", .flags = PyBUF_WRITABLE}};
+    if (!PyArg_ParseTuple(arguments, "OnnnpO", &loans[0].object, &shape.count, &shape.height,
+                          &shape.width, &shape.channels_first, &loans[1].object))
         return NULL;
+    size_t values = values_of(&shape), count = (size_t)shape.count;
+    if (values == 0) return NULL;
+    loans[0].bytes = values * (floats ? sizeof(float) : sizeof(uint8_t));
+    loans[1].bytes = count * CHANNELS * (floats ? sizeof(double) : sizeof(int64_t));
+    double *row = floats ? malloc((size_t)shape.width * CHANNELS * sizeof(double)) : NULL;
+    if (floats && row == NULL) return PyErr_NoMemory();
+    int is_open = loans_open(loans, 2);
+    if (is_open) {
+        const Loops run = loops();
+        Py_BEGIN_ALLOW_THREADS
+        for (size_t i = 0; i < count; i++) {
+            size_t at = i * (values / count);
+            if (floats)
+                run.add_rows((float *)loans[0].memory + at, &shape, row,
+                             (double *)loans[1].memory + i * CHANNELS);
+            else {
+                int64_t own[CHANNELS] = {0};
+                run.add_up((uint8_t *)loans[0].memory + at, shape.height * shape.width,
+                           shape.channels_first, own);
+                memcpy((int64_t *)loans[1].memory + i * CHANNELS, own, sizeof own);
+            }
+        }
+        Py_END_ALLOW_THREADS
+        loans_close(loans, 2);
     }
-    void (*run)(uint8_t *, Py_ssize_t, int, const Colour *) = recolour_plain;
-#ifdef HAVE_X86
-    if (level() == 1) run = recolour_avx2;
-    if (level() == 2) run = recolour_vbmi;
-#endif
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Colour colour = {.low = low, .high = high, .bits = bits};
-        memcpy(colour.matrix, (const char *)matrices.buf + i * (Py_ssize_t)sizeof colour.matrix,
-               sizeof colour.matrix);
-        memcpy(&colour.offset, (const char *)offsets.buf + i * bytes, (size_t)bytes);
-        run((uint8_t *)images.buf + i * pixels * CHANNELS, pixels, channels_first, &colour);
-    }
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&offsets);
-    PyBuffer_Release(&matrices);
-    PyBuffer_Release(&images);
-    return Py_BuildValue("");
+    free(row);
+    return is_open ? Py_BuildValue("") : NULL;
 }
 
 PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *object, *sums_object;
-    Py_ssize_t count;
-    int channels_first;
-    Py_buffer images, sums;
-    if (!PyArg_ParseTuple(arguments, "OnpO:channel_sums", &object, &count, &channels_first,
-                          &sums_object))
-        return NULL;
-    if (open_view(object, &images, PyBUF_SIMPLE, -1, "images") < 0) return NULL;
-    Py_ssize_t pixels = pixels_of(&images, count);
-    Py_ssize_t bytes = CHANNELS * (Py_ssize_t)sizeof(int64_t);
-    if (pixels < 0 || open_view(sums_object, &sums, PyBUF_WRITABLE, count * bytes, "sums") < 0) {
-        PyBuffer_Release(&images);
-        return NULL;
-    }
-    void (*run)(const uint8_t *, Py_ssize_t, int, int64_t *) = add_up_plain;
-#ifdef HAVE_X86
-    if (level() == 1) run = add_up_avx2;
-    if (level() == 2) run = add_up_vbmi;
-#endif
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int64_t own[CHANNELS] = {0};
-        run((const uint8_t *)images.buf + i * pixels * CHANNELS, pixels, channels_first, own);
-        memcpy((char *)sums.buf + i * (Py_ssize_t)sizeof own, own, sizeof own);
-    }
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&sums);
-    PyBuffer_Release(&images);
-    return Py_BuildValue("");
+    return sums_of_images(arguments, 0);
+}
+
+PyObject *kernel_channel_sums_floats(PyObject *self, PyObject *arguments) {
+    (void)self;
+    return sums_of_images(arguments, 1);
 }

@@ -7,11 +7,14 @@ with each other. */
 #include <Python.h>
 
 /* mix(images, count, order, shares), mix_floats of the same,
-   recolour(images, count, channels_first, matrices, offsets, bits, low, high) and
-   channel_sums(images, count, channels_first, sums), as module.c describes them. */
+   recolour(images, count, height, width, channels_first, matrices, offsets, bits, low, high),
+   channel_sums(images, count, height, width, channels_first, sums), and both for floats, as module.c
+   describes them. */
 PyObject *kernel_mix(PyObject *self, PyObject *arguments);
 PyObject *kernel_mix_floats(PyObject *self, PyObject *arguments);
 PyObject *kernel_recolour(PyObject *self, PyObject *arguments);
 PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments);
+PyObject *kernel_recolour_floats(PyObject *self, PyObject *arguments);
+PyObject *kernel_channel_sums_floats(PyObject *self, PyObject *arguments);
 
 #endif

@@ -14,42 +14,6 @@ typedef struct {
     float *values;
 } Target;
 
-/* Open all buffers, decode without the GIL, let go of them. */
-static PyObject *decode_all(PyObject *tuple, const Crop *crops, const Batch *batch) {
-    Py_ssize_t count = PyTuple_Size(tuple), opened = 0;
-    PyObject *outcomes = NULL;
-    Py_buffer *pictures = calloc((size_t)count + 1, sizeof *pictures);
-    char *results = malloc((size_t)count + 1);
-    if (pictures == NULL || results == NULL) {
-        PyErr_NoMemory();
-        goto end;
-    }
-    for (; opened < count; opened++)
-        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, opened), &pictures[opened], PyBUF_SIMPLE) < 0)
-            goto end;
-    int has_memory = 1;
-    Py_BEGIN_ALLOW_THREADS
-    Pictures *decoders = pictures_new();
-    has_memory = decoders != NULL;
-    for (Py_ssize_t i = 0; i < count && has_memory; i++) {
-        Outcome outcome = picture_decode(decoders, pictures[i].buf, (size_t)pictures[i].len,
-                                         &crops[i], batch);
-        has_memory = outcome != NO_MEMORY;
-        results[i] = outcome == DECODED;
-    }
-    pictures_free(decoders);
-    Py_END_ALLOW_THREADS
-    if (has_memory)
-        outcomes = PyBytes_FromStringAndSize(results, count);
-    else
-        PyErr_NoMemory();
-end:
-    while (opened > 0) PyBuffer_Release(&pictures[--opened]);
-    free(results);
-    free(pictures);
-    return outcomes;
-}
-
 /* The bytes of a batch; 0, with an exception, where there are none so many. */
 static size_t bytes_of(const Batch *batch, size_t item) {
     size_t pixels = (size_t)batch->height * (size_t)batch->width, rows = (size_t)batch->rows;
@@ -85,33 +49,13 @@ static int target_open(Target *target, PyObject *out, PyObject *table) {
     return 1;
 }
 
-PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
-    (void)self;
-    PyObject *list, *crops, *out, *table, *result = NULL;
-    Target target = {0};
-    Batch *batch = &target.batch;
-    if (!PyArg_ParseTuple(arguments, "O!OO(iii)pO:decode", &PyList_Type, &list, &crops, &out,
-                          &batch->rows, &batch->height, &batch->width, &batch->channels_first,
-                          &table))
-        return NULL;
-    PyObject *tuple = PyList_AsTuple(list); /* Can't be changed meanwhile. */
-    if (tuple == NULL) return NULL;
-    Crop *wanted = array_of(crops, (size_t)PyTuple_Size(tuple) * sizeof(Crop), "crops");
-    if (wanted != NULL && target_open(&target, out, table)) {
-        result = decode_all(tuple, wanted, batch);
-        target_close(&target);
-    }
-    free(wanted);
-    Py_DECREF(tuple);
-    return result;
-}
-
 /* What lies where, and what becomes of it; the arrays are private copies. */
 typedef struct {
     Views buffers;
     size_t count;
     int64_t *pieces; /* (count, 3): number of a buffer, first byte, bytes; or NULL. */
     int64_t *rows;
+    Crop *crops;              /* Or NULL, where they are made of `asked`. */
     uint64_t *key, *counters; /* NULL where nothing is drawn. */
     Asked asked;
     char *outcomes;
@@ -121,6 +65,7 @@ static void work_close(Work *work) {
     views_close(&work->buffers);
     free(work->pieces);
     free(work->rows);
+    free(work->crops);
     free(work->key);
     free(work->counters);
     free(work->outcomes);
@@ -147,22 +92,31 @@ static const Seed *seed_of(const Work *work, size_t n, Seed *seed) {
     return seed;
 }
 
+/* The crop of the n-th image, all but its row; 0 where another decoder must look at it. */
+static int crop_at(const Work *work, size_t n, const uint8_t *start, size_t bytes,
+                   const Batch *batch, Crop *crop) {
+    int32_t height, width;
+    Seed seed;
+    if (work->crops == NULL)
+        return picture_size(start, bytes, &height, &width) &&
+               crop_of(&work->asked, seed_of(work, n, &seed), height, width,
+                       picture_is_reducible(start, bytes), batch, crop);
+    *crop = work->crops[n];
+    return 1;
+}
+
 /* 0 where there is no memory. */
 static int work_do(const Work *work, const Batch *batch) {
     Pictures *pictures = pictures_new();
     int has_memory = pictures != NULL;
     for (size_t n = 0; n < work->count && has_memory; n++) {
         size_t bytes;
-        int32_t height, width;
-        Seed seed;
         Crop crop;
         const uint8_t *start = bytes_at(work, n, &bytes);
         work->outcomes[n] = 0;
-        if (start == NULL || !picture_size(start, bytes, &height, &width) ||
-            !crop_of(&work->asked, seed_of(work, n, &seed), height, width,
-                     picture_is_reducible(start, bytes), batch, &crop))
-            continue;
-        crop.row = work->rows[n] < INT32_MAX ? (int32_t)(work->rows[n] < 0 ? -1 : work->rows[n]) : -1;
+        if (start == NULL || !crop_at(work, n, start, bytes, batch, &crop)) continue;
+        int is_row = work->rows[n] >= 0 && work->rows[n] < INT32_MAX;
+        crop.row = is_row ? (int32_t)work->rows[n] : -1;
         Outcome outcome = picture_decode(pictures, start, bytes, &crop, batch);
         has_memory = outcome != NO_MEMORY;
         work->outcomes[n] = outcome == DECODED;
@@ -171,21 +125,22 @@ static int work_do(const Work *work, const Batch *batch) {
     return has_memory;
 }
 
-#define ASKED "(iiddddddp)"
+#define ASKED "iiddddddp"
 #define INTO(asked)                                                                               \
     &(asked).cut, &(asked).resize_short, &(asked).area[0], &(asked).area[1], &(asked).ratio[0],    \
         &(asked).ratio[1], &(asked).log_ratio[0], &(asked).log_ratio[1], &(asked).flip
 
-PyObject *kernel_decode_drawn(PyObject *self, PyObject *arguments) {
+PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *buffers, *pieces, *rows, *key, *counters, *out, *table, *result = NULL;
+    PyObject *buffers, *pieces, *rows, *crops, *key, *counters, *out, *table, *result = NULL;
     Work work = {0};
     Target target = {0};
     Batch *batch = &target.batch;
-    if (!PyArg_ParseTuple(arguments, "OOOOO" ASKED "O(iii)pO:decode_drawn", &buffers, &pieces,
-                          &rows, &key, &counters, INTO(work.asked), &out, &batch->rows,
-                          &batch->height, &batch->width, &batch->channels_first, &table))
+    if (!PyArg_ParseTuple(arguments, "OOOOOOO(iii)pO:decode", &buffers, &pieces, &rows, &crops,
+                          &key, &counters, &out, &batch->rows, &batch->height, &batch->width,
+                          &batch->channels_first, &table))
         return NULL;
+    if (PyTuple_Check(crops) && !PyArg_ParseTuple(crops, ASKED, INTO(work.asked))) return NULL;
     PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
     Py_ssize_t count = tuple == NULL ? -1 : PyObject_Size(rows);
     if (count < 0) goto end;
@@ -194,6 +149,9 @@ PyObject *kernel_decode_drawn(PyObject *self, PyObject *arguments) {
         (work.pieces = array_of(pieces, 3 * work.count * sizeof(int64_t), "pieces")) == NULL)
         goto end;
     if ((work.rows = array_of(rows, work.count * sizeof(int64_t), "rows")) == NULL) goto end;
+    if (!PyTuple_Check(crops) &&
+        (work.crops = array_of(crops, work.count * sizeof(Crop), "crops")) == NULL)
+        goto end;
     if (counters != Py_None &&
         ((work.key = array_of(key, 2 * sizeof(uint64_t), "key")) == NULL ||
          (work.counters = array_of(counters, 4 * work.count * sizeof(uint64_t), "counters")) ==
@@ -224,7 +182,7 @@ PyObject *kernel_crop(PyObject *self, PyObject *arguments) {
     Batch batch = {0};
     Seed seed;
     Crop crop;
-    if (!PyArg_ParseTuple(arguments, "(ii)OO" ASKED "(ii):crop", &height, &width, &key, &counter,
+    if (!PyArg_ParseTuple(arguments, "(ii)OO(" ASKED ")(ii):crop", &height, &width, &key, &counter,
                           INTO(asked), &batch.height, &batch.width))
         return NULL;
     if (height < 1 || width < 1 || height > MOST_PIXELS / width || batch.height < 1 ||

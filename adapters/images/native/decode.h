@@ -9,11 +9,9 @@
 
 enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
 
-/* decode(pictures, crops, out, shape, channels_first, table),
-   decode_drawn(buffers, pieces, rows, key, counters, asked, out, shape, channels_first, table),
+/* decode(buffers, pieces, rows, crops, key, counters, out, shape, channels_first, table),
    crop(size, key, counter, asked, goal) and sizes(pictures), as module.c describes them. */
 PyObject *kernel_decode(PyObject *self, PyObject *arguments);
-PyObject *kernel_decode_drawn(PyObject *self, PyObject *arguments);
 PyObject *kernel_crop(PyObject *self, PyObject *arguments);
 PyObject *kernel_sizes(PyObject *self, PyObject *pictures);
 

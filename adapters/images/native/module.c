@@ -11,8 +11,7 @@
 #include "decode.h"
 #include "floats.h"
 #include "gather.h"
-#include "huffman.h"
-#include "tints.h"
+#include "jpeg/jpeg.h"
 #include "vectors.h"
 
 static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
@@ -26,21 +25,19 @@ static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
 static PyMethodDef methods[] = {
     {"use_own_huffman", kernel_use_own_huffman, METH_O,
      "use_own_huffman(wanted)\n\n"
-     "Whether libjpeg's Huffman decoding is replaced; said before anything else is decoded."},
+     "Whether JPEGs are decoded by our own Huffman decoding, where that can be done; for tests."},
     {"sizes", kernel_sizes, METH_O,
      "sizes(pictures) -> list\n\n"
      "(height, width) of each picture, as its header has it; None where that isn't easy to tell."},
     {"decode", kernel_decode, METH_VARARGS,
-     "decode(pictures, crops, out, shape, channels_first, table) -> bytes\n\n"
-     "Decode what is wanted of each picture into its row of out; a 1 for each that could be, a 0 for\n"
-     "each that another decoder must look at."},
-    {"decode_drawn", kernel_decode_drawn, METH_VARARGS,
-     "decode_drawn(buffers, pieces, rows, key, counters, asked, out, shape, channels_first, table)\n"
+     "decode(buffers, pieces, rows, crops, key, counters, out, shape, channels_first, table)\n"
      " -> bytes\n\n"
-     "Find each picture in its buffer, draw what is wanted of it, decode that into its row of out; as\n"
-     "decode says how that went. pieces: int64 (images, 3), number of a buffer, first byte, bytes,\n"
-     "or None where each is a buffer; rows: int64; counters: uint64 (images, 4), or None where nothing is drawn; asked: (cut,\n"
-     "resize_short, least and most area, ratio, and logarithm of the ratio, flip)."},
+     "Find each picture in its buffer, and decode what is wanted of it into its row of out; a 1 for\n"
+     "each that could be, a 0 for each that another decoder must look at. pieces: int64 (images, 3),\n"
+     "number of a buffer, first byte, bytes, or None where each is a buffer; rows: int64; crops:\n"
+     "int32 (images, CROP_NUMBERS), whose rows don't count, or a tuple that they are drawn by: (cut,\n"
+     "resize_short, least and most area, ratio, and logarithm of the ratio, flip); counters: uint64\n"
+     "(images, 4), or None where nothing is drawn."},
     {"crcs", kernel_crcs, METH_VARARGS,
      "crcs(data, begins, ends) -> bytes\n\n"
      "The CRC-32C of parts of data, uint32 (parts); where they lie: int64 (parts)."},
@@ -65,11 +62,11 @@ static PyMethodDef methods[] = {
      "mix_floats(images, count, order, shares)\n\n"
      "The same of float32 images, aligned."},
     {"recolour", kernel_recolour, METH_VARARGS,
-     "recolour(images, count, channels_first, matrices, offsets, bits, low, high)\n\n"
+     "recolour(images, count, height, width, channels_first, matrices, offsets, bits, low, high)\n\n"
      "Replace each pixel of uint8 RGB images by (matrix @ pixel + offset) >> bits, from low to high:\n"
      "int32, (count, 3, 3) and (count)."},
     {"channel_sums", kernel_channel_sums, METH_VARARGS,
-     "channel_sums(images, count, channels_first, sums)\n\n"
+     "channel_sums(images, count, height, width, channels_first, sums)\n\n"
      "The sums of the channels of uint8 RGB images: int64, (count, 3)."},
     {"recolour_floats", kernel_recolour_floats, METH_VARARGS,
      "recolour_floats(images, count, height, width, channels_first, matrices, offsets, low, high)\n\n"
@@ -89,7 +86,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 5 };
+enum { VERSION = 7 };
 
 static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");

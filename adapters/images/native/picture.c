@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "jpeg.h"
+#include "jpeg/jpeg.h"
 #include "raw.h"
 
 struct Pictures {

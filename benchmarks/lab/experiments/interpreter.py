@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -119,14 +119,10 @@ class _WithoutPictures:
 
         return timed
 
-    def decode_drawn(self, buffers: Any, pieces: Any, rows: Any, *rest: Any) -> bytes:
-        self._module.decode_drawn(buffers, self._empty[: len(rows)], rows, *rest)
-        return b"\1" * len(rows)
-
     def find_images(self, buffers: Any, records: Any, count: int, *names: bytes) -> Any:
         self._module.find_images(buffers, self._nowhere[:count], count, *names)
         return self.aside(self._module.find_images)(buffers, records, count, *names)
 
-    def decode(self, jpegs: Sequence[Any], *rest: Any) -> bytes:
-        self._module.decode([b""] * len(jpegs), *rest)
-        return b"\1" * len(jpegs)
+    def decode(self, buffers: Any, pieces: Any, rows: Any, *rest: Any) -> bytes:
+        self._module.decode(buffers, self._empty[: len(rows)], rows, *rest)
+        return b"\1" * len(rows)

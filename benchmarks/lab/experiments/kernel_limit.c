@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "jpeg.h"
+#include "jpeg/jpeg.h"
 
 enum { SIDE = 224, ROWS = 64, BATCHES = 4, MOST_THREADS = 64 };
 static const double SECONDS = 2;

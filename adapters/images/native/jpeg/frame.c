@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "vectors.h"
+#include "../batch.h"
+#include "../vectors.h"
 
 enum {
     SIDE = 16, /* Of an MCU, in pixels. */

@@ -1,6 +1,6 @@
 #include "ycc.h"
 
-#include "vectors.h"
+#include "../vectors.h"
 
 #ifndef HAVE_X86
 void ycc_sum(const uint8_t *const near[2], const uint8_t *const far[2], int32_t count,

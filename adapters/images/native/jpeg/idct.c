@@ -1,6 +1,6 @@
 #include "idct.h"
 
-#include "vectors.h"
+#include "../vectors.h"
 
 #ifndef HAVE_X86
 void idct_four(int16_t *coefficients, const int16_t *steps, uint8_t *first, uint8_t *second,

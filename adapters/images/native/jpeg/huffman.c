@@ -1,52 +1,9 @@
 #include "huffman.h"
 
-#include "vectors.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#if !defined(HAVE_JPEGINT) && defined(__has_include)
-#if __has_include(<jpegint.h>)
-#define HAVE_JPEGINT 1
-#endif
-#endif
+#include "../vectors.h"
+#include "jpeg.h"
 
 int huffman_is_used = 1;
-
-#if !HAVE_JPEGINT
-const int HUFFMAN_IS_OWN = 0;
-
-void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
-                       JDIMENSION columns) {
-    (void)huffman, (void)jpeg, (void)from, (void)columns;
-}
-
-int huffman_begin(Huffman *huffman, const struct jpeg_decompress_struct *jpeg) {
-    return (void)huffman, (void)jpeg, 0;
-}
-
-int huffman_decode(Huffman *huffman, JCOEF *const *blocks) {
-    return (void)huffman, (void)blocks, 0;
-}
-
-int huffman_skip(Huffman *huffman, int64_t count) {
-    return (void)huffman, (void)count, 0;
-}
-
-int huffman_ends(Huffman *huffman) {
-    return (void)huffman, 0;
-}
-#else
-#include <jpegint.h>
-
-const int HUFFMAN_IS_OWN = 1;
-
-/* Of a block's sides, in pixels of the output; the two are the same. */
-#if JPEG_LIB_VERSION >= 70
-#define SCALED_SIZE min_DCT_h_scaled_size
-#else
-#define SCALED_SIZE min_DCT_scaled_size
-#endif
 
 enum {
     LOOKS = 3, /* For which the bits of one refill are enough, whatever they find. */
@@ -68,10 +25,9 @@ typedef enum { GOES_ON, WHOLE, BROKEN } State; /* Of a block. */
         AT(49), AT(56), AT(57), AT(50), AT(43), AT(36), AT(29), AT(22), AT(15), AT(23), AT(30),    \
         AT(37), AT(44), AT(51), AT(58), AT(59), AT(52), AT(45), AT(38), AT(31), AT(39), AT(46),    \
         AT(53), AT(60), AT(61), AT(54), AT(47), AT(55), AT(62), AT(63)
-#define ALONE(at) (at)
 #define IN_LANES(at) ((at) / DCTSIZE * DCTSIZE * HUFFMAN_LANES + (at) % DCTSIZE)
 
-static const uint8_t NATURAL[DCTSIZE2] = {ZIGZAG(ALONE)}, LANED[DCTSIZE2] = {ZIGZAG(IN_LANES)};
+static const uint8_t LANED[DCTSIZE2] = {ZIGZAG(IN_LANES)};
 
 /* --- bits --- */
 
@@ -221,10 +177,6 @@ INLINE int decode_into(Huffman *huffman, JCOEF *const *blocks, const uint8_t *pl
     return bits.count >= bits.borrowed;
 }
 
-__attribute__((noinline)) static int decode_blocks(Huffman *huffman, JCOEF *const *blocks) {
-    return decode_into(huffman, blocks, NATURAL);
-}
-
 __attribute__((noinline)) static int skim_blocks(Huffman *huffman) {
     Bits bits = huffman->bits;
     for (int i = 0; i < huffman->blocks; i++) {
@@ -247,24 +199,6 @@ static int is_at_end(Bits *bits) {
     const uint8_t *at = bits->at;
     while (at < bits->end && *at == 0xFF) at++;
     return at > bits->at && at < bits->end && *at == JPEG_EOI;
-}
-
-/* Instead of libjpeg's: `blocks` is NULL where none of them are used. */
-static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
-    Huffman *huffman = jpeg->client_data;
-    JDIMENSION column = huffman->column;
-    huffman->column = column + 1 < jpeg->MCUs_per_row ? column + 1 : 0;
-    int is_used = blocks != NULL && column >= huffman->first && column <= huffman->last;
-    int sound = huffman->left > 0;
-    if (sound)
-        sound = is_used ? decode_blocks(huffman, (JCOEF *const *)blocks) : skim_blocks(huffman);
-    if (sound && --huffman->left == 0) {
-        sound = is_at_end(&huffman->bits);
-        jpeg->src->next_input_byte = huffman->bits.at;
-        jpeg->src->bytes_in_buffer = (size_t)(huffman->bits.end - huffman->bits.at);
-    }
-    if (!sound) jpeg->err->error_exit((j_common_ptr)jpeg);
-    return TRUE;
 }
 
 /* Of component `component`, which is the scan's `number`-th, `count` blocks of each MCU. */
@@ -298,18 +232,6 @@ int huffman_begin(Huffman *huffman, const struct jpeg_decompress_struct *jpeg) {
     return 1;
 }
 
-void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
-                       JDIMENSION columns) {
-    if (!huffman_begin(huffman, jpeg)) return;
-    JDIMENSION pixels = (JDIMENSION)jpeg->SCALED_SIZE;
-    if (jpeg->comps_in_scan > 1) pixels *= (JDIMENSION)jpeg->max_h_samp_factor;
-    huffman->column = 0;
-    huffman->first = from / pixels;
-    huffman->last = (from + columns - 1) / pixels;
-    huffman->left = jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
-    jpeg->entropy->decode_mcu = decode_mcu;
-}
-
 int huffman_decode(Huffman *huffman, JCOEF *const *blocks) {
     return decode_into(huffman, blocks, LANED);
 }
@@ -322,5 +244,63 @@ int huffman_skip(Huffman *huffman, int64_t count) {
 
 int huffman_ends(Huffman *huffman) {
     return is_at_end(&huffman->bits);
+}
+
+/* --- within libjpeg --- */
+
+#ifndef HAVE_JPEGINT
+const int HUFFMAN_IS_OWN = 0;
+
+void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
+                       JDIMENSION columns) {
+    (void)huffman, (void)jpeg, (void)from, (void)columns;
+}
+#else
+#include <jpegint.h>
+
+const int HUFFMAN_IS_OWN = 1;
+
+/* Of a block's sides, in pixels of the output; the two are the same. */
+#if JPEG_LIB_VERSION >= 70
+#define SCALED_SIZE min_DCT_h_scaled_size
+#else
+#define SCALED_SIZE min_DCT_scaled_size
+#endif
+
+#define ALONE(at) (at)
+static const uint8_t NATURAL[DCTSIZE2] = {ZIGZAG(ALONE)};
+
+__attribute__((noinline)) static int decode_blocks(Huffman *huffman, JCOEF *const *blocks) {
+    return decode_into(huffman, blocks, NATURAL);
+}
+
+/* Instead of libjpeg's: `blocks` is NULL where none of them are used. */
+static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+    Huffman *huffman = jpeg->client_data;
+    JDIMENSION column = huffman->column;
+    huffman->column = column + 1 < jpeg->MCUs_per_row ? column + 1 : 0;
+    int is_used = blocks != NULL && column >= huffman->first && column <= huffman->last;
+    int sound = huffman->left > 0;
+    if (sound)
+        sound = is_used ? decode_blocks(huffman, (JCOEF *const *)blocks) : skim_blocks(huffman);
+    if (sound && --huffman->left == 0) {
+        sound = is_at_end(&huffman->bits);
+        jpeg->src->next_input_byte = huffman->bits.at;
+        jpeg->src->bytes_in_buffer = (size_t)(huffman->bits.end - huffman->bits.at);
+    }
+    if (!sound) jpeg->err->error_exit((j_common_ptr)jpeg);
+    return TRUE;
+}
+
+void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
+                       JDIMENSION columns) {
+    if (!huffman_begin(huffman, jpeg)) return;
+    JDIMENSION pixels = (JDIMENSION)jpeg->SCALED_SIZE;
+    if (jpeg->comps_in_scan > 1) pixels *= (JDIMENSION)jpeg->max_h_samp_factor;
+    huffman->column = 0;
+    huffman->first = from / pixels;
+    huffman->last = (from + columns - 1) / pixels;
+    huffman->left = jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
+    jpeg->entropy->decode_mcu = decode_mcu;
 }
 #endif

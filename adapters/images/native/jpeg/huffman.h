@@ -3,9 +3,11 @@
  * One look into a table takes up to two coefficients and the end of a block, where libjpeg takes
  * three steps for each; where only the place in the data matters, left and right of the columns
  * that are used or above the rows, a look takes as many as there are codes of in it. The
- * coefficients are libjpeg's to the bit; damage that it would warn of ends the image. Where
- * libjpeg's internal header is not installed, and for images that are coded in another way, libjpeg
- * decodes by itself. frame.h decodes without libjpeg by what is at the end of this.
+ * coefficients are libjpeg's to the bit; damage that it would warn of ends the image.
+ *
+ * frame.h decodes without libjpeg by this. For other images it takes the place of libjpeg's own
+ * function, whose slot is private: only in a libjpeg that is linked statically, with HAVE_JPEGINT
+ * defined, as its jpegint.h says for certain where that is.
  */
 #ifndef ADAPTERS_IMAGES_HUFFMAN_H
 #define ADAPTERS_IMAGES_HUFFMAN_H
@@ -44,12 +46,6 @@ typedef struct {
     JDIMENSION column, first, last; /* MCUs of a row; the coefficients of first to last are used. */
     JDIMENSION left;                /* MCUs of the image. */
 } Huffman;
-
-/* Whether it was compiled with libjpeg's internal header. */
-extern const int HUFFMAN_IS_OWN;
-
-/* Whether it is used where it can be; set before anything is decoded. */
-extern int huffman_is_used;
 
 /* Decode in libjpeg's stead, where that can be done.
  *

@@ -6,7 +6,7 @@
 
 #include <jpeglib.h>
 
-#include "batch.h"
+#include "../batch.h"
 #include "frame.h"
 #include "huffman.h"
 
@@ -57,13 +57,24 @@ static void say_nothing(j_common_ptr jpeg) {
     (void)jpeg;
 }
 
+static void format_nothing(j_common_ptr jpeg, char *text) {
+    (void)jpeg, (void)text;
+}
+
+static void forget_warnings(j_common_ptr jpeg) {
+    jpeg->err->num_warnings = 0;
+}
+
 Decoder *decoder_new(void) {
     Decoder *decoder = calloc(1, sizeof *decoder);
     if (decoder == NULL) return NULL;
-    decoder->jpeg.err = jpeg_std_error(&decoder->errors.base);
+    decoder->jpeg.err = &decoder->errors.base;
+    /* Not jpeg_std_error's: it writes to stderr, with which Debian's libjpeg.a links into no module. */
     decoder->errors.base.error_exit = leave;
     decoder->errors.base.emit_message = leave_at_a_warning;
     decoder->errors.base.output_message = say_nothing;
+    decoder->errors.base.format_message = format_nothing;
+    decoder->errors.base.reset_error_mgr = forget_warnings;
     return decoder;
 }
 

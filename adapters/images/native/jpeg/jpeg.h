@@ -11,10 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "batch.h"
+#include "../batch.h"
 
 /* Height and width as the header has them; 0 where it isn't as usual, or the image too large. */
 int jpeg_size(const uint8_t *jpeg, size_t bytes, int32_t *height, int32_t *width);
+
+/* Whether our Huffman decoding takes the place of libjpeg's: of one that is linked statically. */
+extern const int HUFFMAN_IS_OWN;
+
+/* Whether it is used at all; tests compare both. */
+extern int huffman_is_used;
 
 typedef struct Decoder Decoder;
 
