@@ -120,16 +120,13 @@ class ArraySource(Source):
         """
         self._check_lengths()
         for column, into in zip(self._columns, rows):
-            if isinstance(column, Stored) or column.dtype.hasobject:
-                own = take_rows(column, numbers, None, np.empty)
-            else:
-                own = column[numbers]
+            own = take_rows(column, numbers, None, np.empty)
             into[... if places is None else places] = own
         return []
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Return rows of a copy, so that a transform may write into its sample."""
-        rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
+        rows = self.gather(numbers, np.empty)
         columns, skeleton = flatten(rows)
         if self._is_tuple:
             return list(zip(*columns))

@@ -20,7 +20,6 @@ from adapters.sources.decoders import Custom, Images, content_of
 from adapters.sources.files import (
     ENDINGS,
     Files,
-    Folder,
     Listed,
     LocalFolder,
     Run,
@@ -367,7 +366,7 @@ def _table(
 
 
 def _of_folder(
-    folder_of_classes: Folder, classes: list[str] | None
+    folder_of_classes: LocalFolder | StoreFolder, classes: list[str] | None
 ) -> tuple[Files, NDArray[np.int64], list[str]]:
     root, folders = folder_of_classes.name, folder_of_classes.folders
     loose = sum(map(is_named_like_an_image, folder_of_classes.beside))
