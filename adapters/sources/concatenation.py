@@ -20,7 +20,17 @@ from adapters.generators import RngOf, chosen
 from adapters.ownership import Allocate
 from adapters.readahead import Window
 from adapters.sources.labels import listed
-from adapters.sources.source import Composite, Group, Leaf, Source, Subset
+from adapters.sources.source import (
+    BatchRows,
+    Composite,
+    Failures,
+    Group,
+    Leaf,
+    Numbers,
+    Places,
+    Source,
+    Subset,
+)
 from adapters.structure import flatten, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]
@@ -110,11 +120,11 @@ class Concatenation(Composite):
         """Class names by label if all sources have them, else None."""
         return None if self._classes is None else list(self._classes)
 
-    def by_part(self, numbers: NDArray[np.int64]) -> Iterable[Group]:
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in the sources that they come from."""
         return ((self.parts[at], own, places) for at, own, places in self._by_place(numbers))
 
-    def _by_place(self, numbers: NDArray[np.int64]) -> Iterator[_Group]:
+    def _by_place(self, numbers: Numbers) -> Iterator[_Group]:
         of = np.searchsorted(self._starts, numbers, "right") - 1
         for place in np.flatnonzero(np.bincount(of)).tolist():
             places = np.flatnonzero(of == place)
@@ -126,7 +136,7 @@ class Concatenation(Composite):
         own = number - self._first[place]
         return self._as_common(place, self.parts[place].sample(own, self.fixed_rng(number, rng)))
 
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch if a source fetches them at once, else None."""
         if self.draws or not self._at_once:
             return None
@@ -166,7 +176,7 @@ class Concatenation(Composite):
             if begin < end:
                 part.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Label of each of these samples, if all sources provide labels."""
         labels: list[Any] = [None] * len(numbers)
         for part, own, places in self.by_part(numbers):
@@ -179,14 +189,14 @@ class Concatenation(Composite):
 
     # --- a batch at a time ---
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Fetch these samples now, in all sources at once if possible."""
         if self._united is not None:
             self._united.bring(numbers)
         else:
             super().bring(numbers)
 
-    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
         groups = list(self._by_place(numbers))
         at, own, _ = groups[0]
@@ -208,12 +218,8 @@ class Concatenation(Composite):
         return None if self._common is None or None in self._forms else self._common[0]
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch, one source at a time."""
         if self._united is not None and not self._united.fill(numbers, rng_of, rows, places):
             return []  # After a failure, each source reports its own errors.

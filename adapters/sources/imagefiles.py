@@ -17,7 +17,18 @@ from adapters.remote.urls import is_url
 from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
 from adapters.sources.filereader import FileReader, InMemoryReader, new_memory
 from adapters.sources.files import Files
-from adapters.sources.source import Composite, Group, Leaf, Origin, Subset, chosen_of
+from adapters.sources.source import (
+    BatchRows,
+    Composite,
+    Failures,
+    Group,
+    Leaf,
+    Numbers,
+    Origin,
+    Places,
+    Subset,
+    chosen_of,
+)
 
 _NO_FILE = "No such file, or a link to nothing"
 # Size of the files that are decoded in one call, for each thread that fills a batch.
@@ -133,7 +144,7 @@ class ImageSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
 
-    def held(self, numbers: NDArray[np.int64]) -> ImageSource:
+    def held(self, numbers: Numbers) -> ImageSource:
         """Return a source of the same images that keeps these in memory if they are remote.
 
         Raises:
@@ -161,12 +172,12 @@ class ImageSource(Decoded):
         """Average bytes per file, from some files at equal distances."""
         return self._reader.mean_bytes
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching files of a store."""
         if not self._closed:
             self._reader.expect(numbers, elsewhere)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Start fetching these files of a store at once; reading one waits for it."""
         self._check_open()
         self._reader.start(numbers)
@@ -177,11 +188,11 @@ class ImageSource(Decoded):
             return
         self._reader.will_read(first, last)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read files and discard them."""
         self.bring(numbers)
         for number in numbers.tolist():
@@ -218,12 +229,8 @@ class ImageSource(Decoded):
         return (decoder.shape, decoder.dtype), (self._labels.shape[1:], self._labels.dtype)
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
         assert isinstance(self._content, Images)
@@ -364,7 +371,7 @@ class ImageTuples(Composite):
             images.append(part.sample(number, rng)[0])
         return tuple(images)
 
-    def by_part(self, numbers: NDArray[np.int64]) -> Iterable[Group]:
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in each column."""
         return ((part, numbers, slice(None)) for part in self.parts)
 
@@ -372,12 +379,6 @@ class ImageTuples(Composite):
         """Free memory; files are open only while they are read."""
         for part in self.parts:
             part.close()
-
-    def __enter__(self) -> ImageTuples:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- a batch at a time ---
 
@@ -388,12 +389,8 @@ class ImageTuples(Composite):
         return tuple(known) if len(known) == len(self.parts) else None
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write images into rows of a batch, one array for each column."""
         failures: dict[int, Exception] = {}
         for part, images in zip(self.parts, rows):

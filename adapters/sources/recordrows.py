@@ -1,14 +1,12 @@
 """Rows of a batch from records: ``feature_rows`` and ``image_rows`` make a ``RecordRows``.
 
 The kernel's parser (``recordparser``) writes raw arrays and numbers, and says where encoded images
-lie, which are then decoded into their rows. It writes what is stored: bytes, float32 or int64;
-fields of other dtypes are converted here, all rows at once. Records that it leaves, and all of them
-without the kernel, are read one by one.
+lie, which are then decoded into their rows. Records that it leaves, and all of them without the
+kernel, are read one by one.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,37 +17,21 @@ from adapters.errors import ContentError, RecordError, UnlikeError
 from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder, kernel, npy, size_of
 from adapters.images import decode as decode_image
-from adapters.records import RecordFiles, Shard, example, irheader, recordio
-from adapters.sources import examples
+from adapters.records import RecordFiles, Shard, example, recordio
+from adapters.sources import examples, recordparser
 from adapters.sources.decoders import Images
-from adapters.sources.examples import Examples, in_header, misfits, of_raw, put, told
+from adapters.sources.examples import Examples, in_header, told
 from adapters.sources.features import Field
-from adapters.sources.recordparser import (
-    CONTENT,
-    ID,
-    ID2,
-    LABEL,
-    LABELS,
-    LEFT,
-    NOWHERE,
-    OWN_LABEL,
-    Column,
-    RecordParser,
-)
-from adapters.sources.source import Leaf
+from adapters.sources.recordparser import Column, RecordParser, column_of, default_row
+from adapters.sources.source import BatchRows, Failures, Leaf, Numbers, Places
 
-Places = NDArray[np.int64] | None
 Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
 """Writes all fields of one record into a row, but encoded images, which are returned.
 
 Called with the record, the format of its file, the row, and the columns.
 """
-Pieces = dict[int, NDArray[np.int64]]
-"""Where the images of a column lie, int64 ``(rows, 3)``: buffer number, first byte and size."""
-
 # Damaged records to skip in search of one that shows what they are like.
 _TRIES = 100
-_PARTS = {examples.LABEL: LABEL, examples.ID: ID, examples.ID2: ID2}
 _KINDS = {
     np.dtype(np.int64): example.INT64_LIST,
     np.dtype(np.float64): example.FLOAT_LIST,
@@ -73,7 +55,7 @@ class RecordRows:
         files: RecordFiles,
         decoders: dict[int, ImageDecoder],
         put: Put,
-        parser: BatchParser | None,
+        parser: RecordParser | None,
         with_field: Callable[[int, ContentError], ContentError] = lambda column, error: error,
     ) -> None:
         self._files = files
@@ -83,12 +65,8 @@ class RecordRows:
         self._with_field = with_field
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: Places = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
         if self._parser is None:
@@ -117,7 +95,7 @@ class RecordRows:
     def _one_by_one(
         self,
         todo: NDArray[np.int64],
-        numbers: NDArray[np.int64],
+        numbers: Numbers,
         rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
         places: Places,
@@ -154,73 +132,6 @@ class RecordRows:
             failures.setdefault(int(wanted[at]), known)
 
 
-class BatchParser:
-    """Kernel's parser of some fields, and the conversion of what it writes.
-
-    Args:
-        files: The records.
-        fields: The fields, of one shape each, or images.
-        columns: The parser's column of each field.
-        kind_of: See ``RecordParser``.
-        labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
-    """
-
-    def __init__(
-        self,
-        files: RecordFiles,
-        fields: Sequence[Field],
-        columns: Sequence[Column],
-        kind_of: Callable[[Shard], int],
-        labels: Sequence[int],
-    ) -> None:
-        module = kernel.load()
-        assert module is not None
-        self._parser = RecordParser(module, files, columns, kind_of)
-        self._fields = fields
-        self._labels = labels
-        self._images = [place for place, column in enumerate(columns) if column.is_place]
-        # Dtypes of the fields that are converted.
-        self._stored = {
-            place: stored
-            for place, (field, column) in enumerate(zip(fields, columns))
-            if not (column.is_place or column.prefix)
-            and ((stored := _stored(field)) != field.dtype or stored.kind == "b")
-        }
-        self._is_direct = not (self._images or self._stored or labels)
-
-    def parse(
-        self, numbers: NDArray[np.int64], into: Places, rows: Sequence[NDArray[Any]]
-    ) -> tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes], Pieces]:
-        """Write the fields of these records, except for images.
-
-        Args:
-            numbers: Record numbers.
-            into: Row of each record; None for one after another.
-            rows: An array for each field, ``(rows, *shape)``.
-
-        Returns:
-            A mask of the records to read one by one, which reports errors, None if there are none;
-            the memory of the files; and where the images of each image field lie in it.
-        """
-        if self._is_direct:
-            return *self._parser.parse(numbers, into, rows), {}
-        own = list(rows)
-        pieces = {place: np.empty((len(rows[0]), 3), np.int64) for place in self._images}
-        for place, piece in pieces.items():
-            own[place] = piece
-        for place, dtype in self._stored.items():
-            own[place] = np.empty(rows[place].shape, dtype)
-        wrong, buffers = self._parser.parse(numbers, into, own)
-        written: Any = slice(None) if into is None else into
-        masks = [] if wrong is None else [wrong]
-        for place in self._labels:
-            masks.append(np.array(list(map(irheader.are_objects, own[place][written])), bool))
-        for place in self._stored:
-            misfit = _convert(self._fields[place], own[place][written], rows[place], written)
-            masks += [] if misfit is None else [misfit]
-        return functools.reduce(np.logical_or, masks) if masks else None, buffers, pieces
-
-
 # --- typed features ---
 
 
@@ -246,7 +157,7 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
     return RecordRows(files, decoders, put, _feature_parser(files, content), with_field)
 
 
-def _feature_parser(files: RecordFiles, content: Examples) -> BatchParser | None:
+def _feature_parser(files: RecordFiles, content: Examples) -> RecordParser | None:
     fields = content.fields
     # If only some files are RecordIO, their records are read one by one.
     has_headers = all(shard.format == recordio.NAME for shard in files.shards)
@@ -255,7 +166,7 @@ def _feature_parser(files: RecordFiles, content: Examples) -> BatchParser | None
             fields = in_header(fields)
         except ContentError:  # May be Examples; if not, reading one by one reports it.
             return None
-    if kernel.load() is None or any(_default_row(field) is None for field in fields):
+    if kernel.load() is None or any(default_row(field) is None for field in fields):
         return None
     labels = [
         place
@@ -269,10 +180,10 @@ def _feature_parser(files: RecordFiles, content: Examples) -> BatchParser | None
 
     def kind_of(shard: Shard) -> int:
         is_header = shard.format == recordio.NAME
-        return shard.codec.kernel_kind if is_header == has_headers else LEFT
+        return shard.codec.kernel_kind if is_header == has_headers else recordparser.LEFT
 
-    columns = [_column(field, has_headers) for field in fields]
-    return BatchParser(files, fields, columns, kind_of, labels)
+    columns = [column_of(field, has_headers) for field in fields]
+    return RecordParser(files, fields, columns, kind_of, labels)
 
 
 # --- images and labels ---
@@ -333,18 +244,20 @@ def _first_raw(files: RecordFiles, content: Images) -> tuple[NDArray[Any], bytes
     return None
 
 
-def _image_parser(files: RecordFiles, content: Images, leaf: Leaf) -> BatchParser | None:
+def _image_parser(files: RecordFiles, content: Images, leaf: Leaf) -> RecordParser | None:
     (image, label), (shape, dtype) = content.names, leaf
     if kernel.load() is None or dtype not in _KINDS or len(shape) > 1 or 0 in shape:
         return None
     if content.decoder is not None:
-        first = Column(image.encode(), example.BYTES_LIST, 1, CONTENT, is_place=True)
+        first = Column(image.encode(), example.BYTES_LIST, 1, recordparser.CONTENT, is_place=True)
     elif (raw := _first_raw(files, content)) is not None:
         size, prefix = raw[0].nbytes, raw[1]
-        first = Column(image.encode(), example.BYTES_LIST, size, CONTENT, prefix=prefix)
+        first = Column(
+            image.encode(), example.BYTES_LIST, size, recordparser.CONTENT, prefix=prefix
+        )
     else:
         return None
-    part = LABELS if shape else OWN_LABEL
+    part = recordparser.LABELS if shape else recordparser.OWN_LABEL
     second = Column(label.encode(), _KINDS[dtype], sum(shape) or 1, part)
     fields = [
         Field(image, first.name, first.kind, np.dtype(np.uint8)),
@@ -354,48 +267,10 @@ def _image_parser(files: RecordFiles, content: Images, leaf: Leaf) -> BatchParse
     def kind_of(shard: Shard) -> int:
         # One value of an Example is a number, not an array.
         is_other = shape == (1,) and shard.format != recordio.NAME
-        return LEFT if is_other else shard.codec.kernel_kind
+        return recordparser.LEFT if is_other else shard.codec.kernel_kind
 
     labels = [1] if content.moves and shape else []
-    return BatchParser(files, fields, [first, second], kind_of, labels)
-
-
-def _column(field: Field, has_headers: bool) -> Column:
-    part = _PARTS.get(field.key, CONTENT) if has_headers else NOWHERE
-    if field.decoder is not None:
-        return Column(field.key, example.BYTES_LIST, 1, part, is_place=True)
-    count = field.count * (1 if field.raw is None else field.raw.itemsize)
-    return Column(field.key, field.kind, count, part, default=_default_row(field) or None)
-
-
-def _stored(field: Field) -> np.dtype[Any]:
-    """Dtype that the kernel writes for a feature."""
-    if field.raw is not None:
-        return field.raw
-    return np.dtype(np.int64 if field.kind == example.INT64_LIST else "<f4")
-
-
-def _default_row(field: Field) -> bytes | None:
-    """Bytes that it writes for a missing feature, empty if none; None if it can't."""
-    if field.default is None or field.decoder is not None:
-        return b""
-    with np.errstate(all="ignore"):
-        row = np.ascontiguousarray(field.default.astype(_stored(field)))
-        same = row.astype(field.dtype).tobytes() == field.default.tobytes()
-    return row.tobytes() if same else None
-
-
-def _convert(
-    field: Field, stored: NDArray[Any], column: NDArray[Any], rows: Any
-) -> NDArray[np.bool_] | None:
-    """Convert stored values into rows of a column; mask of those that don't fit, None if none."""
-    if stored.dtype.kind == "b":
-        column[rows] = of_raw(field, stored.view(np.uint8))
-        return None
-    wrong = misfits(field, stored)
-    with np.errstate(invalid="ignore"):  # NaN, or a row that wasn't written.
-        put(stored, column, rows)
-    return None if wrong is None else np.any(wrong.reshape(len(wrong), -1), axis=1)
+    return RecordParser(files, fields, [first, second], kind_of, labels)
 
 
 def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:

@@ -38,7 +38,16 @@ from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.recordrows import RecordRows, feature_rows, image_leaf, image_rows
-from adapters.sources.source import Leaf, Origin, Source, chosen_of
+from adapters.sources.source import (
+    BatchRows,
+    Failures,
+    Leaf,
+    Numbers,
+    Origin,
+    Places,
+    Source,
+    chosen_of,
+)
 from adapters.sources.targets import fields_of
 
 # Damaged records to skip in search of one that shows what samples are like.
@@ -205,21 +214,7 @@ class RecordSource(Decoded):
         return len(self._files)
 
     def select(self, numbers: Any) -> RecordSource:
-        """Select samples as a source, renumbered in this order; nothing is read or copied.
-
-        Args:
-            numbers: Sample numbers, as in ``[i]`` and possibly repeated, or a boolean mask with a
-                value for each sample.
-
-        Returns:
-            A source like this one, to be closed by itself. Its errors name the records of the
-                files.
-
-        Raises:
-            IndexError: A number out of range.
-            TypeError: Neither numbers nor a mask.
-            ValueError: A mask of another length.
-        """
+        """Return a source of these records, to be closed by itself, whose errors name the files."""
         chosen = chosen_of(numbers, len(self))
         return type(self)(self._files.chosen(chosen), self._content)
 
@@ -273,17 +268,17 @@ class RecordSource(Decoded):
 
     # Used by plans.
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read records in file order and discard them."""
         self.bring(numbers)
         for number in np.sort(numbers).tolist():
             self.read(number)
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching records of remote files."""
         self._files.expect(numbers, elsewhere)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Fetch records of remote files now, all at once."""
         self._files.bring(numbers)
 
@@ -320,7 +315,7 @@ class RecordSource(Decoded):
         """Have the files read these records ahead."""
         self._files.will_read(first, last, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
         label_in = self._content.label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
@@ -365,12 +360,8 @@ class RecordSource(Decoded):
         return None
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch, as in ``leaves``."""
         writer = self._rows  # Another thread may close the source meanwhile.
         if writer is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,14 @@ from adapters.readahead import Window
 from adapters.structure import flatten
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+Numbers = NDArray[np.int64]
+"""Sample numbers, ``(samples,)``."""
+Places = Numbers | None
+"""Row of each sample in a batch; None for one after another."""
+BatchRows = Sequence[NDArray[Any]]
+"""An array for each leaf, with a leading axis for the rows of a batch."""
+Failures = list[tuple[int, Exception]]
+"""Samples that couldn't be written, by their indices among the requested ones, and why."""
 Group = tuple["Source", NDArray[np.int64], Any]
 """A part of a source, its own numbers of some samples, and their places among these."""
 # Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
@@ -30,6 +38,7 @@ _AT_ONCE = 64
 # Traits of several sources together: those that one of them has, and those that all have.
 _IF_ANY = ("makes_samples", "stored", "fetches_many", "draws")
 _IF_ALL = ("gathers", "pads", "decodes", "holds_images", "python_numbers")
+_Self = TypeVar("_Self", bound="Source")
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
@@ -153,6 +162,15 @@ class Source(abc.ABC):
         """
         return Subset(self, chosen_of(numbers, len(self)))
 
+    def close(self) -> None:
+        """Close files, if there are any."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Locate a sample and what is drawn for it; empty by default.
 
@@ -162,17 +180,17 @@ class Source(abc.ABC):
         """
         return Origin()
 
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch, fetched at once; None if they are fetched one at a time."""
         return None
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         fetched = self.samples(numbers)
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
             pass
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Hint that samples will be read: start fetching if that is slow, and don't wait.
 
         Args:
@@ -180,7 +198,7 @@ class Source(abc.ABC):
             elsewhere: True if another process reads them.
         """
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Fetch samples that are read now, all at once if that is slow.
 
         Raises:
@@ -189,7 +207,7 @@ class Source(abc.ABC):
 
     # --- a batch at a time ---
 
-    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch, in memory from ``allocate``."""
         raise NotImplementedError
 
@@ -211,23 +229,16 @@ class Source(abc.ABC):
         """Join with other sources to fill a batch at once; None if that isn't possible."""
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch, if ``leaves`` are known or the source gathers.
 
         Args:
-            numbers: Sample numbers, ``(samples,)``.
+            numbers: Sample numbers.
             rng_of: Returns a sample's generator by its index in ``numbers``, valid until the next
                 call; None if nothing is drawn.
-            rows: An array for each of ``leaves``, with a leading axis for the rows.
-            places: Row of each sample; None for one after another.
-
-        Returns:
-            Indices in ``numbers`` of the samples that couldn't be written, and why.
+            rows: An array for each of ``leaves``.
+            places: Row of each sample.
         """
         leaves, _ = flatten(self.gather(numbers, np.empty))
         for column, leaf in zip(rows, leaves):
@@ -282,7 +293,7 @@ class Source(abc.ABC):
         that they belong to, see ``Window``.
         """
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of samples if they are cheap to get; None otherwise. CRCs aren't checked."""
         return None
 
@@ -335,7 +346,7 @@ class Composite(Source):
             setattr(self, name, all(getattr(part, name) for part in parts))
 
     @abc.abstractmethod
-    def by_part(self, numbers: NDArray[np.int64]) -> Iterable[Group]:
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in the parts that they come from."""
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
@@ -343,17 +354,17 @@ class Composite(Source):
         part, own, _ = next(iter(self.by_part(np.array([number]))))
         return part.origin(int(own[0]), rng)
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         for part, own, _ in self.by_part(numbers):
             part.fetch(own)
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching in each part."""
         for part, own, _ in self.by_part(numbers):
             part.expect(own, elsewhere)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Fetch these samples now, in each part."""
         for part, own, _ in self.by_part(numbers):
             part.bring(own)
@@ -390,7 +401,7 @@ class Subset(Composite):
         TypeError: The source's items are whole batches.
     """
 
-    def __init__(self, whole: Source, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, whole: Source, numbers: Numbers) -> None:
         if whole.whole_batches:
             raise TypeError(
                 "source must give single samples to be selected from, got one of whole batches: "
@@ -408,7 +419,7 @@ class Subset(Composite):
         """Select some of these samples, from the same whole source."""
         return self.whole.select(self.numbers[chosen_of(numbers, len(self))])
 
-    def by_part(self, numbers: NDArray[np.int64]) -> Iterable[Group]:
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in the whole source."""
         return ((self.whole, self.numbers[numbers], slice(None)),)
 
@@ -416,21 +427,17 @@ class Subset(Composite):
         """Return one sample."""
         return self.whole.sample(int(self.numbers[number]), self.fixed_rng(number, rng))
 
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch, if the whole source fetches them at once; else None."""
         return self.whole.samples(self.numbers[numbers])
 
-    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch."""
         return self.whole.gather(self.numbers[numbers], allocate)
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch."""
         return self.whole.fill(self.numbers[numbers], rng_of, rows, places)
 
@@ -450,7 +457,7 @@ class Subset(Composite):
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Label of each of these samples."""
         return self.whole.labels_of(self.numbers[numbers])
 
