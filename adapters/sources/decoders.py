@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from adapters.sources.source import Origin, Source
 
 _GEOMETRY = ("crop", "area", "ratio", "flip")
 _SHORT = {"image": IMAGE, "label": LABEL}
+_Self = TypeVar("_Self", bound="Decoded")
 EncodedImage = tuple[memoryview, ImageDecoder | None]
 
 
@@ -327,6 +328,16 @@ class Decoded(Source):
             OSError: An image's file can't be read.
             RecordError: The record is damaged.
         """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the files."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""

@@ -380,6 +380,12 @@ class ImageTuples(Composite):
         for part in self.parts:
             part.close()
 
+    def __enter__(self) -> ImageTuples:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     # --- a batch at a time ---
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ _AT_ONCE = 64
 # Traits of several sources together: those that one of them has, and those that all have.
 _IF_ANY = ("makes_samples", "stored", "fetches_many", "draws")
 _IF_ALL = ("gathers", "pads", "decodes", "holds_images", "python_numbers")
-_Self = TypeVar("_Self", bound="Source")
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
 
@@ -161,15 +160,6 @@ class Source(abc.ABC):
             ValueError: A mask of another length.
         """
         return Subset(self, chosen_of(numbers, len(self)))
-
-    def close(self) -> None:
-        """Close files, if there are any."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Locate a sample and what is drawn for it; empty by default.
@@ -384,8 +374,7 @@ class Composite(Source):
 
 
 def _of_the_whole(name: str) -> Any:
-    """Property that has the value of the whole source; None if that lacks it."""
-    return property(lambda self: getattr(self.whole, name, None))
+    return property(operator.attrgetter(f"whole.{name}"), doc="That of the whole source.")
 
 
 class Subset(Composite):
@@ -448,7 +437,7 @@ class Subset(Composite):
     leaves = _of_the_whole("leaves")
     skeleton = _of_the_whole("skeleton")
     sample_bytes = _of_the_whole("sample_bytes")
-    classes = _of_the_whole("classes")
+    classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Pass the read-ahead hint on, unless the samples lie far from each other."""
