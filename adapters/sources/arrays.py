@@ -116,7 +116,10 @@ class ArraySource(Source):
         """
         self._check_lengths()
         for column, into in zip(self._columns, rows):
-            own = take_rows(column, numbers, None, np.empty)
+            if isinstance(column, Stored) or column.dtype.hasobject:
+                own = take_rows(column, numbers, None, np.empty)
+            else:
+                own = column[numbers]
             into[... if places is None else places] = own
         return []
 

@@ -414,7 +414,8 @@ class Subset(Composite):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        return self.whole.sample(int(self.numbers[number]), self.fixed_rng(number, rng))
+        rng = self.fixed_rng(number, rng) if self.draws else rng
+        return self.whole.sample(int(self.numbers[number]), rng)
 
     def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch, if the whole source fetches them at once; else None."""
