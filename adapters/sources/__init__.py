@@ -14,90 +14,58 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adapters.lazily import bound
-from adapters.sources.arrays import (
-    ArraySource,
-    holds_arrays,
-    refuse_parts_in_a_list,
-    stretch_of,
-    take_rows,
-)
-from adapters.sources.datasets import MapSource, Rows, has_rows
-from adapters.sources.sequence import SequenceSource, reduce_iterator
-from adapters.sources.source import Source, Subset
-from adapters.sources.stored import Stored, holds_stored, is_sparse, is_stored
+from adapters.sources.arrays import ArraySource as ArraySource
+from adapters.sources.arrays import holds_arrays as holds_arrays
+from adapters.sources.arrays import refuse_parts_in_a_list as refuse_parts_in_a_list
+from adapters.sources.arrays import stretch_of as stretch_of
+from adapters.sources.arrays import take_rows as take_rows
+from adapters.sources.datasets import MapSource as MapSource
+from adapters.sources.datasets import Rows, has_rows
+from adapters.sources.sequence import SequenceSource as SequenceSource
+from adapters.sources.sequence import reduce_iterator as reduce_iterator
+from adapters.sources.source import Source as Source
+from adapters.sources.source import Subset as Subset
+from adapters.sources.stored import Stored as Stored
+from adapters.sources.stored import holds_stored as holds_stored
+from adapters.sources.stored import is_sparse
+from adapters.sources.stored import is_stored as is_stored
 
 if TYPE_CHECKING:
-    from adapters.sources.concatenation import Concatenation, joined
-    from adapters.sources.decoders import Decoded, Images, guessed, identity
-    from adapters.sources.examples import Examples
-    from adapters.sources.features import Feature
-    from adapters.sources.folders import names_images, open_images
-    from adapters.sources.imagefiles import ImageSource, ImageTuples
-    from adapters.sources.records import ExampleSource, RecordSource, open_guessed, open_records
-    from adapters.sources.suggestion import suggested
-    from adapters.sources.targets import Boxes, Points
+    from adapters.sources.concatenation import Concatenation as Concatenation
+    from adapters.sources.concatenation import joined as joined
+    from adapters.sources.decoders import Decoded as Decoded
+    from adapters.sources.decoders import Images as Images
+    from adapters.sources.decoders import guessed as guessed
+    from adapters.sources.decoders import identity as identity
+    from adapters.sources.examples import Examples as Examples
+    from adapters.sources.features import Feature as Feature
+    from adapters.sources.folders import names_images as names_images
+    from adapters.sources.folders import open_images as open_images
+    from adapters.sources.imagefiles import ImageSource as ImageSource
+    from adapters.sources.imagefiles import ImageTuples as ImageTuples
+    from adapters.sources.records import ExampleSource as ExampleSource
+    from adapters.sources.records import RecordSource as RecordSource
+    from adapters.sources.records import open_guessed as open_guessed
+    from adapters.sources.records import open_records as open_records
+    from adapters.sources.suggestion import suggested as suggested
+    from adapters.sources.targets import Boxes as Boxes
+    from adapters.sources.targets import Points as Points
 else:  # Imported on first use: programs with arrays don't need these.
+    _MODULES = {
+        "concatenation": ("Concatenation", "joined"),
+        "decoders": ("Decoded", "Images", "guessed", "identity"),
+        "examples": ("Examples",),
+        "features": ("Feature",),
+        "folders": ("names_images", "open_images"),
+        "imagefiles": ("ImageSource", "ImageTuples"),
+        "records": ("ExampleSource", "RecordSource", "open_guessed", "open_records"),
+        "suggestion": ("suggested",),
+        "targets": ("Boxes", "Points"),
+    }
     __getattr__ = bound(
         __name__,
-        {
-            "Boxes": "adapters.sources.targets",
-            "Concatenation": "adapters.sources.concatenation",
-            "Decoded": "adapters.sources.decoders",
-            "ExampleSource": "adapters.sources.records",
-            "Examples": "adapters.sources.examples",
-            "Feature": "adapters.sources.features",
-            "ImageSource": "adapters.sources.imagefiles",
-            "ImageTuples": "adapters.sources.imagefiles",
-            "Images": "adapters.sources.decoders",
-            "Points": "adapters.sources.targets",
-            "RecordSource": "adapters.sources.records",
-            "guessed": "adapters.sources.decoders",
-            "identity": "adapters.sources.decoders",
-            "joined": "adapters.sources.concatenation",
-            "names_images": "adapters.sources.folders",
-            "open_guessed": "adapters.sources.records",
-            "open_images": "adapters.sources.folders",
-            "open_records": "adapters.sources.records",
-            "suggested": "adapters.sources.suggestion",
-        },
+        {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names},
     )
-
-__all__ = [
-    "ArraySource",
-    "Boxes",
-    "Concatenation",
-    "Decoded",
-    "ExampleSource",
-    "Examples",
-    "Feature",
-    "ImageSource",
-    "ImageTuples",
-    "Images",
-    "MapSource",
-    "Points",
-    "RecordSource",
-    "SequenceSource",
-    "Source",
-    "Stored",
-    "Subset",
-    "as_source",
-    "guessed",
-    "holds_arrays",
-    "holds_stored",
-    "identity",
-    "is_stored",
-    "joined",
-    "kinds",
-    "names_images",
-    "open_guessed",
-    "open_images",
-    "open_records",
-    "reduce_iterator",
-    "refuse_parts_in_a_list",
-    "stretch_of",
-    "suggested",
-    "take_rows",
-]
 
 
 Kind = Callable[[Any], "Source | None"]

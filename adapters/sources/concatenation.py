@@ -16,11 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.generators import DECODE, RngOf, chosen, generator
+from adapters.generators import RngOf, chosen
 from adapters.ownership import Allocate
 from adapters.readahead import Window
 from adapters.sources.labels import listed
-from adapters.sources.source import Leaf, Origin, Source, Subset
+from adapters.sources.source import (
+    BatchRows,
+    Composite,
+    Failures,
+    Group,
+    Leaf,
+    Numbers,
+    Places,
+    Source,
+    Subset,
+)
 from adapters.structure import flatten, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]
@@ -60,7 +70,7 @@ def joined(sources: Sequence[Source]) -> Source:
     return Concatenation(parts, [form_of(part) for part in parts])
 
 
-class Concatenation(Source):
+class Concatenation(Composite):
     """Several sources as one; made by ``joined``.
 
     Args:
@@ -72,20 +82,18 @@ class Concatenation(Source):
     """
 
     def __init__(self, parts: Sequence[Source], forms: Sequence[Form | None]) -> None:
-        self.parts = list(parts)
+        super().__init__(parts)
         self._classes = _common_classes(parts)
         self._starts = np.cumsum([0, *map(len, parts)])
         # A list for single lookups: ten times faster than NumPy for one number.
         self._first: list[int] = self._starts[:-1].tolist()
-        self.take_traits(parts)
         self._at_once = any(part.fetches_many or part.gathers for part in parts)
-        common = common_form(forms)
+        self._forms = list(forms)
+        self._common = common_form(forms)
         # Spec of batches that are written into their memory; None if a source's spec is unknown.
-        self._form = None if None in forms else common
-        # Own specs of the sources whose numbers are cast to another type.
-        self._odd = [None if form == common else form for form in forms]
-        self._cast = [common is not None and form != common for form in forms]
-        self._common = common
+        self._form = None if None in forms else self._common
+        # Sources whose numbers are cast to the common type.
+        self._cast = [self._common not in (None, form) for form in forms]
         self._united = self._all_at_once()
 
     def _all_at_once(self) -> Source | None:
@@ -114,37 +122,44 @@ class Concatenation(Source):
         """Class names by label if all sources have them, else None."""
         return None if self._classes is None else list(self._classes)
 
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
+        """Find these samples in the sources that they come from."""
+        return ((self.parts[at], own, places) for at, own, places in self._by_place(numbers))
+
+    def _by_place(self, numbers: Numbers) -> Iterator[_Group]:
+        of = np.searchsorted(self._starts, numbers, "right") - 1
+        for place in np.flatnonzero(np.bincount(of)).tolist():
+            places = np.flatnonzero(of == place)
+            yield place, numbers[places] - self._starts[place], places
+
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        if rng is None and self.draws:
-            rng = generator(0, 0, number, DECODE)
         place = bisect.bisect_right(self._first, number) - 1
+        rng = self.fixed_rng(number, rng) if self.draws else rng
         sample = self.parts[place].sample(number - self._first[place], rng)
-        return self._as_common(place, sample) if self._cast[place] else sample
+        return self._as_common(sample) if self._cast[place] else sample
 
-    def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Locate a sample within its source."""
-        place = bisect.bisect_right(self._first, number) - 1
-        return self.parts[place].origin(number - self._first[place], rng)
-
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch if a source fetches them at once, else None."""
         if self.draws or not self._at_once:
             return None
         samples: list[Any] = [None] * len(numbers)
-        for at, own, places in self._by_part(numbers):
-            part = self.parts[at]
-            fetched = part.samples(own)
+        for at, own, places in self._by_place(numbers):
+            fetched = self.parts[at].samples(own)
             if fetched is None:
-                fetched = [part.sample(number) for number in own.tolist()]
+                fetched = [self.parts[at].sample(number) for number in own.tolist()]
             for place, sample in zip(places.tolist(), fetched):
-                samples[place] = self._as_common(at, sample) if self._cast[at] else sample
+                samples[place] = self._as_common(sample) if self._cast[at] else sample
         return samples
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read stored samples and discard them."""
-        for at, own, _ in self._by_part(numbers):
-            self.parts[at].fetch(own)
+    def _as_common(self, sample: Any) -> Any:
+        """Cast numbers of a sample to the common type, if that can hold them."""
+        assert self._common is not None
+        leaves, skeleton = flatten(sample)
+        common, types = self._common
+        if skeleton != common:
+            return sample  # Collating reports the mismatch.
+        return unflatten(skeleton, [_as_number(*each) for each in zip(leaves, types)])
 
     # --- used by orders ---
 
@@ -162,37 +177,31 @@ class Concatenation(Source):
             if begin < end:
                 part.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Label of each of these samples, if all sources provide labels."""
         labels: list[Any] = [None] * len(numbers)
-        for at, own, places in self._by_part(numbers):
-            found = self.parts[at].labels_of(own)
+        for part, own, places in self.by_part(numbers):
+            found = part.labels_of(own)
             if found is None:
                 return None
             for place, label in zip(places.tolist(), found.tolist()):
                 labels[place] = label
         return np.array(labels)
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Start fetching in each source."""
-        for at, own, _ in self._by_part(numbers):
-            self.parts[at].expect(own, elsewhere)
-
-    def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Fetch these samples now, in each source."""
-        if self._united is not None:
-            self._united.bring(numbers)
-            return
-        for at, own, _ in self._by_part(numbers):
-            self.parts[at].bring(own)
-
     # --- a batch at a time ---
 
-    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+    def bring(self, numbers: Numbers) -> None:
+        """Fetch these samples now, in all sources at once if possible."""
+        if self._united is not None:
+            self._united.bring(numbers)
+        else:
+            super().bring(numbers)
+
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
-        groups = list(self._by_part(numbers))
+        groups = list(self._by_place(numbers))
         at, own, _ = groups[0]
-        if len(groups) == 1 and self._odd[at] is None:
+        if len(groups) == 1 and not self._cast[at]:
             return self.parts[at].gather(own, allocate)
         assert self._form is not None
         skeleton, leaves = self._form
@@ -211,16 +220,12 @@ class Concatenation(Source):
         return None if self._form is None else self._form[0]
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch, one source at a time."""
         if self._united is not None and not self._united.fill(numbers, rng_of, rows, places):
             return []  # After a failure, each source reports its own errors.
-        return self._fill(self._by_part(numbers), rng_of, rows, places)
+        return self._fill(self._by_place(numbers), rng_of, rows, places)
 
     def _fill(
         self,
@@ -231,13 +236,13 @@ class Concatenation(Source):
     ) -> list[tuple[int, Exception]]:
         failures: list[tuple[int, Exception]] = []
         for at, own, mine in groups:
-            part, odd = self.parts[at], self._odd[at]
+            part, form = self.parts[at], self._forms[at]
             into = mine if places is None else places[mine]
             draw = chosen(rng_of, mine) if part.draws else None
-            given = rows if odd is None else _like(rows, odd[1])
+            given = _like(rows, form[1]) if self._cast[at] and form is not None else rows
             failed = part.fill(own, draw, given, into)
             failures += [(int(mine[place]), error) for place, error in failed]
-            if odd is None:
+            if given is rows:
                 continue
             right = np.delete(into, [place for place, _ in failed])
             for column, found in zip(rows, given):
@@ -246,46 +251,12 @@ class Concatenation(Source):
                     column[into] = found[into]
         return failures
 
-    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
-        """Pad the samples of a batch as the first source does."""
-        return self.parts[0].padded(samples, extra)
-
     # --- traits ---
-
-    @property
-    def own_code(self) -> tuple[Any, ...]:
-        """User functions and objects that make samples."""
-        return tuple(code for part in self.parts for code in part.own_code)
-
-    def remedy(self, shape: tuple[int, ...]) -> str:
-        """Advice on making arrays of unequal shapes equal."""
-        return self.parts[0].remedy(shape)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         ways = dict.fromkeys(part.way(transformed) for part in self.parts)
         return f"{len(self.parts)} sources, one after another: {'; '.join(ways)}"
-
-    def _as_common(self, at: int, sample: Any) -> Any:
-        """Cast numbers of a sample to the common type, if that can hold them."""
-        assert self._common is not None
-        leaves, skeleton = flatten(sample)
-        common, types = self._common
-        if skeleton != common:
-            return sample  # Collating reports the mismatch.
-        said = self._odd[at] is not None
-        cast = [
-            as_number(leaf, dtype) if said or holds(dtype, leaf) else leaf
-            for leaf, (_, dtype) in zip(leaves, types)
-        ]
-        return unflatten(skeleton, cast)
-
-    def _by_part(self, numbers: NDArray[np.int64]) -> Iterator[_Group]:
-        """Yield each source's place, its own sample numbers, and their rows in the batch."""
-        of = np.searchsorted(self._starts, numbers, "right") - 1
-        for place in np.flatnonzero(np.bincount(of)).tolist():
-            places = np.flatnonzero(of == place)
-            yield place, numbers[places] - self._starts[place], places
 
 
 def _like(rows: Sequence[NDArray[Any]], leaves: Sequence[Leaf]) -> list[NDArray[Any]]:
@@ -364,12 +335,6 @@ def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
     return (), both
 
 
-def holds(dtype: np.dtype[Any], leaf: Any) -> bool:
-    """True if this dtype can hold the leaf, and both are numbers."""
-    own = np.asarray(leaf).dtype
-    return own.kind in _NUMBERS and dtype.kind in _NUMBERS and np.promote_types(own, dtype) == dtype
-
-
 def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
     """Check that integers stay exact as floats, unlike those beyond 2**53.
 
@@ -386,15 +351,21 @@ def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
         )
 
 
-def as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
-    """Cast a number, which stays Python's or NumPy's; arrays are returned unchanged.
+def _as_number(leaf: Any, common: Leaf) -> Any:
+    """Cast a number to the common type; unchanged if that can't hold it, or it is no number.
+
+    Returns:
+        A number of Python or of NumPy, as the leaf is.
 
     Raises:
         ValueError: An integer isn't exact as a float.
     """
-    if np.ndim(leaf) or dtype.kind not in _NUMBERS:
+    dtype, own = common[1], np.asarray(leaf)
+    if own.ndim or own.dtype.kind not in _NUMBERS or dtype.kind not in _NUMBERS:
         return leaf
-    check_exact(np.asarray(leaf), dtype)
+    if np.promote_types(own.dtype, dtype) != dtype:
+        return leaf
+    check_exact(own, dtype)
     number = dtype.type(leaf)
     return number if isinstance(leaf, np.generic) else number.item()
 

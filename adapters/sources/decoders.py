@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,34 +27,46 @@ from adapters.sources.source import Origin, Source
 _GEOMETRY = ("crop", "area", "ratio", "flip")
 _SHORT = {"image": IMAGE, "label": LABEL}
 _Self = TypeVar("_Self", bound="Decoded")
+EncodedImage = tuple[memoryview, ImageDecoder | None]
 
 
-class Content(Protocol):
+class Content(abc.ABC):
     """Converts a record's bytes to a sample."""
 
-    draws: bool
+    draws = False
     """True if a sample depends on random numbers."""
 
+    @abc.abstractmethod
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
         """Decode one sample.
 
         Raises:
             ContentError: The record holds something else.
         """
-        ...
+
+    def image_in(self, payload: memoryview, format: str) -> EncodedImage | None:
+        """First encoded image of a record, and its decoder; None without images.
+
+        Raises:
+            ContentError: The record holds something else.
+        """
+        return None
+
+    @property
+    def label_in(self) -> Callable[[memoryview, str], Any] | None:
+        """Reader of the label in a record of a format, and of nothing else; None without one."""
+        return None
 
 
-class Raw:
+class Raw(Content):
     """The record's bytes."""
-
-    draws = False
 
     def sample(self, payload: memoryview, format: str, rng: Any) -> bytes:
         """Return a copy, which doesn't keep the file mapped."""
         return bytes(payload)
 
 
-class Custom:
+class Custom(Content):
     """Result of a user function on the record's bytes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -68,14 +80,12 @@ class Custom:
         return call_with(lambda: rng, self._argument, self.function, bytes(payload))
 
 
-class Features:
+class Features(Content):
     """Features of a tf.train.Example.
 
     Args:
         fields: Names in the sample, mapped to names in the record.
     """
-
-    draws = False
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._fields = dict(fields)
@@ -95,7 +105,7 @@ class Features:
         return {**features, **renamed}
 
 
-class Images:
+class Images(Content):
     """Image and label, as the record format stores them (``Codec.envelope``).
 
     Args:
@@ -138,6 +148,15 @@ class Images:
         # A raw array is a read-only view, which would keep the file mapped.
         return array if array.flags.writeable else array.copy("K")
 
+    def image_in(self, payload: memoryview, format: str) -> EncodedImage:
+        """Return the encoded image and its decoder."""
+        return self.split(payload, format)[0], self.decoder
+
+    @property
+    def label_in(self) -> Callable[[memoryview, str], Any]:
+        """Reader of the label."""
+        return lambda payload, format: self.split(payload, format)[1]
+
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
         """Split a record into a view of the encoded image and the label.
 
@@ -154,7 +173,7 @@ class Images:
 
 
 def cut_out(
-    place: Origin, decoder: ImageDecoder | None, encoded: bytes, rng: np.random.Generator
+    place: Origin, encoded: memoryview, decoder: ImageDecoder | None, rng: np.random.Generator
 ) -> Origin:
     """Add the encoded image and the decoder's crop to an origin.
 
@@ -164,7 +183,7 @@ def cut_out(
     crop = None
     if decoder is not None and (decoder.crop is not None or decoder.flip):
         crop = decoder.crop_of(*size_of(encoded), rng)
-    return place._replace(encoded=encoded, crop=crop)
+    return place._replace(encoded=bytes(encoded), crop=crop)
 
 
 def identity(payload: memoryview, format: str) -> int:

@@ -11,17 +11,16 @@ ones can be read as integers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder
-from adapters.records import example, irheader, recordio
+from adapters.records import envelope, example, irheader, recordio
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
-from adapters.sources.decoders import check_alike
+from adapters.sources.decoders import Content, EncodedImage, check_alike
 from adapters.sources.features import Field
 from adapters.sources.suggestion import REMEDY
 
@@ -32,7 +31,7 @@ _NUMBERS = ("int64", "uint64")
 _IMAGES_REMEDY = f"several images: give Feature(bytes, (None,)) and {REMEDY}"
 
 
-class Examples:
+class Examples(Content):
     """Decodes samples: dicts or tuples of features.
 
     Args:
@@ -73,19 +72,35 @@ class Examples:
         values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
         for place, field in enumerate(self.fields):
-            if field.decoder is None and field.target is None:
+            make = field.decoder.decode if field.decoder else field.target and field.target.made
+            if not make:
                 continue
             if state is not None:
                 assert rng is not None
                 rng.bit_generator.state = state
-            if field.decoder is not None:
-                values[place] = decoded(field, field.decoder, values[place], rng)
-            elif field.target is not None:
-                try:
-                    values[place] = field.target.made(values[place], rng)
-                except ContentError as error:
-                    raise told(field, error) from error
+            try:
+                values[place] = make(values[place], rng)
+            except ContentError as error:
+                raise told(field, error) from error
         return self.joined(values)
+
+    def image_in(self, payload: memoryview, format: str) -> EncodedImage | None:
+        """Return the first encoded image of a record and its decoder; None without images."""
+        for field in self.fields:
+            if field.decoder is not None:
+                return Examples([field], True).values(payload, format)[0], field.decoder
+        return None
+
+    @property
+    def label_in(self) -> Callable[[memoryview, str], Any] | None:
+        """Reader of the label: the second member of tuples, or the feature of that name."""
+        found = [field for field in self.fields if field.name in ("label", envelope.LABEL)]
+        found = self.fields[1:2] if self.as_tuple else found
+        classes = [field for field in found if field.leaf and field.leaf[1].kind in "iu"]
+        if len(classes) != 1 or classes[0].shape or classes[0].decoder is not None:
+            return None
+        label = Examples(classes, True)
+        return lambda payload, format: label.values(payload, format)[0]
 
     def joined(self, values: Sequence[Any]) -> Any:
         """Assemble a sample from the values of ``fields``."""
@@ -134,23 +149,6 @@ class Examples:
             else _value(field, payload, found, lists)
             for field in self._read
         ]
-
-
-def decoded(
-    field: Field,
-    decoder: ImageDecoder,
-    encoded: memoryview,
-    rng: np.random.Generator | None,
-) -> NDArray[Any]:
-    """Decode the image of a feature.
-
-    Raises:
-        ContentError: The bytes are no image, or damaged.
-    """
-    try:
-        return decoder.decode(encoded, rng)
-    except ContentError as error:
-        raise told(field, error) from error
 
 
 def told(field: Field, error: ContentError) -> ContentError:

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,17 +121,13 @@ class Files(Sequence[str]):
         return self._names[self._begins[number] : self._begins[number + 1] - 1].tobytes()
 
 
-class Listed:
-    """Versions and sizes of files from a listing, in their order.
+class Listed(NamedTuple):
+    """Versions and sizes of files from a listing, in their order."""
 
-    Args:
-        identities: uint8 ``(files, 16)``; zeros if the listing has no version.
-        mean_bytes: Average bytes per file; None if the listing has no sizes.
-    """
-
-    def __init__(self, identities: NDArray[np.uint8], mean_bytes: float | None) -> None:
-        self.identities = identities
-        self.mean_bytes = mean_bytes
+    identities: NDArray[np.uint8]
+    """``(files, 16)``; zeros if the listing has no version."""
+    mean_bytes: float | None
+    """Average bytes per file; None if the listing has no sizes."""
 
 
 def measured(count: int) -> list[int]:
@@ -145,7 +141,10 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
     last: str | None = None
     names: list[str] = []
     for path in paths:
-        folder, name = _parted(path) if is_url(path) else os.path.split(path)
+        folder, name = os.path.split(path)
+        if is_url(path):
+            name = path.rpartition("/")[2]
+            folder = path.removesuffix(name)
         if folder != last:
             if last is not None:
                 yield last, names
@@ -155,23 +154,10 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
         yield last, names
 
 
-class Folder(Protocol):
-    """Folder that contains a folder per class."""
-
-    name: str
-    """Name for messages."""
-    beside: list[str]
-    """Names of other entries next to the class folders."""
-    folders: set[str]
-    """Names of the class folders."""
-
-    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """Yield all files of the classes; see ``runs_of_classes``."""
-        ...
-
-
 class LocalFolder:
-    """Folder on a local disk.
+    """Folder on a local disk that contains a folder per class.
+
+    It has a ``name`` for messages, the names ``beside`` the folders, and those of the ``folders``.
 
     Args:
         root: Its path.
@@ -187,11 +173,6 @@ class LocalFolder:
     def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
         """Yield all files of the classes."""
         return runs_of_classes(self.name, classes)
-
-
-def _parted(url: str) -> tuple[str, str]:
-    folder, slash, name = url.rpartition("/")
-    return folder + slash, name
 
 
 def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
@@ -270,7 +251,7 @@ def is_named_like_an_image(name: str) -> bool:
 
 
 class StoreFolder:
-    """All objects below a URL, by the folders in their keys.
+    """All objects below a URL, by the folders in their keys, as a ``LocalFolder`` has its files.
 
     Names that begin with a dot are skipped, as in local folders.
 

@@ -16,11 +16,11 @@ from adapters.images import ImageDecoder
 from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import as_path, below, clean, folder_url, is_url
+from adapters.sources import tables
 from adapters.sources.decoders import Custom, Images, content_of
 from adapters.sources.files import (
     ENDINGS,
     Files,
-    Folder,
     Listed,
     LocalFolder,
     Run,
@@ -32,17 +32,7 @@ from adapters.sources.files import (
 from adapters.sources.imagefiles import ImageSource, ImageTuples
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
 from adapters.sources.objectreader import ObjectReader
-from adapters.sources.tables import (
-    Table,
-    columns_of_folders,
-    columns_of_list,
-    columns_of_table,
-    of_csv,
-    of_frame,
-    of_list,
-    of_lst,
-    paths_in,
-)
+from adapters.sources.tables import Table
 
 log = logging.getLogger("adapters")
 
@@ -208,14 +198,14 @@ def _tuples(
                 f"decode must have a decoder for each of {len(where)} folders, got {len(decode)}"
             )
         _refuse_for_folders(columns, root)
-        found = columns_of_folders(where)
+        found = tables.columns_of_folders(where)
     elif (is_path and _is_table(os.fspath(where))) or hasattr(where, "columns"):
         table, begin = _table(where, columns, None)
-        found = columns_of_table(table.paths, table.labels, len(decode))
+        found = tables.columns_of_table(table.paths, table.labels, len(decode))
     else:
         if columns is not None:
             raise ValueError("columns are for tables, got a list as where")
-        found = columns_of_list(where, len(decode))
+        found = tables.columns_of_list(where, len(decode))
     begin = begin if root is None else _begin(root)
     parts = []
     for paths, content in zip(found, contents):
@@ -238,7 +228,7 @@ def _refuse_files_as_labels(table: Table, begin: str) -> None:
     Raises:
         ValueError: They are.
     """
-    name = paths_in(table.labels)
+    name = tables.paths_in(table.labels)
     if name is None:
         return
     path = _placed(begin, name)
@@ -342,10 +332,10 @@ def _table(
     """Read a list or table; return it and the base of its relative paths."""
     if not isinstance(where, (str, os.PathLike)):
         if hasattr(where, "columns") and hasattr(where, "__getitem__"):
-            return of_frame(where, columns), ""
+            return tables.of_frame(where, columns), ""
         if columns is not None:
             raise ValueError("columns are for tables, got a list as where")
-        return of_list(where), ""
+        return tables.of_list(where), ""
     path = os.fspath(where)
     ending, place = ending_of(clean(path)), os.path.dirname(path)
     if is_url(path):
@@ -355,11 +345,11 @@ def _table(
             f"where must be a folder, a list or a table, and {path!r} isn't there"
         )
     if ending in _TABLES:
-        return of_csv(path, columns, classes or ()), place
+        return tables.of_csv(path, columns, classes or ()), place
     if ending == _LIST:
         if columns is not None:
             raise ValueError("columns are for tables with names, got an .lst file as where")
-        return of_lst(path), place
+        return tables.of_lst(path), place
     raise ValueError(
         "where must be a folder with a folder per class, a list of files, or a table (.csv, .tsv, "
         f".lst), got {path!r}; record files are for open_records"
@@ -367,7 +357,7 @@ def _table(
 
 
 def _of_folder(
-    folder_of_classes: Folder, classes: list[str] | None
+    folder_of_classes: LocalFolder | StoreFolder, classes: list[str] | None
 ) -> tuple[Files, NDArray[np.int64], list[str]]:
     root, folders = folder_of_classes.name, folder_of_classes.folders
     loose = sum(map(is_named_like_an_image, folder_of_classes.beside))

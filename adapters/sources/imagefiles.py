@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError, ContentError, RecordError
-from adapters.generators import DECODE, RngOf, chosen, generator
+from adapters.generators import RngOf, chosen
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
 from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
-from adapters.sources.filereader import FileReader, new_memory
+from adapters.sources.filereader import FileReader, InMemoryReader, new_memory
 from adapters.sources.files import Files
-from adapters.sources.objectreader import InMemoryReader
-from adapters.sources.source import Leaf, Origin, Source, Subset, chosen_of
+from adapters.sources.source import (
+    BatchRows,
+    Composite,
+    Failures,
+    Group,
+    Leaf,
+    Numbers,
+    Origin,
+    Places,
+    Subset,
+    chosen_of,
+)
 
 _NO_FILE = "No such file, or a link to nothing"
 # Size of the files that are decoded in one call, for each thread that fills a batch.
@@ -134,7 +144,7 @@ class ImageSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
 
-    def held(self, numbers: NDArray[np.int64]) -> ImageSource:
+    def held(self, numbers: Numbers) -> ImageSource:
         """Return a source of the same images that keeps these in memory if they are remote.
 
         Raises:
@@ -162,12 +172,12 @@ class ImageSource(Decoded):
         """Average bytes per file, from some files at equal distances."""
         return self._reader.mean_bytes
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching files of a store."""
         if not self._closed:
             self._reader.expect(numbers, elsewhere)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Start fetching these files of a store at once; reading one waits for it."""
         self._check_open()
         self._reader.start(numbers)
@@ -178,11 +188,11 @@ class ImageSource(Decoded):
             return
         self._reader.will_read(first, last)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read files and discard them."""
         self.bring(numbers)
         for number in numbers.tolist():
@@ -192,13 +202,11 @@ class ImageSource(Decoded):
         """Return (image, label), cropped and flipped at random by ``rng``."""
         label = self._labels[number]
         label = label.copy() if isinstance(label, np.ndarray) else label.item()
-        if rng is None and self.draws:
-            rng = generator(0, 0, number, DECODE)
+        encoded, rng = self._read(number), self.fixed_rng(number, rng)
         if isinstance(self._content, Custom):
-            return self._content.sample(self._read(number), "", rng), label
-        self._check_open()
+            return self._content.sample(encoded, "", rng), label
         try:
-            return self._content.image(self._read(number), rng), label
+            return self._content.image(encoded, rng), label
         except ContentError as error:
             raise self._told(number, error) from error
 
@@ -208,7 +216,7 @@ class ImageSource(Decoded):
         if not isinstance(self._content, Images):
             return place
         try:
-            return cut_out(place, self._content.decoder, bytes(self._read(number)), rng)
+            return cut_out(place, self._read(number), self._content.decoder, rng)
         except (ContentError, RecordError, OSError):  # The batch reports it.
             return place
 
@@ -221,64 +229,57 @@ class ImageSource(Decoded):
         return (decoder.shape, decoder.dtype), (self._labels.shape[1:], self._labels.dtype)
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
+        assert isinstance(self._content, Images)
+        assert self._content.decoder is not None
+        decoder = self._content.decoder
         images, labels = rows
         labels[... if places is None else places] = self._labels[numbers]
-        own: list[int] = numbers.tolist()
-        failures = []
+        failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
-
-        def decode() -> None:
-            assert isinstance(self._content, Images)
-            assert self._content.decoder is not None
-            rng = chosen(rng_of, wanted)
-            into = wanted if places is None else places[wanted].tolist()
-            for at, error in self._content.decoder.decode_rows(encoded, rng, into, images):
-                failures.append((wanted[at], error))
-            encoded.clear()
-            wanted.clear()
-
         try:
             arena = self._arenas.pop()
         except IndexError:
             arena = new_memory(_ARENA_BYTES)
-        end = borrowed = 0
+        end = 0
+
+        def decode() -> None:
+            nonlocal end
+            rng = chosen(rng_of, wanted)
+            into = wanted if places is None else places[wanted].tolist()
+            for at, error in decoder.decode_rows(encoded, rng, into, images):
+                failures.append((wanted[at], error))
+            encoded.clear()
+            wanted.clear()
+            end = 0
 
         def room(size: int) -> memoryview:
             nonlocal end
             if end + size > len(arena):
                 decode()
-                end = 0
-            if size > len(arena):
-                end = len(arena)  # At most one such file at a time.
-                return new_memory(size)
             end += size
-            return arena[end - size : end]
+            return arena[end - size : end] if end <= len(arena) else new_memory(size)
 
         self._reader.start(numbers)
-        for place, number in enumerate(own):
+        for place, number in enumerate(numbers.tolist()):
             try:
-                encoded.append(self._reader.read(number, room))
-                wanted.append(place)
+                data = self._reader.read(number, room)
             except Exception as error:
                 failures.append((place, error))
                 continue
+            encoded.append(data)
+            wanted.append(place)
             if not self._reader.uses_room:
-                borrowed += len(encoded[-1])
-                if borrowed > _ARENA_BYTES:  # Decode while the rest is being fetched.
+                end += len(data)
+                if end > len(arena):  # Decode while the rest is being fetched.
                     decode()
-                    borrowed = 0
         decode()
         self._arenas.append(arena)
-        return [(place, self._told(own[place], error)) for place, error in failures]
+        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
         self._check_open()
@@ -330,7 +331,7 @@ class SelectedImages(Subset):
         return self.whole.classes
 
 
-class ImageTuples(Source):
+class ImageTuples(Composite):
     """Source that ``open_images`` returns for a tuple of decoders, as for (image, mask).
 
     All images of a sample are cropped and flipped alike: the sample's generator starts again for
@@ -343,10 +344,11 @@ class ImageTuples(Source):
         ValueError: Decoders crop or flip differently.
     """
 
+    parts: list[ImageSource]  # type: ignore[assignment]
+
     def __init__(self, parts: Sequence[ImageSource]) -> None:
-        self.parts = tuple(parts)
+        super().__init__(parts)
         check_alike([part.decoder for part in parts])
-        self.take_traits(parts)
         self.holds_images, self.python_numbers = True, False
 
     def __len__(self) -> int:
@@ -360,8 +362,7 @@ class ImageTuples(Source):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> tuple[Any, ...]:
         """Return the images, cropped and flipped at random by ``rng``."""
-        if rng is None and self.draws:
-            rng = generator(0, 0, number, DECODE)
+        rng = self.fixed_rng(number, rng)
         state: Any = None if rng is None else rng.bit_generator.state
         images = []
         for part in self.parts:
@@ -370,9 +371,9 @@ class ImageTuples(Source):
             images.append(part.sample(number, rng)[0])
         return tuple(images)
 
-    def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Return the first file of a sample and the crop of its image."""
-        return self.parts[0].origin(number, rng)
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
+        """Find these samples in each column."""
+        return ((part, numbers, slice(None)) for part in self.parts)
 
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
@@ -394,12 +395,8 @@ class ImageTuples(Source):
         return tuple(known) if len(known) == len(self.parts) else None
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write images into rows of a batch, one array for each column."""
         failures: dict[int, Exception] = {}
         for part, images in zip(self.parts, rows):
@@ -407,21 +404,6 @@ class ImageTuples(Source):
             for place, error in part.fill(numbers, rng_of, (images, no_labels), places):
                 failures.setdefault(place, error)
         return list(failures.items())
-
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read files and discard them."""
-        for part in self.parts:
-            part.fetch(numbers)
-
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Start fetching files of a store."""
-        for part in self.parts:
-            part.expect(numbers, elsewhere)
-
-    def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Start fetching these files of a store at once."""
-        for part in self.parts:
-            part.bring(numbers)
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Read these files ahead."""
@@ -442,11 +424,6 @@ class ImageTuples(Source):
         sizes = [part.sample_bytes for part in self.parts]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
-
-    @property
-    def own_code(self) -> tuple[Any, ...]:
-        """User functions that make images."""
-        return tuple(code for part in self.parts for code in part.own_code)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""

@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,13 @@ _GUESSED_BYTES = 100_000
 class Fetch(Piece):
     """Request for one file, in flight or done."""
 
-    __slots__ = ("data", "held", "is_expected")
+    __slots__ = ("data", "held", "is_expected", "stays")
 
-    def __init__(self, number: int, reader: ObjectReader, is_expected: bool) -> None:
+    def __init__(self, number: int, reader: ObjectReader, is_expected: bool, stays: bool) -> None:
         self.data: memoryview | None = None
         self.held = 0
         self.is_expected = is_expected
+        self.stays = stays  # In memory until it is read; else in the cache alone.
         super().__init__(number, number + 1, reader._fetch)
 
     @property
@@ -71,8 +72,6 @@ class ObjectReader(FileReader):
     """
 
     uses_room = False
-    tells_versions = True
-    """True if every file that was looked up had a version."""
 
     def __init__(
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
@@ -85,7 +84,7 @@ class ObjectReader(FileReader):
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._here: OrderedDict[int, Fetch] = OrderedDict()
-        self._held = self._ahead = self._outside = 0
+        self._held = self._ahead = 0
         # Versions that were read here; memory pages are allocated as they are written.
         self._seen = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
         self._came = self._count = 0
@@ -116,18 +115,17 @@ class ObjectReader(FileReader):
     def start(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files, ahead of files that are only expected."""
         if len(numbers) > 1:
-            start(self._fetches(numbers.tolist(), expected=False))
+            start(self._fetches(numbers.tolist(), expected=False, stays=True))
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching these files, up to the limit; for another process, into the cache."""
-        if elsewhere:
-            self._warm(numbers.tolist())
-        else:
-            start(self._fetches(numbers.tolist(), expected=True), expected=True)
+        if self._wholes is not None or not elsewhere:
+            start(self._fetches(numbers.tolist(), True, stays=not elsewhere), expected=True)
 
     def will_read(self, first: int, last: int) -> None:
         """Start fetching these files into the cache, if there is one."""
-        self._warm(range(first, last))
+        if self._wholes is not None:
+            start(self._fetches(range(first, last), True, stays=False), expected=True)
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -151,9 +149,7 @@ class ObjectReader(FileReader):
         identity = self._known(number)
         if identity is None:
             try:
-                head = self._head(number)
-                self.tells_versions &= bool(head.version)
-                identity = identity_of(self._files[number], head)
+                identity = identity_of(self._files[number], self._head(number))
             except (OSError, ValueError):
                 return "missing"
         return identity.hex()
@@ -178,7 +174,7 @@ class ObjectReader(FileReader):
 
     # --- requests in flight ---
 
-    def _fetches(self, numbers: list[int], expected: bool) -> list[Fetch]:
+    def _fetches(self, numbers: Iterable[int], expected: bool, stays: bool) -> list[Fetch]:
         """Requests to start for these files: not those in memory or in the cache."""
         wanted = [number for number in dict.fromkeys(numbers) if not self._is_kept(number)]
         found: list[Fetch] = []
@@ -192,26 +188,36 @@ class ObjectReader(FileReader):
                 if fetch is None:
                     if len(found) >= room:
                         break
-                    fetch = self._here[number] = Fetch(number, self, expected)
+                    fetch = self._here[number] = Fetch(number, self, expected, stays)
                     self._ahead += expected
                 elif expected or fetch.is_done:
                     continue
+                fetch.stays |= stays
                 found.append(fetch)
         return found
 
     def _room(self) -> int:
         """Number of files that may still be fetched ahead."""
-        return int(_MOST_EXPECTED_BYTES / self._mean()) - self._ahead - self._outside
+        return int(_MOST_EXPECTED_BYTES / self._mean()) - self._ahead
 
     def _fetch(self, piece: Piece) -> None:
         assert isinstance(piece, Fetch)
         number = piece.begin
-        piece.data = self._got(number)
-        with self._lock:
-            if self._here.get(number) is not piece:
-                return  # A read took it and is its only owner.
-            piece.held = len(piece.data)
-            self._held += piece.held
+        try:
+            if piece.stays or not self._is_kept(number):
+                piece.data = self._got(number)
+        finally:
+            with self._lock:
+                if self._here.get(number) is piece:  # Else a read took it and is its only owner.
+                    self._came_in(number, piece)
+
+    def _came_in(self, number: int, fetch: Fetch) -> None:
+        if not fetch.stays:
+            del self._here[number]
+            self._forget(fetch)
+        elif fetch.data is not None:
+            fetch.held = len(fetch.data)
+            self._held += fetch.held
             if self._held > _MOST_HELD_BYTES:
                 self._drop()
 
@@ -229,24 +235,6 @@ class ObjectReader(FileReader):
         self._ahead -= fetch.is_expected
         fetch.held = 0
         fetch.is_expected = False
-
-    def _warm(self, numbers: Any) -> None:
-        """Start fetching files into the cache, up to the limit."""
-        if self._wholes is None:
-            return
-        wanted = [number for number in numbers if not self._is_kept(number)]
-        with self._lock:
-            wanted = wanted[: max(0, self._room())]
-            self._outside += len(wanted)
-        start([Piece(number, number + 1, self._warmed) for number in wanted], expected=True)
-
-    def _warmed(self, piece: Piece) -> None:
-        try:
-            if not self._is_kept(piece.begin):
-                self._got(piece.begin)
-        finally:
-            with self._lock:
-                self._outside -= 1
 
     # --- one file ---
 
@@ -339,7 +327,6 @@ class ObjectReader(FileReader):
     def _noted(self, number: int, url: str, head: Head) -> bytes:
         """Record the version that was read, which must be the known one."""
         identity, known = identity_of(url, head), self._known(number)
-        self.tells_versions &= bool(head.version)
         if known is None:
             self._seen[number] = np.frombuffer(identity, np.uint8)
         elif known != identity:
@@ -379,33 +366,3 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-
-class InMemoryReader(ObjectReader):
-    """Keeps some of the files in memory permanently.
-
-    Args:
-        files: Paths, by number.
-        held: Contents of these files, by number.
-    """
-
-    def __init__(self, files: Files, held: dict[int, bytes]) -> None:
-        super().__init__(files)
-        self._always = held
-
-    def read(self, number: int, room: Room) -> memoryview:
-        """Return a whole file."""
-        found = self._always.get(number)
-        return super().read(number, room) if found is None else memoryview(found)
-
-    def start(self, numbers: NDArray[np.int64]) -> None:
-        """Do nothing: files in memory need no request."""
-
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Do nothing: files in memory need no request."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"files": self._files, "held": self._always}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["files"], state["held"])  # type: ignore[misc]

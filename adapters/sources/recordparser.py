@@ -2,36 +2,46 @@
 
 All records of a batch are parsed in one call without Python code per record, from the files' own
 memory (``native/records.c``). Nothing is learned or remembered of a record but that its CRC was
-checked. Records that the kernel doesn't take, because they are damaged or of a kind that it leaves
-to Python, are named, to be read one by one.
+checked. The kernel writes what is stored: bytes, float32 or int64; fields of other dtypes are
+converted here, all rows at once. Records that it doesn't take, because they are damaged or of a
+kind that it leaves to Python, are named, to be read one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records import RecordFiles, Shard
+from adapters.images import kernel
+from adapters.records import RecordFiles, Shard, example, irheader
 from adapters.records.mapping import NoMapError, most
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
+from adapters.sources import examples
+from adapters.sources.examples import misfits, of_raw, put
+from adapters.sources.features import Field
+from adapters.sources.source import BatchRows, Numbers, Places
 
 # What a field is in a record with an IRHeader, as in ``native/records.h``.
 CONTENT, LABEL, OWN_LABEL, LABELS, ID, ID2, NOWHERE = range(7)
 LEFT = 0
 """Kind of a file whose records the kernel leaves to Python; else as ``Codec.kernel_kind``."""
 
+_PARTS = {examples.LABEL: LABEL, examples.ID: ID, examples.ID2: ID2}
+
 # Files that stay mapped for the next batch. With more, a batch maps those that it needs.
 _MOST_FILES = max(1, most() // 16)
-Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes]]
-"""Result of parsing a batch: a mask of the requested records that weren't taken, None if all were;
-and the files' bytes, valid as long as they are referenced."""
+Pieces = dict[int, NDArray[np.int64]]
+"""Where the images of a column lie, int64 ``(rows, 3)``: buffer number, first byte and size."""
+Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes], Pieces]
+"""Result of parsing a batch: a mask of the records to read one by one, None if there are none; the
+files' bytes, valid as long as they are referenced; and where the images lie in them."""
 
 
 class Column(NamedTuple):
@@ -46,7 +56,7 @@ class Column(NamedTuple):
     part: int = NOWHERE
     """Part of a record with an IRHeader."""
     is_place: bool = False
-    """Write where the bytes lie, instead: index in the buffers of ``Parsed``, first byte, size."""
+    """Write where the bytes of an image lie, instead; see ``Pieces``."""
     prefix: bytes = b""
     """Bytes of the value before those that go into the row."""
     default: bytes | None = None
@@ -64,47 +74,77 @@ class RecordParser:
     """Parses records of a batch. Thread-safe, without a lock; for this process alone.
 
     Args:
-        kernel: The native kernel.
         files: The records.
-        columns: Fields to write, at least one.
+        fields: Fields to write, at least one, of one shape each, or images.
+        columns: The kernel's column of each field.
         kind_of: Returns a file's ``Codec.kernel_kind``, or ``LEFT``.
+        labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
     """
 
     def __init__(
         self,
-        kernel: ModuleType,
         files: RecordFiles,
+        fields: Sequence[Field],
         columns: Sequence[Column],
         kind_of: Callable[[Shard], int],
+        labels: Sequence[int],
     ) -> None:
-        self._kernel = kernel
+        module = kernel.load()
+        assert module is not None
+        self._kernel = module
         self._files = files
         self._shards = files.shards
         self._kind_of = kind_of
-        self._schema = kernel.schema(
+        self._fields = fields
+        self._labels = labels
+        self._images = [place for place, column in enumerate(columns) if column.is_place]
+        # Dtypes of the fields that are converted.
+        self._stored = {
+            place: stored
+            for place, (field, column) in enumerate(zip(fields, columns))
+            if not (column.is_place or column.prefix)
+            and ((stored := _stored(field)) != field.dtype or stored.kind == "b")
+        }
+        self._is_direct = not (self._images or self._stored or labels)
+        self._schema = module.schema(
             [(c.name, c.kind, c.part, c.is_place, c.size, c.prefix, c.default) for c in columns]
         )
         self._firsts = np.cumsum([0, *map(len, self._shards)])
         self._stays = len(self._shards) <= _MOST_FILES and not files.are_remote
         self._opened: _Opened | None = None
 
-    def parse(
-        self,
-        numbers: NDArray[np.int64],
-        rows: NDArray[np.int64] | None,
-        columns: Sequence[NDArray[Any]],
-    ) -> Parsed:
-        """Write fields of these records into rows of the columns.
+    def parse(self, numbers: Numbers, into: Places, rows: BatchRows) -> Parsed:
+        """Write the fields of these records, except for images.
 
         Args:
-            numbers: Record numbers, ``(records,)``. The files must be open.
-            rows: Row of each record; None for one after another.
-            columns: An array for each field, contiguous, ``(rows, ...)``; int64 ``(rows, 3)`` for
-                places.
+            numbers: Record numbers. The files must be open.
+            into: Row of each record.
+            rows: An array for each field, contiguous, ``(rows, *shape)``.
 
         Raises:
             ConnectionError: A store doesn't answer.
         """
+        if self._is_direct:
+            return *self._parsed(numbers, into, rows), {}
+        own = list(rows)
+        pieces = {place: np.empty((len(rows[0]), 3), np.int64) for place in self._images}
+        for place, piece in pieces.items():
+            own[place] = piece
+        for place, dtype in self._stored.items():
+            own[place] = np.empty(rows[place].shape, dtype)
+        wrong, buffers = self._parsed(numbers, into, own)
+        written: Any = slice(None) if into is None else into
+        masks = [] if wrong is None else [wrong]
+        for place in self._labels:
+            masks.append(np.array(list(map(irheader.are_objects, own[place][written])), bool))
+        for place in self._stored:
+            misfit = _convert(self._fields[place], own[place][written], rows[place], written)
+            masks += [] if misfit is None else [misfit]
+        return functools.reduce(np.logical_or, masks) if masks else None, buffers, pieces
+
+    def _parsed(
+        self, numbers: Numbers, into: Places, columns: BatchRows
+    ) -> tuple[NDArray[np.bool_] | None, list[memoryview | bytes]]:
         numbers = np.ascontiguousarray(self._files.in_order(numbers))
         if self._stays:
             opened = self._opened
@@ -113,10 +153,10 @@ class RecordParser:
                 self._opened = opened if all(map(len, opened.buffers)) else None
         else:
             opened, numbers = self._open_for(numbers)
-        wrong = self._kernel.gather(self._schema, opened.handle, numbers, rows, tuple(columns))
+        wrong = self._kernel.gather(self._schema, opened.handle, numbers, into, tuple(columns))
         return None if wrong is None else np.frombuffer(wrong, np.bool_), opened.buffers
 
-    def _open_for(self, numbers: NDArray[np.int64]) -> tuple[_Opened, NDArray[np.int64]]:
+    def _open_for(self, numbers: Numbers) -> tuple[_Opened, Numbers]:
         """Open the files of these records; return also the records' numbers in them."""
         places = np.searchsorted(self._firsts, numbers, "right") - 1
         own = numbers - self._firsts[places]
@@ -156,3 +196,42 @@ def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | 
         if isinstance(shard.storage, MappedFile):
             return shard.storage.covering(0, 0)
     return None
+
+
+def column_of(field: Field, has_headers: bool) -> Column:
+    """Make the kernel's column of a field; ``has_headers`` if records begin with an IRHeader."""
+    part = _PARTS.get(field.key, CONTENT) if has_headers else NOWHERE
+    if field.decoder is not None:
+        return Column(field.key, example.BYTES_LIST, 1, part, is_place=True)
+    count = field.count * (1 if field.raw is None else field.raw.itemsize)
+    return Column(field.key, field.kind, count, part, default=default_row(field) or None)
+
+
+def _stored(field: Field) -> np.dtype[Any]:
+    """Dtype that the kernel writes for a feature."""
+    if field.raw is not None:
+        return field.raw
+    return np.dtype(np.int64 if field.kind == example.INT64_LIST else "<f4")
+
+
+def default_row(field: Field) -> bytes | None:
+    """Bytes that it writes for a missing feature, empty if none; None if it can't."""
+    if field.default is None or field.decoder is not None:
+        return b""
+    with np.errstate(all="ignore"):
+        row = np.ascontiguousarray(field.default.astype(_stored(field)))
+        same = row.astype(field.dtype).tobytes() == field.default.tobytes()
+    return row.tobytes() if same else None
+
+
+def _convert(
+    field: Field, stored: NDArray[Any], column: NDArray[Any], rows: Any
+) -> NDArray[np.bool_] | None:
+    """Convert stored values into rows of a column; mask of those that don't fit, None if none."""
+    if stored.dtype.kind == "b":
+        column[rows] = of_raw(field, stored.view(np.uint8))
+        return None
+    wrong = misfits(field, stored)
+    with np.errstate(invalid="ignore"):  # NaN, or a row that wasn't written.
+        put(stored, column, rows)
+    return None if wrong is None else np.any(wrong.reshape(len(wrong), -1), axis=1)

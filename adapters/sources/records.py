@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import weakref
@@ -15,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
-from adapters.generators import DECODE, RngOf, generator
+from adapters.generators import RngOf
 from adapters.images import ImageDecoder
 from adapters.readahead import Window
 from adapters.records import RecordFiles
-from adapters.records.envelope import LABEL
 from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
 from adapters.remote import is_url
@@ -37,8 +37,17 @@ from adapters.sources.decoders import (
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
-from adapters.sources.recordrows import FeatureRows, ImageRows, RecordRows
-from adapters.sources.source import Leaf, Origin, Source, chosen_of
+from adapters.sources.recordrows import RecordRows, feature_rows, image_leaf, image_rows
+from adapters.sources.source import (
+    BatchRows,
+    Failures,
+    Leaf,
+    Numbers,
+    Origin,
+    Places,
+    Source,
+    chosen_of,
+)
 from adapters.sources.targets import fields_of
 
 # Damaged records to skip in search of one that shows what samples are like.
@@ -196,10 +205,7 @@ class RecordSource(Decoded):
     def __init__(self, files: RecordFiles, content: Content) -> None:
         super().__init__(content)
         self._files = files
-        # Spec of batches that are written straight into their memory; found on first use.
-        self._leaves: tuple[Leaf, ...] | None = None
-        self._looked = False
-        self._rows: RecordRows | None = None
+        self._rows: RecordRows | None = None  # Made on first use.
         self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
         """Sources that ``united`` has made of this one and others."""
 
@@ -208,21 +214,7 @@ class RecordSource(Decoded):
         return len(self._files)
 
     def select(self, numbers: Any) -> RecordSource:
-        """Select samples as a source, renumbered in this order; nothing is read or copied.
-
-        Args:
-            numbers: Sample numbers, as in ``[i]`` and possibly repeated, or a boolean mask with a
-                value for each sample.
-
-        Returns:
-            A source like this one, to be closed by itself. Its errors name the records of the
-                files.
-
-        Raises:
-            IndexError: A number out of range.
-            TypeError: Neither numbers nor a mask.
-            ValueError: A mask of another length.
-        """
+        """Return a source of these records, to be closed by itself, whose errors name the files."""
         chosen = chosen_of(numbers, len(self))
         return type(self)(self._files.chosen(chosen), self._content)
 
@@ -251,8 +243,9 @@ class RecordSource(Decoded):
         self._files.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_rows": None, "_looked": False}
+        state = {**self.__dict__, "_rows": None}
         del state["_wholes"]
+        state.pop("leaves", None)  # Looked for again, in the file that the other process opens.
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -275,48 +268,38 @@ class RecordSource(Decoded):
 
     # Used by plans.
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read records in file order and discard them."""
         self.bring(numbers)
         for number in np.sort(numbers).tolist():
             self.read(number)
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching records of remote files."""
         self._files.expect(numbers, elsewhere)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Fetch records of remote files now, all at once."""
         self._files.bring(numbers)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample, cropped and flipped at random by ``rng``."""
-        if rng is None and self.draws:
-            rng = generator(0, 0, number, DECODE)
         shard, own = self._files.locate(number)
         payload = shard.read(own)
         try:
-            return self._content.sample(payload, shard.format, rng)
+            return self._content.sample(payload, shard.format, self.fixed_rng(number, rng))
         except ContentError as error:
-            raise self._error(number, error) from error
+            raise self._told(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return file, record and offset; for an image, also its crop."""
         shard, own = self._files.locate(number)
         place = Origin(shard.storage.name, own, shard.begin_of(own))
         try:
-            return self._with_image(place, shard.read(own), shard.format, rng)
+            found = self._content.image_in(shard.read(own), shard.format)
+            return place if found is None else cut_out(place, *found, rng)
         except (ContentError, RecordError):  # The batch reports it.
             return place
-
-    def _with_image(
-        self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
-    ) -> Origin:
-        """Add the image of a record and its crop to an origin."""
-        if not isinstance(self._content, Images):
-            return place
-        encoded, _ = self._content.split(payload, format)
-        return cut_out(place, self._content.decoder, bytes(encoded), rng)
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -332,9 +315,9 @@ class RecordSource(Decoded):
         """Have the files read these records ahead."""
         self._files.will_read(first, last, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
-        label_in = self._label_in
+        label_in = self._content.label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
         if label_in is None or not local:
             return None
@@ -343,34 +326,22 @@ class RecordSource(Decoded):
             labels[place] = label_in(payload, format)
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
 
-    @property
-    def _label_in(self) -> Callable[[memoryview, str], Any] | None:
-        """Reader of the label in a record of a format; None if there is none."""
-        content = self._content
-        if not isinstance(content, Images):
-            return None
-        return lambda payload, format: content.split(payload, format)[1]
-
-    @property
+    @functools.cached_property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of all samples' arrays and labels; None if not fixed.
 
         Raises:
             RecordError: The first records are damaged.
         """
-        content = self._content
-        if not self._looked and isinstance(content, Images) and len(self):
-            rows = self._row_writer()
-            assert isinstance(rows, ImageRows)
-            array = rows.leaf
-            if array is not None:
-                # Decode the whole sample: a damaged record may still have a readable label.
-                label = np.asarray(self.first(lambda number: self.sample(number)[1]))
-                # Strings may be longer in other records.
-                known = label.dtype.kind in "biuf"
-                self._leaves = (array, (label.shape, label.dtype)) if known else None
-            self._looked = True
-        return self._leaves
+        if not isinstance(self._content, Images) or not len(self):
+            return None
+        array = image_leaf(self._files, self._content)
+        if array is None:
+            return None
+        # Decode the whole sample: a damaged record may still have a readable label.
+        label = np.asarray(self.first(lambda number: self.sample(number)[1]))
+        # Strings may be longer in other records.
+        return (array, (label.shape, label.dtype)) if label.dtype.kind in "biuf" else None
 
     def first(self, look: Callable[[int], Any]) -> Any:
         """Apply ``look`` to the first record that can be read; None without records.
@@ -389,38 +360,28 @@ class RecordSource(Decoded):
         return None
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch, as in ``leaves``."""
-        failures = self._row_writer().fill(numbers, rng_of, rows, places)
+        writer = self._rows  # Another thread may close the source meanwhile.
+        if writer is None:
+            writer = self._rows = self._row_writer(rows)
+        failures = writer.fill(numbers, rng_of, rows, places)
         return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
 
-    def _row_writer(self) -> RecordRows:
-        rows = self._rows  # Another thread may close the source meanwhile.
-        if rows is None:
-            rows = self._rows = self._make_rows()
-        return rows
-
-    def _make_rows(self) -> RecordRows:
+    def _row_writer(self, rows: Sequence[NDArray[Any]]) -> RecordRows:
         assert isinstance(self._content, Images)
-        return ImageRows(self._files, self._content)
+        return image_rows(self._files, self._content, (rows[1].shape[1:], rows[1].dtype))
 
     def _told(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
         if not isinstance(error, ContentError):
             return error
-        told = self._error(number, error)
-        told.__cause__ = error
-        return told
-
-    def _error(self, number: int, error: ContentError) -> RecordError:
         shard, own = self._files.locate(number)
         offset = int(shard.offsets[own])
-        return RecordError(shard.storage.name, own, offset, error.expected, error.found)
+        told = RecordError(shard.storage.name, own, offset, error.expected, error.found)
+        told.__cause__ = error
+        return told
 
 
 class ExampleSource(RecordSource):
@@ -437,9 +398,6 @@ class ExampleSource(RecordSource):
     def __init__(self, files: RecordFiles, content: Examples) -> None:
         super().__init__(files, content)
         self._examples = content
-        leaves = [field.leaf for field in content.fields]
-        known = tuple(leaf for leaf in leaves if leaf is not None)
-        self._numbers_known = known if len(known) == len(leaves) else None
         self._fixed = all(field.is_fixed for field in content.fields)
         first, decoders = content.fields[0], {type(field.decoder) for field in content.fields}
         is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
@@ -456,42 +414,19 @@ class ExampleSource(RecordSource):
 
     python_numbers = False
 
-    @property
+    @functools.cached_property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of each feature; None if they aren't fixed."""
-        return self._numbers_known
+        known = [field.leaf for field in self._examples.fields]
+        return None if None in known else tuple(known)  # type: ignore[arg-type]
 
     @property
     def skeleton(self) -> Any:
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
         return self._examples.skeleton
 
-    def _make_rows(self) -> RecordRows:
-        return FeatureRows(self._files, self._examples)
-
-    def _with_image(
-        self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
-    ) -> Origin:
-        """Add the first image of a record and its crop to an origin."""
-        field = next((field for field in self._examples.fields if field.decoder is not None), None)
-        if field is None:
-            return place
-        (encoded,) = Examples([field], True).values(payload, format)
-        return cut_out(place, field.decoder, bytes(encoded), rng)
-
-    @property
-    def _label_in(self) -> Callable[[memoryview, str], Any] | None:
-        """Reader of the label: the second member of tuples, or the feature of that name."""
-        if self._examples.as_tuple:
-            found = self._examples.fields[1:2]
-        else:
-            named = ("label", LABEL)
-            found = [field for field in self._examples.fields if field.name in named]
-        classes = [field for field in found if field.leaf and field.leaf[1].kind in "iu"]
-        if len(classes) != 1 or classes[0].shape or classes[0].decoder is not None:
-            return None
-        label = Examples(classes, True)
-        return lambda payload, format: label.values(payload, format)[0]
+    def _row_writer(self, rows: Sequence[NDArray[Any]]) -> RecordRows:
+        return feature_rows(self._files, self._examples)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; names the features."""

@@ -43,7 +43,7 @@ class SequenceSource(Source):
         self._sequence = sequence
         self.renew_locks()
         self._epoch: int | None = None
-        self._own_epochs = own_epochs
+        self.own_epochs = own_epochs
         self._calling = False
         count = self._count()
         self._batches, self._added = count or 0, 0
@@ -74,11 +74,6 @@ class SequenceSource(Source):
         if count is None and hasattr(type(self._sequence), "__len__"):
             count = len(self._sequence)
         return None if count is None else max(0, int(count))
-
-    @property
-    def own_epochs(self) -> bool:
-        """True if hooks of the sequence change the batches after them."""
-        return self._own_epochs
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how batches are read."""
@@ -205,6 +200,14 @@ def _renew_iterator(value: Any, state: dict[str, Any]) -> None:
     value.__dict__.update(state, index_generator=value._flow_index())
 
 
+def _setting(name: str, kind: type) -> Any:
+    """Attribute that users read and set, with its value where Keras has it."""
+    own = f"_{name}"
+    return property(
+        lambda self: kind(getattr(self, own)), lambda self, value: setattr(self, own, value)
+    )
+
+
 class PyDatasetWithoutKeras:
     """Attributes and hooks of ``keras.utils.PyDataset``, with the same instance state.
 
@@ -223,32 +226,9 @@ class PyDatasetWithoutKeras:
         self._use_multiprocessing = use_multiprocessing
         self._max_queue_size = max_queue_size
 
-    @property
-    def workers(self) -> int:
-        """Value that the user set."""
-        return int(self._workers)
-
-    @workers.setter
-    def workers(self, value: int) -> None:
-        self._workers = value
-
-    @property
-    def use_multiprocessing(self) -> bool:
-        """Value that the user set."""
-        return bool(self._use_multiprocessing)
-
-    @use_multiprocessing.setter
-    def use_multiprocessing(self, value: bool) -> None:
-        self._use_multiprocessing = value
-
-    @property
-    def max_queue_size(self) -> int:
-        """Value that the user set."""
-        return int(self._max_queue_size)
-
-    @max_queue_size.setter
-    def max_queue_size(self, value: int) -> None:
-        self._max_queue_size = value
+    workers = _setting("workers", int)
+    use_multiprocessing = _setting("use_multiprocessing", bool)
+    max_queue_size = _setting("max_queue_size", int)
 
     @property
     def num_batches(self) -> int | None:

@@ -1,15 +1,16 @@
 """``Source``: the interface of data to plans, with defaults that fit most sources.
 
 A new kind of source is a subclass in its own file and an entry in ``sources.kinds``. ``Subset``
-holds some samples of any source; it is here because ``Source.select`` makes it. ``Origin`` says
-where a sample lies, to inspect a batch later.
+holds some samples of any source; it is here because ``Source.select`` makes it. ``Composite`` is
+the base of sources that are made of others. ``Origin`` says where a sample lies, to inspect a batch
+later.
 """
 
 from __future__ import annotations
 
 import abc
 import operator
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,16 @@ from adapters.readahead import Window
 from adapters.structure import flatten
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+Numbers = NDArray[np.int64]
+"""Sample numbers, ``(samples,)``."""
+Places = Numbers | None
+"""Row of each sample in a batch; None for one after another."""
+BatchRows = Sequence[NDArray[Any]]
+"""An array for each leaf, with a leading axis for the rows of a batch."""
+Failures = list[tuple[int, Exception]]
+"""Samples that couldn't be written, by their indices among the requested ones, and why."""
+Group = tuple["Source", NDArray[np.int64], Any]
+"""A part of a source, its own numbers of some samples, and their places among these."""
 # Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
 _AT_ONCE = 64
 # Traits of several sources together: those that one of them has, and those that all have.
@@ -129,6 +140,10 @@ class Source(abc.ABC):
         """Return one sample to a caller without a generator."""
         return self.sample(number, source_generator() if self.draws else None)
 
+    def fixed_rng(self, number: int, rng: np.random.Generator | None) -> np.random.Generator | None:
+        """Generator of a sample: the given one, or, if it ``draws``, always the same one."""
+        return generator(0, 0, number, DECODE) if rng is None and self.draws else rng
+
     def select(self, numbers: Any) -> Source:
         """Select samples as a source, renumbered in this order; nothing is read or copied.
 
@@ -155,17 +170,17 @@ class Source(abc.ABC):
         """
         return Origin()
 
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch, fetched at once; None if they are fetched one at a time."""
         return None
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         fetched = self.samples(numbers)
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
             pass
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Hint that samples will be read: start fetching if that is slow, and don't wait.
 
         Args:
@@ -173,7 +188,7 @@ class Source(abc.ABC):
             elsewhere: True if another process reads them.
         """
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: Numbers) -> None:
         """Fetch samples that are read now, all at once if that is slow.
 
         Raises:
@@ -182,7 +197,7 @@ class Source(abc.ABC):
 
     # --- a batch at a time ---
 
-    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch, in memory from ``allocate``."""
         raise NotImplementedError
 
@@ -204,23 +219,16 @@ class Source(abc.ABC):
         """Join with other sources to fill a batch at once; None if that isn't possible."""
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch, if ``leaves`` are known or the source gathers.
 
         Args:
-            numbers: Sample numbers, ``(samples,)``.
+            numbers: Sample numbers.
             rng_of: Returns a sample's generator by its index in ``numbers``, valid until the next
                 call; None if nothing is drawn.
-            rows: An array for each of ``leaves``, with a leading axis for the rows.
-            places: Row of each sample; None for one after another.
-
-        Returns:
-            Indices in ``numbers`` of the samples that couldn't be written, and why.
+            rows: An array for each of ``leaves``.
+            places: Row of each sample.
         """
         leaves, _ = flatten(self.gather(numbers, np.empty))
         for column, leaf in zip(rows, leaves):
@@ -247,13 +255,6 @@ class Source(abc.ABC):
     """True if samples are (image, label)."""
     python_numbers = False
     """True if a label is a Python number, not one of NumPy's."""
-
-    def take_traits(self, parts: Sequence[Source]) -> None:
-        """Take the traits that these sources have together."""
-        for name in _IF_ANY:
-            setattr(self, name, any(getattr(part, name) for part in parts))
-        for name in _IF_ALL:
-            setattr(self, name, all(getattr(part, name) for part in parts))
 
     @property
     def own_code(self) -> tuple[Any, ...]:
@@ -282,7 +283,7 @@ class Source(abc.ABC):
         that they belong to, see ``Window``.
         """
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of samples if they are cheap to get; None otherwise. CRCs aren't checked."""
         return None
 
@@ -292,24 +293,19 @@ class Source(abc.ABC):
 
     # --- sources of whole batches ---
 
-    @property
-    def whole_batches(self) -> bool:
-        """True if items are whole batches, which ``batch`` returns."""
-        return False
-
-    def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
-        """Return a whole batch, in memory that nothing else writes to."""
-        raise NotImplementedError
+    whole_batches = False
+    """True if items are whole batches, which ``batch`` returns."""
+    own_epochs = False
+    """True if batches change with the epoch, so that none may be read early."""
 
     @property
     def endless(self) -> bool:
         """True if every number is the number of a batch."""
         return False
 
-    @property
-    def own_epochs(self) -> bool:
-        """True if batches change with the epoch, so that none may be read early."""
-        return False
+    def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
+        """Return a whole batch, in memory that nothing else writes to."""
+        raise NotImplementedError
 
     def enter_epoch(self, epoch: int) -> bool:
         """Enter this epoch; return True if one has ended.
@@ -325,11 +321,63 @@ class Source(abc.ABC):
         """Renew locks in a forked process, where their holders don't exist."""
 
 
+class Composite(Source):
+    """Source whose samples are those of other sources, its parts, or made of them.
+
+    Args:
+        parts: The other sources.
+    """
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self.parts = list(parts)
+        for name in _IF_ANY:
+            setattr(self, name, any(getattr(part, name) for part in parts))
+        for name in _IF_ALL:
+            setattr(self, name, all(getattr(part, name) for part in parts))
+
+    @abc.abstractmethod
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
+        """Find these samples in the parts that they come from."""
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Locate a sample in the first part that it comes from."""
+        part, own, _ = next(iter(self.by_part(np.array([number]))))
+        return part.origin(int(own[0]), rng)
+
+    def fetch(self, numbers: Numbers) -> None:
+        """Read stored samples and discard them."""
+        for part, own, _ in self.by_part(numbers):
+            part.fetch(own)
+
+    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
+        """Start fetching in each part."""
+        for part, own, _ in self.by_part(numbers):
+            part.expect(own, elsewhere)
+
+    def bring(self, numbers: Numbers) -> None:
+        """Fetch these samples now, in each part."""
+        for part, own, _ in self.by_part(numbers):
+            part.bring(own)
+
+    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
+        """Pad the samples of a batch as the first part does."""
+        return self.parts[0].padded(samples, extra)
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """User functions and objects that make samples."""
+        return tuple(code for part in self.parts for code in part.own_code)
+
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """Advice on making arrays of unequal shapes equal."""
+        return self.parts[0].remedy(shape)
+
+
 def _of_the_whole(name: str) -> Any:
     return property(operator.attrgetter(f"whole.{name}"), doc="That of the whole source.")
 
 
-class Subset(Source):
+class Subset(Composite):
     """Some samples of a source, renumbered; read the same way and as fast as the whole.
 
     Worker processes share the array of numbers.
@@ -342,15 +390,15 @@ class Subset(Source):
         TypeError: The source's items are whole batches.
     """
 
-    def __init__(self, whole: Source, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, whole: Source, numbers: Numbers) -> None:
         if whole.whole_batches:
             raise TypeError(
                 "source must give single samples to be selected from, got one of whole batches: "
                 "select from the arrays or the data set that these are made of"
             )
+        super().__init__([whole])
         self.whole = whole
         self.numbers = numbers
-        self.take_traits([whole])
 
     def __len__(self) -> int:
         """Number of chosen samples."""
@@ -360,47 +408,26 @@ class Subset(Source):
         """Select some of these samples, from the same whole source."""
         return self.whole.select(self.numbers[chosen_of(numbers, len(self))])
 
+    def by_part(self, numbers: Numbers) -> Iterable[Group]:
+        """Find these samples in the whole source."""
+        return ((self.whole, self.numbers[numbers], slice(None)),)
+
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        if rng is None and self.draws:
-            rng = generator(0, 0, number, DECODE)
+        rng = self.fixed_rng(number, rng) if self.draws else rng
         return self.whole.sample(int(self.numbers[number]), rng)
 
-    def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Locate a sample in the whole source."""
-        return self.whole.origin(int(self.numbers[number]), rng)
-
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch, if the whole source fetches them at once; else None."""
         return self.whole.samples(self.numbers[numbers])
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
-        """Read stored samples and discard them."""
-        self.whole.fetch(self.numbers[numbers])
-
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
-        """Start fetching in the whole source."""
-        self.whole.expect(self.numbers[numbers], elsewhere)
-
-    def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Fetch these samples now, in the whole source."""
-        self.whole.bring(self.numbers[numbers])
-
-    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch."""
         return self.whole.gather(self.numbers[numbers], allocate)
 
-    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
-        """Pad the samples of a batch."""
-        return self.whole.padded(samples, extra)
-
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, Exception]]:
+        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+    ) -> Failures:
         """Write samples into rows of a batch."""
         return self.whole.fill(self.numbers[numbers], rng_of, rows, places)
 
@@ -410,8 +437,6 @@ class Subset(Source):
 
     leaves = _of_the_whole("leaves")
     skeleton = _of_the_whole("skeleton")
-    own_code = _of_the_whole("own_code")
-    remedy = _of_the_whole("remedy")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
@@ -422,7 +447,7 @@ class Subset(Source):
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Label of each of these samples."""
         return self.whole.labels_of(self.numbers[numbers])
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from adapters.errors import ContentError
 from adapters.images import png
@@ -20,6 +23,21 @@ _BBOX = tuple(f"{_OBJECT}bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax
 _CLASSES = _OBJECT + "class/label"
 
 
+@dataclass
+class _Seen:
+    """Lists of one feature in some records, or of one feature list in all of its steps."""
+
+    kinds: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    values: list[memoryview] = field(default_factory=list)  # Of bytes lists.
+
+    def add(self, kind: int, values: Sequence[Any]) -> None:
+        self.kinds.append(kind)
+        self.counts.append(len(values))
+        if kind == example.BYTES_LIST:
+            self.values += values
+
+
 def suggested(payloads: Iterable[memoryview]) -> list[str]:
     """Lines of a mapping for ``decode=``, ready to paste; empty if nothing is an Example.
 
@@ -29,70 +47,78 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
     Args:
         payloads: Some records; those that are no Examples are skipped.
     """
-    found: dict[str, list[example.List]] = {}
-    values: dict[str, list[memoryview]] = {}
-    steps: dict[str, list[tuple[example.List, list[memoryview]]]] = {}
+    found: dict[str, _Seen] = defaultdict(_Seen)
+    steps: dict[str, _Seen] = defaultdict(_Seen)
     records = 0
     for payload in payloads:
         try:
-            lists = [
-                (str(name, "utf-8", "replace"), example.list_in(payload, entry))
-                for name, entry in example.features(payload).items()
-            ]
-            counted = [(name, held, _values(payload, held)) for name, held in lists if held.kind]
-            listed = _steps(payload)
+            lists = list(_lists(payload))
         except ContentError:
             continue
         records += 1
-        for name, held, own in counted:
-            found.setdefault(name, []).append(held._replace(begin=0, end=len(own)))
-            values.setdefault(name, []).extend(own)
-        for name, each in listed:
-            steps.setdefault(name, []).extend(each)
+        for name, in_steps, kind, values in lists:
+            if kind or in_steps:
+                (steps if in_steps else found)[name].add(kind, values)
     if not found and not steps:
         return []
     lines = ["decode = {"]
-    images = [name for name, own in values.items() if _are_images(own)]
-    boxes, in_boxes = _boxes(found, values, records) if images else ([], set())
+    images = [name for name, seen in found.items() if _are_images(seen.values)]
+    boxes, in_boxes = _boxes(found, records) if images else ([], set())
     for name in sorted(found.keys() - in_boxes):
-        if len({held.kind for held in found[name]}) > 1:  # No feature takes several types.
+        seen = found[name]
+        if len(set(seen.kinds)) > 1:  # No feature takes several types.
             lines.append(f"    # {json.dumps(name)} is of several types")
             continue
-        feature = _feature(found[name], values[name], len(found[name]) < records)
+        feature = _feature(seen, is_missing=len(seen.counts) < records)
         if feature == "ImageDecoder()":
-            feature = _decoder(values[name], beside_others=len(images) > 1)
-        lines.append(f"    {json.dumps(name)}: {feature},")
-        if name in images and not feature.startswith("ImageDecoder("):
-            lines.append(f"    # encoded images: {REMEDY}")
+            feature = _decoder(seen.values, beside_others=len(images) > 1)
+        lines += _lines(name, feature, seen)
     for name in sorted(steps):
-        whole = _of_steps(steps[name])
-        if whole is not None:
-            lines.append(f"    {json.dumps(name)}: {whole},")
-            if _are_images([value for _, own in steps[name] for value in own]):
-                lines.append(f"    # encoded images: {REMEDY}")
+        seen = steps[name]
+        if len(set(seen.kinds)) == len(set(seen.counts)) == 1:
+            lines += _lines(name, _feature(seen, in_steps=True), seen)
     return [*lines, *boxes, "}"]
 
 
-def _boxes(
-    found: dict[str, list[example.List]], values: dict[str, list[memoryview]], records: int
-) -> tuple[list[str], set[str]]:
+def _lists(payload: memoryview) -> Iterator[tuple[str, bool, int, Sequence[Any]]]:
+    """Yield each list: its name, True for a step of a feature list, its kind, and its values."""
+    spans = [(name, False, span) for name, span in example.features(payload).items()]
+    for name, steps in example.feature_lists(payload).items():
+        spans += [(name, True, span) for span in steps]
+    for name, in_steps, span in spans:
+        held = example.list_in(payload, span)
+        values: Sequence[Any] = []
+        if held.kind == example.BYTES_LIST:
+            values = example.strings(payload, held.begin, held.end)
+        elif held.kind:
+            values = list(example.values(payload, held))
+        yield str(name, "utf-8", "replace"), in_steps, held.kind, values
+
+
+def _lines(name: str, feature: str, seen: _Seen) -> list[str]:
+    lines = [f"    {json.dumps(name)}: {feature},"]
+    if _are_images(seen.values) and not feature.startswith("ImageDecoder("):
+        lines.append(f"    # encoded images: {REMEDY}")
+    return lines
+
+
+def _boxes(found: dict[str, _Seen], records: int) -> tuple[list[str], set[str]]:
     """Line of ``Boxes`` for the object-detection layout, and the features that it reads."""
     if not found.keys() >= {*_BBOX}:
         return [], set()
-    counts = [held.end for held in found[_BBOX[0]]]
+    counts = found[_BBOX[0]].counts
     read = {
-        name
-        for name, lists in found.items()
-        if name.startswith(_OBJECT) and [held.end for held in lists] == counts
+        name for name, seen in found.items() if name.startswith(_OBJECT) and seen.counts == counts
     }
     arguments, per_box = [], []
-    if _CLASSES not in read or found[_CLASSES][0].kind != example.INT64_LIST:
+    if _CLASSES not in read or found[_CLASSES].kinds[0] != example.INT64_LIST:
         arguments.append("classes=None")
         read.discard(_CLASSES)
     for name in sorted(read - {*_BBOX, _CLASSES}):
-        dtype = repr(_NUMBERS.get(found[name][0].kind, "")).replace("'", '"')
-        if dtype == '""':
-            dtype = "str" if all(map(_is_text, values[name])) else "bytes"
+        seen = found[name]
+        dtype = "str" if all(map(_is_text, seen.values)) else "bytes"
+        if seen.kinds[0] in _NUMBERS:
+            dtype = f'"{_NUMBERS[seen.kinds[0]]}"'
         per_box.append(f"{json.dumps(name)}: Feature({dtype})")
     if per_box:
         arguments.append(f"per_box={{{', '.join(per_box)}}}")
@@ -113,72 +139,40 @@ def _decoder(images: list[memoryview], beside_others: bool) -> str:
     return f"ImageDecoder({given})"
 
 
-def _steps(
-    payload: memoryview,
-) -> list[tuple[str, list[tuple[example.List, list[memoryview]]]]]:
-    """Feature lists of a SequenceExample: what each step holds, and its values."""
-    found = []
-    for name, entries in example.feature_lists(payload).items():
-        held = [example.list_in(payload, entry) for entry in entries]
-        own = [(each, _values(payload, each) if each.kind else []) for each in held]
-        found.append((str(name, "utf-8", "replace"), own))
-    return found
+def _feature(seen: _Seen, *, in_steps: bool = False, is_missing: bool = False) -> str:
+    """Feature of lists of one kind.
 
-
-def _of_steps(steps: list[tuple[example.List, list[memoryview]]]) -> str | None:
-    """Feature of a feature list; None if its steps differ or there are none."""
-    kinds, counts = {held.kind for held, _ in steps}, {len(own) for _, own in steps}
-    if len(kinds) != 1 or len(counts) != 1:
-        return None
-    (kind,), (count,) = kinds, counts
-    shape = "(None,)" if count == 1 else f"(None, {count})"
-    values = [value for _, own in steps for value in own]
+    Args:
+        seen: The lists.
+        in_steps: True if they are the steps of a feature list.
+        is_missing: True if some records lack the feature.
+    """
+    kind, counts, values = seen.kinds[0], set(seen.counts), seen.values
+    varies = not in_steps and (len(counts) > 1 or 0 in counts)
+    first = (None,) if in_steps or varies else ()
+    shape = first if varies or counts == {1} else (*first, *counts)
+    needs_default = in_steps or is_missing
     if kind in _NUMBERS:
-        return _called(repr(_NUMBERS[kind]), shape, "default=0")
-    if all(map(_is_text, values)):
-        return _called("str", shape, 'default=""')
+        zero = "default=0" * (needs_default or varies)
+        return _called(f'"{_NUMBERS[kind]}"', shape, zero)
     if _are_images(values):
-        return _called("bytes", shape)
-    if count == 1 and (tensor := _tensor(values)):
-        dtype, sides = tensor
-        shape = f"(None, {', '.join(map(str, sides))})"
-        return _called(f'"{dtype}"', shape, 'stored="tensor"', "default=0")
-    sizes = set(map(len, values))
-    if count == 1 and len(sizes) == 1:
-        return _called('"uint8"', f"(None, {max(sizes)})", 'stored="raw"', "default=0")
-    return _called("bytes", shape, 'default=b""')
-
-
-def _values(payload: memoryview, held: example.List) -> list[memoryview]:
-    if held.kind == example.BYTES_LIST:
-        return example.strings(payload, held.begin, held.end)
-    read = example.floats if held.kind == example.FLOAT_LIST else example.integers
-    return [memoryview(b"")] * len(read(payload, held.begin, held.end))
-
-
-def _feature(lists: list[example.List], values: list[memoryview], is_missing: bool) -> str:
-    kind, counts = lists[0].kind, {held.end for held in lists}
-    varies = len(counts) > 1 or 0 in counts
-    shape = "(None,)" if varies else f"({max(counts)},)" * (counts != {1})
-    if kind in _NUMBERS:
-        return _called(repr(_NUMBERS[kind]), shape, "default=0" * (is_missing or varies))
-    if _are_images(values):
-        return "ImageDecoder()" if counts == {1} else _called("bytes", shape)
+        return "ImageDecoder()" if counts == {1} and not in_steps else _called("bytes", shape)
     if counts == {1} and (tensor := _tensor(values)):
         dtype, sides = tensor
-        stored = 'stored="tensor"' + ", default=0" * (is_missing or None in sides)
-        return _called(f'"{dtype}"', _shown(sides), stored)
+        zero = "default=0" * (needs_default or None in sides)
+        return _called(f'"{dtype}"', (*first, *sides), 'stored="tensor"', zero)
     if all(map(_is_text, values)):
-        return _called("str", shape, 'default=""' * is_missing)
+        return _called("str", shape, 'default=""' * needs_default)
     sizes = set(map(len, values))
     if counts == {1} and len(sizes) == 1:
-        raw = 'stored="raw"' + ", default=0" * is_missing
-        return _called('"uint8"', f"({max(sizes)},)", raw)
-    return _called("bytes", shape, 'default=b""' * is_missing)
+        zero = "default=0" * needs_default
+        return _called('"uint8"', (*first, *sizes), 'stored="raw"', zero)
+    return _called("bytes", shape, 'default=b""' * needs_default)
 
 
-def _called(*arguments: str) -> str:
-    return f"Feature({', '.join(filter(None, arguments))})".replace("'", '"')
+def _called(dtype: str, shape: tuple[int | None, ...], *more: str) -> str:
+    arguments = dtype, str(shape) if shape else "", *more
+    return f"Feature({', '.join(filter(None, arguments))})"
 
 
 def _are_images(values: list[memoryview]) -> bool:
@@ -187,22 +181,17 @@ def _are_images(values: list[memoryview]) -> bool:
 
 def _tensor(values: list[memoryview]) -> tuple[str, tuple[int | None, ...]] | None:
     """Dtype and shape of serialized tensors; None if some are others, or they differ."""
-    tensors = [tensor_in(value) for value in values]
-    first = tensors[0] if tensors else None
-    if first is None or not first.is_numeric:
+    tensors = [tensor for value in values if (tensor := tensor_in(value)) is not None]
+    if not tensors or len(tensors) < len(values) or not tensors[0].is_numeric:
         return None
-    shapes = {tensor.shape for tensor in tensors if tensor and tensor.dtype == first.dtype}
-    if None in tensors or any(tensor.dtype != first.dtype for tensor in tensors if tensor):
+    dtype, shapes = tensors[0].dtype, {tensor.shape for tensor in tensors}
+    if any(tensor.dtype != dtype for tensor in tensors):
         return None
     if len(shapes) == 1:
-        return first.dtype, first.shape
+        return dtype, tensors[0].shape
     if len({shape[1:] for shape in shapes}) > 1 or () in shapes:
         return None
-    return first.dtype, (None, *first.shape[1:])
-
-
-def _shown(sides: tuple[int | None, ...]) -> str:
-    return str(sides) if sides else ""
+    return dtype, (None, *tensors[0].shape[1:])
 
 
 def _is_text(value: memoryview) -> bool:

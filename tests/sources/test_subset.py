@@ -10,7 +10,7 @@ import pytest
 from adapters.batch.key import BatchKey
 from adapters.engine.serialization import SerializedPlan
 from adapters.sources import MapSource, SequenceSource, Source, Subset, as_source
-from adapters.sources.source import _IF_ALL, _IF_ANY
+from adapters.sources.source import _IF_ALL, _IF_ANY, Composite
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.every_kind import KINDS, SIZE, X, Y, all_samples
@@ -81,9 +81,9 @@ def test_it_says_of_itself_what_the_whole_says(source):
 def test_every_trait_of_a_source_is_known_here():
     """A new one has to be forwarded, too, and looked at in the test before."""
     properties = {name for name, value in vars(Source).items() if isinstance(value, property)}
-    assert properties - set(vars(Subset)) == {"whole_batches", "endless", "own_epochs"}
+    assert properties - {*vars(Subset), *vars(Composite)} == {"endless"}
     traits = {name for name, value in vars(Source).items() if isinstance(value, bool)}
-    assert traits == {*_IF_ANY, *_IF_ALL}
+    assert traits == {*_IF_ANY, *_IF_ALL, "whole_batches", "own_epochs"}
 
 
 @every_kind
