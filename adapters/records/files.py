@@ -15,7 +15,7 @@ from adapters.errors import ClosedError
 from adapters.readahead import Window
 from adapters.records.formats import CODECS, listed
 from adapters.records.held import Held
-from adapters.records.inflated import InflatedObject
+from adapters.records.inflation import InflatedFile
 from adapters.records.parts import parts_of, without_markers
 from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.remotefile import RemoteFile
@@ -164,11 +164,11 @@ class RecordFiles:
         found = hashlib.sha256()
         for shard in self.shards:
             storage: Any = shard.storage
-            storage = storage.remote if isinstance(storage, InflatedObject) else storage
+            storage = storage.source if isinstance(storage, InflatedFile) else storage
             if isinstance(storage, RemoteFile):
                 told: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
             else:
-                told = (os.path.abspath(storage.name), *storage.version)
+                told = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
             found.update(repr(told).encode("utf-8", "surrogateescape"))
         if self._chosen is not None:
             found.update(np.ascontiguousarray(self._chosen).data)

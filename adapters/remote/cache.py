@@ -3,7 +3,6 @@
 ::
 
     <folder>/objects/<name>/object.json     URL without secrets, version, size
-                            index           positions of its records, if a scan was needed
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
                             ...             or small objects, each whole, see ``wholes``
@@ -18,8 +17,7 @@ with up to eight processes the folder stays below its limit, unless that is only
 evicted file is unlinked: processes that have it mapped can still read it, and its disk space is
 freed when they unmap it.
 
-A segment counts as used when a process maps it, and once a minute while it is read. An index counts
-as used when its object's segments are, and is evicted after them.
+A segment counts as used when a process maps it, and once a minute while it is read.
 """
 
 from __future__ import annotations
@@ -33,17 +31,14 @@ import threading
 from typing import Any, NamedTuple
 
 from adapters.remote.cachefiles import (
-    INDEX,
     SUFFIX,
     describe,
     description_of,
     files_in,
     is_of_an_object,
     made_in,
-    opened,
     problem_of,
     remove,
-    write_atomically,
 )
 from adapters.remote.client import Head
 from adapters.remote.folderlock import held
@@ -316,28 +311,6 @@ class CachedObject:
         segment = Segment(path, size)
         segment.used()
         return segment
-
-    def index(self) -> bytes | None:
-        """Return the stored index, or None."""
-        place = os.path.join(self._folder, INDEX)
-        try:
-            with open(place, "rb", opener=opened) as file:
-                text = file.read()
-        except OSError:
-            return None
-        with contextlib.suppress(OSError):  # Evicted, or not writable.
-            os.utime(place)
-        return text
-
-    def keep_index(self, text: bytes) -> None:
-        """Store an index that was built by a scan."""
-        try:
-            self._describe()
-            write_atomically(os.path.join(self._folder, INDEX), text)
-        except OSError as error:
-            self.cache.failed(error)
-            return
-        self.cache.wrote(len(text))
 
     def _describe(self) -> None:
         describe(self._folder, self._url, self._head.version, self._head.size)

@@ -1,6 +1,6 @@
 """Names of a cache's files and folders, and functions that read and write them.
 
-    objects/<32 hexadecimal digits>/object.json, index, *.seg
+    objects/<32 hexadecimal digits>/object.json, *.seg
 
 Other files in the folder don't match these names and are left alone.
 """
@@ -14,9 +14,10 @@ import re
 import uuid
 from typing import Any
 
-INDEX, SUFFIX = "index", ".seg"
+SUFFIX = ".seg"
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
+# Earlier versions stored indexes as well.
 _OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
 
 
@@ -71,23 +72,15 @@ def description_of(folder: str) -> dict[str, Any] | None:
 
 
 def files_in(folder: str) -> list[tuple[int, int, str]]:
-    """List each file's last use in ns, its size on disk in bytes, and its path.
-
-    An index counts as used when its object was last used: without it, the whole object would be
-    read again.
-    """
+    """List each file's last use in ns, its size on disk in bytes, and its path."""
     found: list[tuple[int, int, str]] = []
-    indexes: list[tuple[int, int, str]] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            is_index = entry.name == INDEX
-            if is_index or entry.name.endswith(SUFFIX):
+            if entry.name.endswith(SUFFIX):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
-                    file = status.st_mtime_ns, status.st_blocks * 512, entry.path
-                    (indexes if is_index else found).append(file)
-    latest = max((used + 1 for used, _, _ in found), default=0)
-    return found + [(max(used, latest), size, path) for used, size, path in indexes]
+                    found.append((status.st_mtime_ns, status.st_blocks * 512, entry.path))
+    return found
 
 
 def is_of_an_object(entry: os.DirEntry[str]) -> bool:

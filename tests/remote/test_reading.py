@@ -12,7 +12,7 @@ import pytest
 from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
 from adapters.errors import ClosedError
 from adapters.images import kernel
-from adapters.records import kept, remoteindex
+from adapters.records import kept, sidecar
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
@@ -145,6 +145,19 @@ def test_a_file_without_an_index_is_read_once(server, tmp_path):
     with open_records(server.url(path.name), cache=cache) as source:
         assert len(source) == SIZE
         assert server.counted.bytes == 0
+    with open_records(server.url(path.name)) as source:
+        assert len(source) == SIZE
+        assert server.counted.bytes < path.stat().st_size // 100
+
+
+def test_a_stored_index_is_that_of_one_version(server, tmp_path):
+    path = written(tmp_path, "recordio", [b"12345678"] * 6)
+    serve(server, tmp_path)
+    del server.objects["train.idx"]
+    assert open_records(server.url(path.name))[:] == [b"12345678"] * 6
+    others = [b"1234", b"123456789012", *[b"12345678"] * 4]
+    server.objects["train.rec"] = written(tmp_path, "recordio", others).read_bytes()
+    assert open_records(server.url(path.name))[:] == others
 
 
 def test_an_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
@@ -173,7 +186,7 @@ def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
 def test_an_index_that_lists_too_little_is_told_of(server, tmp_path, caplog, monkeypatch):
     """It is newer than the file, else it is not believed."""
     monkeypatch.setattr(
-        remoteindex, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62)
+        sidecar, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62)
     )
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)

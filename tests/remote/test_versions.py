@@ -29,7 +29,7 @@ def test_a_query_tells_objects_apart_where_no_etag_does(tmp_path, is_etag, folde
     ]
     assert len({each._folder for each in cached}) == folders
     for each in cached:
-        each.keep_index(b"")
+        each.segment(0).release()
     assert {kept.url for kept in Cache(tmp_path).objects()} == {"https://h/get"}
 
 
