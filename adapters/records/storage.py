@@ -46,8 +46,6 @@ class MappedStorage(Storage, Protocol):
 
     changed_ns: int
     """Time of the last change, in nanoseconds."""
-    is_remote: bool
-    """True if reads should be requested together because a single one may take long."""
 
     def covering(self, offset: int, size: int) -> memoryview:
         """Return a view of the file in which these bytes may be read."""
@@ -68,8 +66,6 @@ class MappedFile:
     Raises:
         OSError: There is no such file, or it can't be read.
     """
-
-    is_remote = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)

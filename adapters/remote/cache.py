@@ -23,11 +23,13 @@ A segment counts as used when a process maps it, and once a minute while it is r
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adapters.remote.cachefiles import (
@@ -53,6 +55,8 @@ log = logging.getLogger("adapters")
 SEGMENT_BYTES = 16 << 20
 _LEAST_SEGMENT_BYTES = 64 << 10
 DEFAULT_LIMIT_BYTES = 100 * 10**9
+# Evicted if the disk is full.
+_ROOM_BYTES = 64 << 20
 
 
 class Kept(NamedTuple):
@@ -238,7 +242,26 @@ class Cache:
         finally:
             evicting.release()
 
-    def failed(self, error: OSError) -> None:
+    def with_room(self, write: Callable[[], None]) -> None:
+        """Call ``write``; if the disk is full, evict some files and call it again.
+
+        Raises:
+            OSError: It failed again, or for another reason.
+        """
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            freed = self.evict(_ROOM_BYTES)
+            try:
+                write()
+            except FileNotFoundError:  # Evicted itself, for room if there was any.
+                if freed:
+                    raise
+                raise error from None
+
+    def failed(self, error: BaseException | None) -> None:
         """Warn once that data can't be stored."""
         if not self._told:
             self._told = True

@@ -15,7 +15,6 @@ segments of large objects. All numbers are little-endian.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -35,8 +34,6 @@ IDENTITY_BYTES = 16
 _END = struct.Struct("<QQ")
 # Interval for recording a use, so that not every use writes to the disk.
 _USED_EVERY_SECONDS = 60.0
-# Evicted from the cache if the disk is full.
-_ROOM_BYTES = 64 << 20
 
 
 def identity_of(url: str, head: Head) -> bytes:
@@ -96,13 +93,7 @@ class Wholes:
         """Store an object; if that is impossible, warn once and continue."""
         path = self._path(url, identity)
         try:
-            try:
-                self._write(path, data)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                self.cache.evict(_ROOM_BYTES)
-                self._write(path, data)
+            self.cache.with_room(lambda: self._write(path, data))
         except OSError as error:
             self.cache.failed(error)
             return

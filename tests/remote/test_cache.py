@@ -216,7 +216,6 @@ def test_the_limit_is_kept_by_processes_that_write_little(tmp_path):
         cache = Cache(tmp_path, 1 << 20)
         segment = cache.object_of(f"s3://b/{place}", Head(1 << 16, "1", 0)).segment(0)
         segment.write(0, memoryview(b"1" * (1 << 16)))
-        segment.release()
         cache.wrote(1 << 13)
     assert cache.used <= cache.limit
 
@@ -226,7 +225,6 @@ def kept(cache: Cache, name: str) -> CachedObject:
     found = cache.object_of(f"s3://b/{name}", Head(1 << 16, "1", 0))
     first = found.segment(0)
     first.write(0, memoryview(b"1" * (1 << 16)))
-    first.release()
     return found
 
 
@@ -345,7 +343,6 @@ def test_a_forked_child_evicts_though_a_thread_held_the_lock(tmp_path, monkeypat
     cache = Cache(tmp_path, 1 << 20)
     segment = cache.object_of("s3://b/a", Head(1 << 16, "1", 0)).segment(0)
     segment.write(0, memoryview(b"1" * (1 << 16)))
-    segment.release()
     cache._evicting.acquire()
     assert cache.evict(1 << 20) == 0
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -366,7 +363,7 @@ def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, 
         patch.setattr(Cache, "evict", lambda self, least=0: 0)
         with open_records(url, cache=tmp_path / "cache") as source:
             assert source[:] == expected
-            assert not source._files.shards[0].storage._uncached
+            assert source._files.shards[0].storage.uses_cache
 
 
 def test_pages_of_either_crc_are_right(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
 from adapters.errors import ClosedError
 from adapters.images import kernel
-from adapters.records import kept, sidecar
+from adapters.records import budget, sidecar
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
@@ -207,7 +207,7 @@ def test_a_web_url_may_be_escaped(server, tmp_path):
 
 def test_what_other_processes_ask_for_is_not_counted_as_waiting_here(server, tmp_path, monkeypatch):
     """Nobody here asks for it, so that the account would never fall."""
-    monkeypatch.setattr(kept, "MOST_EXPECTED_BYTES", 100_000)
+    monkeypatch.setattr(budget, "MOST_EXPECTED_BYTES", 100_000)
     path = written(tmp_path, "tfrecord", [bytes([each]) * 60_000 for each in range(20)])
     serve(server, tmp_path)
     with open_records(server.url(path.name), cache=tmp_path / "cache") as source:
@@ -310,7 +310,7 @@ def test_a_flipped_bit_is_noticed(server, tmp_path):
 
 def test_memory_is_bounded(server, tmp_path, monkeypatch):
     """What was fetched goes in halves; what somebody holds stays as it is."""
-    monkeypatch.setattr(kept, "HALF_BYTES", 200_000)
+    monkeypatch.setattr(budget, "HALF_BYTES", 200_000)
     path = written(tmp_path, "tfrecord", payloads(600))
     serve(server, tmp_path)
     expected = payloads(600)
