@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.kernel import load
-from adapters.remote.cachefiles import make_private, opened
+from adapters.remote.privatefiles import make_private, opened
 
+SUFFIX = ".seg"
 PAGE_BYTES = 4096
 _ENTRY = np.dtype("<u8")
 

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import struct
 import time
 
-from adapters.remote.cache import Cache
-from adapters.remote.cachefiles import SUFFIX, describe, opened
+from adapters.remote.cache import Cache, describe
 from adapters.remote.client import Head
-from adapters.remote.segments import crc_of
+from adapters.remote.privatefiles import opened
+from adapters.remote.segments import SUFFIX, crc_of
 from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
@@ -117,10 +116,8 @@ class Wholes:
         parent = clean(url).rpartition("/")[0] + "/"
         folder = self._folders.get(parent)
         if folder is None:
-            name = hashlib.sha256(json.dumps(["folder", parent]).encode()).hexdigest()[:32]
-            folder = os.path.join(self.cache.folder, "objects", name)
+            folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
             self._urls[folder] = parent
-            self._folders[parent] = folder
         return os.path.join(folder, identity.hex() + SUFFIX)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.remote import Head, folderlock, segments
+from adapters.remote import Head, privatefiles, segments
 from adapters.remote.cache import SEGMENT_BYTES, CachedObject, cache_of
+from adapters.remote.privatefiles import locked
 from tests.forking import forks
 from tests.remote.conftest import payloads, serve, written
 
@@ -283,14 +284,14 @@ def test_what_is_left_is_not_said_to_be_removed(tmp_path, monkeypatch):
 def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     """Its copy of the descriptor, as ``dup`` makes one here, holds what isn't unlocked."""
     cache, copies = Cache(tmp_path), []
-    with cache.locked(wait=False) as held:
+    with locked(cache.folder, wait=False) as held:
         assert held
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}") == str(tmp_path / "lock"):
                     copies.append(os.dup(int(name)))
     assert copies
-    with cache.locked(wait=False) as held:
+    with locked(cache.folder, wait=False) as held:
         assert held
     for each in copies:
         os.close(each)
@@ -301,13 +302,13 @@ def test_who_fails_with_the_lock_does_not_keep_it(tmp_path):
     cache, copies = Cache(tmp_path), []
 
     def fail() -> None:
-        with cache.locked(wait=False):
-            copies.extend(map(os.dup, folderlock._open))
+        with locked(cache.folder, wait=False):
+            copies.extend(map(os.dup, privatefiles._locks))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with cache.locked(wait=False) as held:
+    with locked(cache.folder, wait=False) as held:
         assert held
     (copy,) = copies
     os.close(copy)
@@ -320,7 +321,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
     begun, begin = os.pipe()
     parent = os.fork()
     if not parent:
-        with cache.locked(wait=True):
+        with locked(cache.folder, wait=True):
             if not os.fork():
                 os.close(tell)
                 os.write(begin, b"1")
@@ -330,23 +331,13 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
         os.close(begin)
         assert os.waitpid(parent, 0)[1] == 0
         assert os.read(begun, 1) == b"1"
-        with cache.locked(wait=False) as held:
+        with locked(cache.folder, wait=False) as held:
             assert held
     finally:
         os.close(tell)
         assert os.read(begun, 1) == b"", "the child has ended"
         os.close(begun)
         os.close(told)
-
-
-def test_a_forked_child_evicts_though_a_thread_held_the_lock(tmp_path, monkeypatch):
-    cache = Cache(tmp_path, 1 << 20)
-    segment = cache.object_of("s3://b/a", Head(1 << 16, "1", 0)).segment(0)
-    segment.write(0, memoryview(b"1" * (1 << 16)))
-    cache._evicting.acquire()
-    assert cache.evict(1 << 20) == 0
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert cache.evict(1 << 20) > 0
 
 
 def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, expected):
