@@ -8,7 +8,8 @@ import zlib
 from typing import IO, Any
 
 from adapters.errors import RecordError
-from adapters.records.storage import MappedFile, MappedStorage, Storage, inflated_files
+from adapters.records.remotefile import RemoteFile
+from adapters.records.storage import MappedFile, Storage, inflated_files
 
 # Compressed bytes per step; their inflated content is at most a thousand times as long.
 _INFLATED_BYTES = 64 << 10
@@ -29,7 +30,7 @@ class InflatedFile(MappedFile):
     damage: RecordError | None = None
     """Error in the compressed data; everything before it was inflated."""
 
-    def __init__(self, source: MappedStorage) -> None:
+    def __init__(self, source: MappedFile | RemoteFile) -> None:
         self.source = source
         self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
         self._view = self._map = None

@@ -1,9 +1,9 @@
 """Storage of bytes: a size and reads of ranges. All formats read through this interface alone.
 
 Formats need a ``Storage``: ``name``, ``size`` and ``read``. Batches are gathered from one view of a
-file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile`` is
-fetched piece by piece. Only bytes named when the view was requested may be read from it; others of
-a remote file may be missing. Thread-safe. Returned memory stays valid as long as a reference
+file, which ``covering`` returns: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile``
+is fetched piece by piece. Only bytes named when the view was requested may be read from it; others
+of a remote file may be missing. Thread-safe. Returned memory stays valid as long as a reference
 exists, even after ``close``.
 """
 
@@ -38,21 +38,6 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Free resources; reading opens the storage again."""
-        ...
-
-
-class MappedStorage(Storage, Protocol):
-    """Storage from which batches are gathered."""
-
-    changed_ns: int
-    """Time of the last change, in nanoseconds."""
-
-    def covering(self, offset: int, size: int) -> memoryview:
-        """Return a view of the file in which these bytes may be read."""
-        ...
-
-    def stream(self) -> Storage:
-        """Return the file for reading from its start to its end."""
         ...
 
 
