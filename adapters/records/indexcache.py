@@ -51,6 +51,9 @@ def load(storage: MappedFile | RemoteFile, codec: Codec, looked_at: int) -> Inde
         storage: The file.
         codec: Its format.
         looked_at: Number of records whose headers are compared.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
     """
     path = _path_of(storage)
     try:
@@ -66,6 +69,8 @@ def load(storage: MappedFile | RemoteFile, codec: Codec, looked_at: int) -> Inde
         os.utime(path)
     except FileNotFoundError:
         return None
+    except ConnectionError:
+        raise
     except (OSError, RecordError, ValueError) as error:
         log.debug("%s is not used: %s", path, error)
         return None

@@ -23,6 +23,7 @@ import functools
 import itertools
 import os
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -38,12 +39,20 @@ from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
 
 _TRIES = 5
+# A reader that needs part of a large piece in flight fetches the part itself after this time.
+_PATIENCE_SECONDS = 0.25
+# Low-priority pieces in flight that a caller waits for: all, those already started, or none.
+_ANY, _BEGUN, _NONE = 2, 1, 0
 # Sequential reading fetches so much at once, and again as read-ahead: 8 requests of 4 MiB each.
 _STREAM_BYTES = 32 << 20
 
 
 class CacheError(Exception):
-    """Raised if the cache can't be used; ``__cause__`` says why."""
+    """Raised if the cache can't be used; ``cause`` says why."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class RemoteFile:
@@ -124,7 +133,7 @@ class RemoteFile:
                 self._without_cache()
             except CacheError as error:
                 assert self._cache is not None
-                self._cache.failed(error.__cause__)
+                self._cache.failed(error.cause)
                 self._without_cache()
         self._without_cache()
         region = self._current()
@@ -209,16 +218,20 @@ class RemoteFile:
 
     def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
         """Wait for these ranges; return True if the region now has them all."""
-        units = region.units(begins, sizes)
+        units, patience = region.units(begins, sizes), _BEGUN
         for _ in range(_TRIES):
             if region.here[units].all():
                 region.note_use()
                 self._viewed(region)
                 return True
-            own, others = self._pieces(region, self._missing(region, units))
+            own, others = self._pieces(region, self._missing(region, units), patience)
             if len(own) > 1:
                 start(own)
+            ends = time.monotonic() + _PATIENCE_SECONDS
             for piece in own + others:
+                if piece.later and not piece.ends_within(ends - time.monotonic()):
+                    patience = _NONE
+                    continue
                 piece.wait()
                 if piece.error is not None:
                     raise copy.copy(piece.error) from None
@@ -235,7 +248,8 @@ class RemoteFile:
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
-            own, _ = self._pieces(region, missing, later is not None, expected)
+            patience = _ANY if expected else _BEGUN
+            own, _ = self._pieces(region, missing, patience, later is not None)
             start(own, expected)
 
     def _missing(
@@ -251,7 +265,7 @@ class RemoteFile:
             except (EvictedError, NoMapError):
                 raise
             except OSError as error:
-                raise CacheError from error
+                raise CacheError(error) from error
         elif region is self._region:
             for other in (self._old, *self._windows.values()):
                 if other is not None:
@@ -271,17 +285,16 @@ class RemoteFile:
         self,
         region: Region,
         missing: NDArray[np.int64],
+        patience: int,
         later: bool = False,
-        expected: bool = False,
     ) -> tuple[list[Piece], list[Piece]]:
         """Return pieces that bring units: new ones, not yet started, and ones in flight.
 
         Args:
             region: Region to fill.
             missing: The units, ascending and unique.
+            patience: Which low-priority pieces in flight count: ``_ANY``, ``_BEGUN`` or ``_NONE``.
             later: True if the new pieces are low-priority.
-            expected: True for a hint, for which low-priority pieces in flight suffice. A reader
-                waits for those that were begun.
         """
         if not len(missing):
             return [], []
@@ -294,8 +307,7 @@ class RemoteFile:
             under_way = {
                 number: piece
                 for number in np.unique(flying[flying > 0]).tolist()
-                if (piece := self._flying.get(number))
-                and (expected or not piece.later or piece.begun)
+                if (piece := self._flying.get(number)) and _counts(piece, patience)
             }
             known = np.isin(flying, [*under_way])
             own = []
@@ -319,7 +331,7 @@ class RemoteFile:
             except (EvictedError, NoMapError):
                 raise
             except OSError as error:
-                raise CacheError from error
+                raise CacheError(error) from error
             region.here[piece.begin : piece.end] = True
         finally:
             with self._lock:
@@ -427,6 +439,11 @@ class Stream:
 
     def close(self) -> None:
         """Do nothing: the file has another owner."""
+
+
+def _counts(piece: Piece, patience: int) -> bool:
+    """True if a caller with this patience waits for the piece."""
+    return not piece.later or patience == _ANY or (patience == _BEGUN and piece.begun)
 
 
 def _ascending(units: NDArray[np.int64]) -> NDArray[np.int64]:

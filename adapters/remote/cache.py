@@ -270,7 +270,7 @@ class Cache:
                     raise
                 raise error from None
 
-    def failed(self, error: BaseException | None) -> None:
+    def failed(self, error: OSError) -> None:
         """Warn once that data can't be stored."""
         if not self._told:
             self._told = True

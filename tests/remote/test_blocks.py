@@ -204,6 +204,7 @@ def test_a_cache_gets_whole_blocks(bucket, tmp_path):
 def test_a_batch_does_not_wait_for_what_is_for_later(server, tmp_path, monkeypatch):
     """Of pieces that nobody has begun; those of which records are needed are as large as these."""
     monkeypatch.setattr(fetch, "_MOST_LATER", 1)
+    monkeypatch.setattr(remotefile, "_PATIENCE_SECONDS", 0.02)
     path = written(tmp_path, "tfrecord", records())
     serve(server, tmp_path)
     with open_records(server.url(path.name)) as source, sequence(source) as remote:

@@ -199,6 +199,7 @@ def test_a_full_disk_is_done_without(url, tmp_path, expected, monkeypatch, numbe
     with open_records(url, cache=tmp_path / "cache") as source:
         assert source[:] == expected
     assert caplog.text.count("can't be written to") == 1
+    assert os.strerror(number) in caplog.text
 
 
 def test_a_folder_that_cannot_be_is_done_without(url, tmp_path, expected):
