@@ -27,7 +27,7 @@ import platformdirs
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.index import Index, misfit
+from adapters.records.index import LOOKED_AT, LOOKED_AT_OF_OBJECT, Index, misfit
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
 from adapters.remote import is_url
@@ -44,13 +44,8 @@ _kept_bytes = _LOOK_BYTES
 _kept_files = 0
 
 
-def load(storage: MappedFile | RemoteFile, codec: Codec, looked_at: int) -> Index | None:
+def load(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
     """Load the stored index of this file; None if there is none that matches.
-
-    Args:
-        storage: The file.
-        codec: Its format.
-        looked_at: Number of records whose headers are compared.
 
     Raises:
         ConnectionError: The store doesn't answer.
@@ -64,6 +59,9 @@ def load(storage: MappedFile | RemoteFile, codec: Codec, looked_at: int) -> Inde
             return None
         offsets, sizes = np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1)
         index = Index(offsets, sizes)
+        # An object of the same size and time may be another.
+        has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
+        looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
         if misfit(index, storage, codec, False, looked_at) is not None:
             return None
         os.utime(path)
@@ -107,10 +105,11 @@ def keep(index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
 
 
 def _path_of(storage: MappedFile | RemoteFile) -> str:
-    name = os.path.abspath(storage.name)
     if isinstance(storage, RemoteFile) and is_url(storage.name):
         # An ETag identifies an object, whatever its URL's current signature.
         name = storage.name if storage.head.is_etag else storage.url
+    else:
+        name = os.path.abspath(storage.name)
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()
     return os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes", digest)
 

@@ -34,7 +34,7 @@ from adapters.errors import RecordError
 from adapters.records import indexcache
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import LOOKED_AT, Index, misfit, parse, resembles
+from adapters.records.index import LOOKED_AT, LOOKED_AT_OF_OBJECT, Index, misfit, parse, resembles
 from adapters.records.recovery import searched
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile, Storage
@@ -48,8 +48,6 @@ log = logging.getLogger("adapters")
 SUFFIX = ".idx"
 # Manifests written by ``pack`` are not record files either.
 MANIFEST_SUFFIX = ".json"
-# Headers compared before an index of an object is accepted: each takes a request.
-_LOOKED_AT_OF_OBJECT = 2
 
 
 def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -83,7 +81,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
         RecordError: The file holds no record.
     """
     if isinstance(storage, RemoteFile) and is_url(storage.name):
-        found, looked_at = _beside_object(storage), _LOOKED_AT_OF_OBJECT
+        found, looked_at = _beside_object(storage), LOOKED_AT_OF_OBJECT
     else:
         found, looked_at = _beside_file(storage), LOOKED_AT
     for name, text, modified_ns in found:
@@ -100,7 +98,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
             warn_of_what_is_behind(name, index, storage, codec)
             return index if newer or index.sizes is not None else without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
-    kept = indexcache.load(storage, codec, looked_at)
+    kept = indexcache.load(storage, codec)
     if kept is not None:
         return kept
     index = searched(storage.stream(), codec, verify)

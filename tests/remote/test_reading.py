@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import logging
 from typing import Any
@@ -158,6 +159,15 @@ def test_a_stored_index_is_that_of_one_version(server, tmp_path):
     others = [b"1234", b"123456789012", *[b"12345678"] * 4]
     server.objects["train.rec"] = written(tmp_path, "recordio", others).read_bytes()
     assert open_records(server.url(path.name))[:] == others
+
+
+def test_a_stored_index_of_an_object_of_the_same_size_and_time_is_not_used(bucket, tmp_path):
+    for sizes in [(8, 16, 8, 8), (8, 8, 16, 8)]:
+        records = [bytes([size]) * size for size in sizes]
+        content = written(tmp_path, "recordio", records).read_bytes()
+        bucket.pipe_file("/b/a.rec", content)
+        bucket.store["/b/a.rec"].created = datetime.datetime(2026, 11, 28)
+        assert open_records("memory://b/a.rec")[:] == records
 
 
 def test_an_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
