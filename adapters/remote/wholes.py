@@ -116,8 +116,9 @@ class Wholes:
         parent = clean(url).rpartition("/")[0] + "/"
         folder = self._folders.get(parent)
         if folder is None:
-            folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
-            self._urls[folder] = parent
+            folder = self.cache.folder_of(["folder", parent])
+            self._urls[folder] = parent  # First: another thread may find the folder.
+            self._folders[parent] = folder
         return os.path.join(folder, identity.hex() + SUFFIX)
 
     def __reduce__(self) -> tuple[object, ...]:

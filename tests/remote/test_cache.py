@@ -230,6 +230,22 @@ def kept(cache: Cache, name: str) -> CachedObject:
     return found
 
 
+def test_the_least_recently_used_goes_first(tmp_path):
+    cache = Cache(tmp_path)
+    first, second = (Path(kept(cache, name)._folder, "00000000.seg") for name in "ab")
+    os.utime(second, ns=(1, 1))
+    cache.evict(1)
+    assert (first.exists(), second.exists()) == (True, False)
+
+
+def test_one_thread_or_process_evicts_at_a_time(tmp_path):
+    cache = Cache(tmp_path)
+    kept(cache, "a")
+    with locked(cache.folder, wait=False):
+        assert cache.evict(1) == 0
+    assert cache.evict(1) > 0
+
+
 def test_what_cannot_be_cleared_is_an_error(tmp_path):
     cache = Cache(tmp_path)
     kept(cache, "a")
