@@ -15,10 +15,17 @@ from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse, text_of, write_atomically
+from adapters.records.inflation import InflatedFile
 from adapters.records.remotefile import RemoteFile
-from adapters.records.remoteindex import put_index, text_of_object
-from adapters.records.shard import INFLATED, Shard
-from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, candidates, place_of_command
+from adapters.records.shard import Shard
+from adapters.records.sidecar import (
+    MANIFEST_SUFFIX,
+    SUFFIX,
+    candidates,
+    place_of_command,
+    put_index,
+    text_of_object,
+)
 from adapters.remote import clean, client_of, is_url
 from adapters.remote.client import NoAnswer
 from adapters.remote.retry import persistently
@@ -154,7 +161,7 @@ def _problems(
     if not len(shard) and not is_part:
         yield f"{clean(path)}: no records"
     if on_index is not None:
-        if isinstance(shard.storage, INFLATED):
+        if isinstance(shard.storage, InflatedFile):
             yield f"{clean(path)}: compressed, so that its records have no offsets for an index"
         elif len(shard.damage) < len(shard):
             on_index(_write_index(shard, path), len(shard) - len(shard.damage))

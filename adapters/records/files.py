@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
 from adapters.readahead import Window
+from adapters.records.budget import Windows
 from adapters.records.formats import CODECS, listed
-from adapters.records.held import Held
-from adapters.records.inflated import InflatedObject
+from adapters.records.inflation import InflatedFile
 from adapters.records.parts import parts_of, without_markers
 from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.remotefile import RemoteFile
@@ -100,7 +100,7 @@ class RecordFiles:
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
         self.are_remote = any(isinstance(shard.storage, RemoteFile) for shard in shards)
-        self._held = Held(sum(shard.storage.size for shard in shards))
+        self._windows = Windows(sum(shard.storage.size for shard in shards))
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
         """Select these records and renumber them in this order; each object is closed separately.
@@ -164,11 +164,11 @@ class RecordFiles:
         found = hashlib.sha256()
         for shard in self.shards:
             storage: Any = shard.storage
-            storage = storage.remote if isinstance(storage, InflatedObject) else storage
+            storage = storage.source if isinstance(storage, InflatedFile) else storage
             if isinstance(storage, RemoteFile):
                 told: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
             else:
-                told = (os.path.abspath(storage.name), *storage.version)
+                told = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
             found.update(repr(told).encode("utf-8", "surrogateescape"))
         if self._chosen is not None:
             found.update(np.ascontiguousarray(self._chosen).data)
@@ -195,7 +195,7 @@ class RecordFiles:
         if window is not None and window.asked and not self.are_remote:
             return
         if window is not None and not window.asked:
-            self._held.leave(window)
+            self._windows.leave(window)
         if self._chosen is not None:
             chosen = self._chosen[first:last]
             first, last = int(chosen.min()), int(chosen.max()) + 1
@@ -208,7 +208,7 @@ class RecordFiles:
             if window is None or not window.asked:
                 shard.will_read(begin, end)
             elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
-                self._held.hold(shard.storage, *shard.stretch(begin, end), window)
+                self._windows.hold(shard.storage, *shard.stretch(begin, end), window)
 
     def read(self, number: int) -> memoryview:
         """Return the payload of record ``number``, counted from 0.
@@ -288,7 +288,7 @@ class RecordFiles:
     def close(self) -> None:
         """Unmap the files; data that were read stay valid."""
         self._closed = True
-        self._held.close()
+        self._windows.close()
         for shard in self.shards:
             shard.close()
 

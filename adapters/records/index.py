@@ -25,7 +25,9 @@ from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.storage import Storage
 
 # Headers compared before an index is accepted; the others are checked when they are read.
-_LOOKED_AT = 64
+LOOKED_AT = 64
+# Fewer for an object behind a URL, where each takes a request.
+LOOKED_AT_OF_OBJECT = 2
 # Shorter indexes are parsed faster by Python than by NumPy. Worth it: 0.44 us a line, against 2.9,
 # for 20 lines; for 100,000 lines, NumPy takes 0.10 us and Python 0.35 (2 cores, CPU time, 2026-11).
 _SHORT_BYTES = 4096
@@ -121,7 +123,7 @@ def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> by
 
 
 def misfit(
-    index: Index, storage: Storage, codec: Codec, newer: bool, looked_at: int = _LOOKED_AT
+    index: Index, storage: Storage, codec: Codec, newer: bool, looked_at: int = LOOKED_AT
 ) -> str | None:
     """Return the reason why an index can't belong to this file, or None.
 

@@ -1,12 +1,15 @@
-"""Streaming decompression of GZIP and ZLIB data."""
+"""Files compressed as a whole with GZIP or ZLIB, inflated into unnamed temporary files."""
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import zlib
 from typing import IO, Any
 
 from adapters.errors import RecordError
+from adapters.records.remotefile import RemoteFile
+from adapters.records.storage import MappedFile, Storage, inflated_files
 
 # Compressed bytes per step; their inflated content is at most a thousand times as long.
 _INFLATED_BYTES = 64 << 10
@@ -14,7 +17,57 @@ _INFLATED_BYTES = 64 << 10
 _MOST_BYTES, _MOST_TIMES = 1 << 30, 500
 
 
-def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | None:
+class InflatedFile(MappedFile):
+    """Content of a compressed file, in an unnamed temporary file that exists while mapped.
+
+    Args:
+        source: The compressed file, local or remote. Each process inflates it for itself.
+
+    Raises:
+        RecordError: The compressed data are damaged from the start.
+    """
+
+    damage: RecordError | None = None
+    """Error in the compressed data; everything before it was inflated."""
+
+    def __init__(self, source: MappedFile | RemoteFile) -> None:
+        self.source = source
+        self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
+        self._view = self._map = None
+        self.covering(0, 0)
+
+    def will_read(self, offset: int, size: int) -> None:
+        """Do nothing: the inflated bytes are at hand."""
+
+    def close(self) -> None:
+        """Remove the inflated data as soon as no view of them is left."""
+        self._forget_map()
+
+    def _list(self) -> None:
+        """Register as a file that is unmapped only when a new map would fail."""
+        inflated_files[self] = None
+
+    def _unmap(self) -> None:
+        super()._unmap()
+        inflated_files.pop(self, None)
+
+    def _opened(self) -> IO[bytes]:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
+        try:
+            self.damage = inflate(self.source.stream(), file)
+            self.source.close()
+            self.size = file.tell()
+            file.flush()
+            return file
+        except BaseException:
+            file.close()
+            raise
+
+    def _check(self, file: IO[bytes]) -> None:
+        """Do nothing: the compressed file was checked while it was read."""
+
+
+def inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
     """Write the inflated data, up to damage if there is any.
 
     Several members in sequence, with zeros between them, are one stream, as for gzip.
@@ -26,16 +79,17 @@ def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | 
         RecordError: There is such an error, and nothing could be inflated; or the data inflate to
             more than 1 GiB and 500 times their size.
     """
-    damage = _inflated(name, compressed, file)
+    damage = _inflated(compressed, file)
     if damage is not None and not file.tell():
         raise damage
     return damage
 
 
-def _inflated(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | None:
+def _inflated(compressed: Storage, file: IO[bytes]) -> RecordError | None:
     inflater: Any = None
-    read = 0
-    while block := compressed.read(_INFLATED_BYTES):
+    name, read = compressed.name, 0
+    while read < compressed.size:
+        block = bytes(compressed.read(read, _INFLATED_BYTES))
         read += len(block)
         while block:
             if inflater is None:

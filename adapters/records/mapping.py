@@ -45,7 +45,28 @@ class NoMapError(OSError):
     """Raised if the system can't create another map."""
 
 
-class Mapping:
+class Memory:
+    """Address range that is unmapped with its last view. Thread-safe."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self._address, self._size = address, size
+        self._parts = [address]
+        _living.add(address)
+        # Not `__del__`: while it ran, a weak reference would still give this map to another thread.
+        weakref.finalize(self, _unmap, self._parts, size).atexit = False
+        self.__array_interface__ = {
+            "data": (address, True),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def view(self) -> memoryview:
+        """Return a read-only view of all bytes."""
+        return np.asarray(self).data
+
+
+class Mapping(Memory):
     """Bytes of a file; views from ``view`` keep the map alive.
 
     Args:
@@ -59,24 +80,7 @@ class Mapping:
 
     def __init__(self, descriptor: int, size: int) -> None:
         address = _mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-        if address == _FAILED:
-            number = ctypes.get_errno()
-            kind = NoMapError if number == errno.ENOMEM else OSError
-            raise kind(number, f"{os.strerror(number)}, with {living()} files mapped")
-        _living.add(address)
-        self._address, self._size = address, size
-        # Not `__del__`: while it ran, a weak reference would still give this map to another thread.
-        weakref.finalize(self, _unmap, address, size).atexit = False
-        self.__array_interface__ = {
-            "data": (address, True),
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-    def view(self) -> memoryview:
-        """Return a read-only view of all bytes."""
-        return np.asarray(self).data
+        super().__init__(_checked(address), size)
 
     def read_nothing_around(self) -> None:
         """Tell the system to read only pages that are touched, without read-around."""
@@ -84,7 +88,7 @@ class Mapping:
             _madvise(self._address, self._size, mmap.MADV_RANDOM)
 
 
-class Reserved:
+class Reserved(Memory):
     """Address range into which bytes are written or parts of files are mapped.
 
     Unfilled parts read as zeros, so the owner must know which parts are filled.
@@ -100,23 +104,9 @@ class Reserved:
     def __init__(self, size: int, writable: bool) -> None:
         kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._address = _checked(_mmap(None, size, allowed, kind, -1, 0))
+        super().__init__(_checked(_mmap(None, size, allowed, kind, -1, 0)), size)
         if hasattr(mmap, "MADV_NOHUGEPAGE"):  # A scattered byte must not take 2 MiB.
             _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)
-        self._size = size
-        self._parts = [self._address]
-        _living.add(self._address)
-        weakref.finalize(self, _unmap_all, self._parts, size).atexit = False
-        self.__array_interface__ = {
-            "data": (self._address, True),
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-    def view(self) -> memoryview:
-        """Return a read-only view of all bytes."""
-        return np.asarray(self).data
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Copy bytes to an offset."""
@@ -160,15 +150,10 @@ def _checked(address: int | None) -> int:
     return address
 
 
-def _unmap_all(parts: list[int], size: int) -> None:
+def _unmap(parts: list[int], size: int) -> None:
     for address in parts:
-        _living.discard(address)
+        _living.discard(address)  # Before another thread may get the same address.
     _munmap(parts[0], size)
-
-
-def _unmap(address: int, size: int) -> None:
-    _living.discard(address)  # Before another thread may get the same address.
-    _munmap(address, size)
 
 
 def living() -> int:

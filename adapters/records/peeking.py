@@ -10,11 +10,16 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from adapters.records.mapping import Mapping
+from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile, Storage
 
 # Smaller files may be read whole.
 _SMALL_BYTES = 4 << 20
+# Read of an object at a place: a header, and RecordIO's next one, which is checked, too.
+_HEADER_BYTES = 16
 
 
 @contextlib.contextmanager
@@ -32,10 +37,14 @@ def mapped_lightly(storage: Storage) -> Iterator[Storage]:
 
 
 def will_peek(storage: Storage, places: Sequence[int]) -> None:
-    """Request the pages of these bytes all at once, for disks with high latency.
+    """Request the pages or headers at these places all at once, for disks and stores that are slow.
 
     Doesn't wait. Places outside the file are ignored.
     """
+    if isinstance(storage, RemoteFile):
+        begins = np.array(places, np.int64)
+        storage.start(begins, np.full(len(begins), _HEADER_BYTES))
+        return
     with _opened(storage) as descriptor:
         if descriptor is None or not hasattr(os, "posix_fadvise"):
             return
@@ -60,7 +69,7 @@ def _opened(storage: Storage) -> Iterator[int | None]:
     try:
         status = os.fstat(descriptor)
         # The path may name another file by now.
-        is_it = (status.st_size, status.st_mtime_ns) == storage.version
+        is_it = (status.st_size, status.st_mtime_ns) == (storage.size, storage.changed_ns)
         yield descriptor if is_it else None
     finally:
         os.close(descriptor)

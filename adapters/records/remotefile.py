@@ -1,6 +1,6 @@
 """``RemoteFile``: an object in a store, or a file on a slow disk, as storage of records.
 
-    covering, touch --units--> region: there?  --no--> Pieces, all at once --> region
+    covering, touch --units--> region: there?  --no--> pieces, fetched all at once --> region
 
 It has one view, as long as the object, in which only requested bytes are available. Requesting a
 view waits for its bytes. ``expect`` prefetches bytes.
@@ -8,8 +8,8 @@ view waits for its bytes. ``expect`` prefetches bytes.
 Without a cache, the bytes lie in memory, and all files together keep the last 512 MiB that were
 fetched. When half of that has arrived, each file starts a new region. Data that are requested and
 still in the previous region are copied; the one before that is released once no view holds it.
-Windows of a block order have regions of their own, see ``held``. With a cache, the bytes lie in its
-files, or in memory if these can't be written.
+Windows of a block order have regions of their own, see ``budget``. With a cache, the bytes lie in
+its files, or in memory if these can't be written.
 
 If the object's version (ETag, or size and time) changes, a ``RecordError`` is raised. Thread-safe.
 Another process or a fork opens the object again, with the same version.
@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import itertools
 import os
 import threading
 import time
@@ -28,26 +30,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.records import kept
+from adapters.errors import RecordError
+from adapters.records import budget
 from adapters.records.mapping import NoMapError, living, most
-from adapters.records.pieces import ANY, BEGUN, NONE, Pieces
-from adapters.records.regions import (
-    CachedRegion,
-    CacheError,
-    EvictedError,
-    MemoryRegion,
-    Region,
-    WindowRegion,
-)
-from adapters.records.streamed import Streamed
-from adapters.remote import Cache, Head, clean, client_of, is_url
-from adapters.remote.cache import CachedObject
-from adapters.remote.fetch import runs, start
+from adapters.records.region import CachedRegion, EvictedError, MemoryRegion, Region
+from adapters.remote import Cache, Changed, Head, clean, client_of, is_url
+from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
 
 _TRIES = 5
 # A reader that needs part of a large piece in flight fetches the part itself after this time.
 _PATIENCE_SECONDS = 0.25
+# Low-priority pieces in flight that a caller waits for: all, those already started, or none.
+_ANY, _BEGUN, _NONE = 2, 1, 0
+# Sequential reading fetches so much at once, and again as read-ahead: 8 requests of 4 MiB each.
+_STREAM_BYTES = 32 << 20
+
+
+class CacheError(Exception):
+    """Raised if the cache can't be used; ``cause`` says why."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class RemoteFile:
@@ -65,8 +70,6 @@ class RemoteFile:
         PermissionError: The store refuses.
     """
 
-    is_remote = True
-
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
         self.name = clean(url)
         self.url = url if is_url(url) else os.path.abspath(url)
@@ -82,10 +85,12 @@ class RemoteFile:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._region: Region | None = None
-        self._old: MemoryRegion | None = None
-        self._windows: dict[Any, WindowRegion] = {}
-        self._pieces = Pieces(self.url, self.name, self.head, self._lock, _came)
-        self._uncached = self._cache is None
+        self._old: Region | None = None
+        self._windows: dict[Any, MemoryRegion] = {}
+        self._flying: dict[int, Piece] = {}
+        self._numbers = itertools.count(1)
+        self.uses_cache = self._cache is not None
+        """True if fetched data are now stored in the cache."""
         _files[self] = None
 
     # --- storage ---
@@ -111,7 +116,7 @@ class RemoteFile:
         """
         if not self.size:
             return memoryview(b"")
-        kept.used(int(sizes.sum()))
+        budget.fetched.used(int(sizes.sum()))
         region = self._region
         if region is not None and region.is_complete:
             return self._viewed(region)
@@ -123,14 +128,14 @@ class RemoteFile:
             except EvictedError:
                 self._drop(region)
             except NoMapError:
-                if self._uncached:
+                if not self.uses_cache:
                     raise
-                self._without_cache(region)
+                self._without_cache()
             except CacheError as error:
                 assert self._cache is not None
                 self._cache.failed(error.cause)
-                self._without_cache(region)
-        self._without_cache(self._current())
+                self._without_cache()
+        self._without_cache()
         region = self._current()
         self._bring(region, begins, sizes)
         return region.view
@@ -139,7 +144,7 @@ class RemoteFile:
         self, begins: NDArray[np.int64], sizes: NDArray[np.int64], elsewhere: bool = False
     ) -> None:
         """Prefetch ranges if the budget allows; their readers get any errors."""
-        if self.size and (elsewhere or kept.expected(int(sizes.sum()))):
+        if self.size and (elsewhere or budget.fetched.expected(int(sizes.sum()))):
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
@@ -159,60 +164,31 @@ class RemoteFile:
             size: Size in bytes.
             window: Window to hold it in memory until ``leave``; None to store it like other data.
         """
-        begins, sizes = np.array([offset]), np.array([size])
         with contextlib.suppress(Exception):
             region: Any = self._current()
             if window is not None:
                 with self._lock:
                     if window not in self._windows:
-                        self._windows[window] = WindowRegion(self.size)
+                        self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
-                region.will_come(offset, size)
-            self._start(begins, sizes, expected=True, later=region)
+                region.add_block(offset, size)
+            self._start(np.array([offset]), np.array([size]), expected=True, later=region)
 
     def leave(self, window: Any) -> None:
         """Release a window that has been read."""
         with self._lock:
             region = self._windows.pop(window, None)
         if region is not None:
-            region.left = True
+            region.is_over = True
 
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Start to fetch ranges that are needed next; their readers get any errors."""
         if self.size:
             self._start(begins, sizes, expected=False)
 
-    def _start(
-        self,
-        begins: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        expected: bool,
-        later: Region | None = None,
-    ) -> None:
-        """Start to fetch ranges, at low priority if ``later`` is the region for them."""
-        with contextlib.suppress(Exception):
-            region = later or self._region_of(begins, sizes)
-            missing = self._missing(region, region.units(begins, sizes), ahead=True)
-            old, patience = self._before(region), ANY if expected else BEGUN
-            own, _ = self._pieces.of(region, old, missing, later is not None, patience)
-            start(own, expected)
-
-    def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
-        """Return the region for these ranges: a window's if it covers them all."""
-        region = self._current()
-        if not self._windows:
-            return region
-        units = region.units(begins, sizes)
-        if (region.here[units] | (region.flying[units] > 0)).all():
-            return region
-        for other in [*self._windows.values()]:
-            if other.told[other.units(begins, sizes)].all():
-                return other
-        return region
-
-    def stream(self) -> Streamed:
+    def stream(self) -> Stream:
         """Return the object for sequential reading."""
-        return Streamed(self)
+        return Stream(self)
 
     def close(self) -> None:
         """Release its memory as soon as no view holds it."""
@@ -220,121 +196,11 @@ class RemoteFile:
             self._region = self._old = None
             self._windows.clear()
 
-    # --- availability ---
-
-    def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
-        """Wait for these ranges; return True if the region now has them all."""
-        units, patience = region.units(begins, sizes), BEGUN
-        for _ in range(_TRIES):
-            if region.here[units].all():
-                region.note_use()
-                self._viewed(region)
-                return True
-            missing, old = self._missing(region, units), self._before(region)
-            own, others = self._pieces.of(region, old, missing, patience=patience)
-            if len(own) > 1:
-                start(own)
-            ends = time.monotonic() + _PATIENCE_SECONDS
-            for piece in own + others:
-                if piece.later and not piece.ends_within(ends - time.monotonic()):
-                    patience = NONE
-                    continue
-                piece.wait()
-                if piece.error is not None:
-                    raise copy.copy(piece.error) from None
-        return bool(region.here[units].all())
-
-    def _viewed(self, region: Region) -> memoryview:
-        """Return the view of a region that is used now."""
-        if isinstance(region, CachedRegion) and region.use():
-            self._drop(region)
-        return region.view
-
     @property
     def is_here(self) -> bool:
         """True if no data need fetching; cached pages are checked when they are read."""
         region = self._region
         return region is not None and (region.is_complete or region.is_filled)
-
-    def _missing(
-        self, region: Region, units: NDArray[np.int64], ahead: bool = False
-    ) -> NDArray[np.int64]:
-        """Return units to fetch, sorted and unique; if ``ahead``, don't check cached pages."""
-        missing: NDArray[np.int64] = units[~region.here[units]]
-        if isinstance(region, CachedRegion):
-            if ahead:
-                return _ascending(missing[~region.lie_here(missing)])
-            try:
-                region.look(missing)
-            except NoMapError:
-                raise
-            except OSError as error:
-                raise CacheError(error) from error
-        elif region is self._region:
-            for other in (self._old, *self._windows.values()):
-                self._copy(other, region, _ascending(missing[~region.here[missing]]))
-        return _ascending(missing[~region.here[missing]])
-
-    def _before(self, region: Region) -> MemoryRegion | None:
-        """Return the region in which pieces to be copied may be in flight."""
-        return self._old if region.shared else None
-
-    @staticmethod
-    def _copy(old: MemoryRegion | None, region: Region, units: NDArray[np.int64]) -> None:
-        """Copy available units from another region."""
-        if old is None:
-            return
-        for begin, end in runs(units[old.here[units]], 0, 1 << 20):
-            data = old.view[begin * old.unit : end * old.unit]
-            region.put(begin, data)
-            region.here[begin:end] = True
-            _came(len(data))
-
-    # --- regions ---
-
-    def _current(self) -> Region:
-        region = self._region
-        if region is not None:
-            return region
-        if not self._uncached and living() > most():
-            for other in _living():
-                other._drop(None)
-        with self._lock:
-            if self._region is None:
-                if self._uncached:
-                    self._region = MemoryRegion(self.size)
-                else:
-                    self._region = CachedRegion(self.size, self.cached())
-            return self._region
-
-    def _drop(self, region: Region | None) -> None:
-        """Replace this cached region, or any if None, at the next access."""
-        with self._lock:
-            if isinstance(self._region, CachedRegion) and region in (None, self._region):
-                self._region = None
-
-    def _without_cache(self, region: Region) -> None:
-        """Use memory from now on."""
-        with self._lock:
-            self._uncached = True
-            if self._region is region and not isinstance(region, MemoryRegion):
-                self._region = None
-
-    def _turn(self) -> None:
-        """Start a new memory region and keep the previous one."""
-        with self._lock:
-            if self._region is None or isinstance(self._region, MemoryRegion):
-                self._old, self._region = self._region, None
-
-    def cached(self) -> CachedObject:
-        """Return its entry in the cache; requires a cache."""
-        assert self._cache is not None
-        return self._cache.object_of(self.url, self.head)
-
-    @property
-    def is_cached(self) -> bool:
-        """True if fetched data are now stored in the cache."""
-        return not self._uncached
 
     @property
     def has_cache(self) -> bool:
@@ -347,6 +213,237 @@ class RemoteFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)
         _files[self] = None
+
+    # --- availability ---
+
+    def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
+        """Wait for these ranges; return True if the region now has them all."""
+        units, patience = region.units(begins, sizes), _BEGUN
+        for _ in range(_TRIES):
+            if region.here[units].all():
+                region.note_use()
+                self._viewed(region)
+                return True
+            own, others = self._pieces(region, self._missing(region, units), patience)
+            if len(own) > 1:
+                start(own)
+            ends = time.monotonic() + _PATIENCE_SECONDS
+            for piece in own + others:
+                if piece.later and not piece.ends_within(ends - time.monotonic()):
+                    patience = _NONE
+                    continue
+                piece.wait()
+                if piece.error is not None:
+                    raise copy.copy(piece.error) from None
+        return bool(region.here[units].all())
+
+    def _start(
+        self,
+        begins: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        expected: bool,
+        later: Region | None = None,
+    ) -> None:
+        """Start to fetch ranges, at low priority if ``later`` is the region for them."""
+        with contextlib.suppress(Exception):
+            region = later or self._region_of(begins, sizes)
+            missing = self._missing(region, region.units(begins, sizes), ahead=True)
+            patience = _ANY if expected else _BEGUN
+            own, _ = self._pieces(region, missing, patience, later is not None)
+            start(own, expected)
+
+    def _missing(
+        self, region: Region, units: NDArray[np.int64], ahead: bool = False
+    ) -> NDArray[np.int64]:
+        """Return units to fetch, sorted and unique; if ``ahead``, don't check cached pages."""
+        missing: NDArray[np.int64] = units[~region.here[units]]
+        if isinstance(region, CachedRegion):
+            try:
+                if ahead:
+                    return _ascending(missing[region.entries(missing) == 0])
+                region.look(missing)
+            except (EvictedError, NoMapError):
+                raise
+            except OSError as error:
+                raise CacheError(error) from error
+        elif region is self._region:
+            for other in (self._old, *self._windows.values()):
+                if other is not None:
+                    self._copy(other, region, _ascending(missing[~region.here[missing]]))
+        return _ascending(missing[~region.here[missing]])
+
+    @staticmethod
+    def _copy(old: Region, region: Region, units: NDArray[np.int64]) -> None:
+        """Copy available units from another region."""
+        for begin, end in runs(units[old.here[units]], 0, 1 << 20):
+            data = old.view[begin * old.unit : end * old.unit]
+            region.put(begin, data)
+            region.here[begin:end] = True
+            _came(len(data))
+
+    def _pieces(
+        self,
+        region: Region,
+        missing: NDArray[np.int64],
+        patience: int,
+        later: bool = False,
+    ) -> tuple[list[Piece], list[Piece]]:
+        """Return pieces that bring units: new ones, not yet started, and ones in flight.
+
+        Args:
+            region: Region to fill.
+            missing: The units, ascending and unique.
+            patience: Which low-priority pieces in flight count: ``_ANY``, ``_BEGUN`` or ``_NONE``.
+            later: True if the new pieces are low-priority.
+        """
+        if not len(missing):
+            return [], []
+        with self._lock:
+            missing = missing[~region.here[missing]]
+            flying = region.flying[missing]
+            old = self._old
+            if old is not None and region is self._region:  # Copied when they have arrived.
+                flying = np.where(flying == 0, old.flying[missing], flying)
+            under_way = {
+                number: piece
+                for number in np.unique(flying[flying > 0]).tolist()
+                if (piece := self._flying.get(number)) and _counts(piece, patience)
+            }
+            known = np.isin(flying, [*under_way])
+            own = []
+            gap, longest = GAP_BYTES // region.unit, PIECE_BYTES // region.unit
+            for begin, end in runs(missing[~known], gap, longest):
+                number = next(self._numbers)
+                piece = Piece(begin, end, functools.partial(self._fetch, region, number), later)
+                self._flying[number] = piece
+                region.flying[begin:end] = number
+                own.append(piece)
+            return own, [*under_way.values()]
+
+    def _fetch(self, region: Region, number: int, piece: Piece) -> None:
+        begin, end = piece.begin * region.unit, min(piece.end * region.unit, self.size)
+        try:
+            if region.is_over or region.here[piece.begin : piece.end].all():
+                return
+            data = self._got(begin, end)
+            try:
+                region.put(piece.begin, data)
+            except (EvictedError, NoMapError):
+                raise
+            except OSError as error:
+                raise CacheError(error) from error
+            region.here[piece.begin : piece.end] = True
+        finally:
+            with self._lock:
+                self._flying.pop(number, None)
+                flying = region.flying[piece.begin : piece.end]
+                flying[flying == number] = 0
+        if isinstance(region, MemoryRegion) and region.window is None:
+            _came(len(data))
+
+    def _got(self, begin: int, end: int) -> bytes | memoryview:
+        client, key = client_of(self.url)
+
+        def once() -> bytes | memoryview:
+            data = client.get(key, begin, end, self.head)
+            if len(data) != end - begin:
+                raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
+            return data
+
+        try:
+            return persistently(once, self.name)
+        except Changed as error:
+            head = self.head
+            what = f"the object that was opened, of {head.size} bytes, version {head.version}"
+            found = f"one that was changed since: {error.found}; open it again"
+            raise RecordError(self.name, None, begin, what, found) from None
+
+    # --- regions ---
+
+    def _current(self) -> Region:
+        region = self._region
+        if region is not None:
+            return region
+        if self.uses_cache and living() > most():
+            for other in _living():
+                other._drop(None)
+        with self._lock:
+            if self._region is None:
+                if self._cache is not None and self.uses_cache:
+                    cached = self._cache.object_of(self.url, self.head)
+                    self._region = CachedRegion(self.size, cached)
+                else:
+                    self._region = MemoryRegion(self.size)
+            return self._region
+
+    def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
+        """Return the region for these ranges: a window's if it covers them all."""
+        region = self._current()
+        if not self._windows:
+            return region
+        units = region.units(begins, sizes)
+        if (region.here[units] | (region.flying[units] > 0)).all():
+            return region
+        for other in [*self._windows.values()]:
+            if other.window is not None and other.window[other.units(begins, sizes)].all():
+                return other
+        return region
+
+    def _viewed(self, region: Region) -> memoryview:
+        """Return the view of a region that is used now."""
+        if isinstance(region, CachedRegion) and region.use():
+            self._drop(region)
+        return region.view
+
+    def _drop(self, region: Region | None) -> None:
+        """Replace this cached region, or any if None, at the next access."""
+        with self._lock:
+            if isinstance(self._region, CachedRegion) and region in (None, self._region):
+                self._region = None
+
+    def _without_cache(self) -> None:
+        """Use memory from now on."""
+        with self._lock:
+            self.uses_cache = False
+            if isinstance(self._region, CachedRegion):
+                self._region = None
+
+    def _turn(self) -> None:
+        """Start a new memory region and keep the previous one."""
+        with self._lock:
+            if self._region is None or isinstance(self._region, MemoryRegion):
+                self._old, self._region = self._region, None
+
+
+class Stream:
+    """Remote file for sequential reading: fetches many pieces at once and as many ahead.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file = file
+        self.name = file.name
+        self.size = file.size
+        self._until = 0
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Return these bytes; fewer if the object ends before."""
+        if offset + size > self._until:
+            end = offset + max(size, _STREAM_BYTES)
+            self._file.covering(offset, end - offset)
+            self._file.expect(np.array([end]), np.array([_STREAM_BYTES]))
+            self._until = end
+        return self._file.read(offset, size)
+
+    def close(self) -> None:
+        """Do nothing: the file has another owner."""
+
+
+def _counts(piece: Piece, patience: int) -> bool:
+    """True if a caller with this patience waits for the piece."""
+    return not piece.later or patience == _ANY or (patience == _BEGUN and piece.begun)
 
 
 def _ascending(units: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -366,16 +463,13 @@ def _living() -> list[RemoteFile]:
 
 
 def _came(size: int) -> None:
-    kept.came(size, _turned)
-
-
-def _turned() -> None:
-    for file in _living():
-        file._turn()
+    """Account for bytes in memory; if half of the budget is used, all files begin new regions."""
+    if budget.fetched.came(size):
+        for file in _living():
+            file._turn()
 
 
 def _in_child() -> None:
-    kept.forget()
     for file in _living():
         file._begin()
 

@@ -15,12 +15,11 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
 from adapters.records.index import Index
-from adapters.records.inflated import InflatedObject
+from adapters.records.inflation import InflatedFile
 from adapters.records.recovery import searched
 from adapters.records.remotefile import RemoteFile
-from adapters.records.remoteindex import remote_index_of
 from adapters.records.sidecar import index_of
-from adapters.records.storage import InflatedFile, MappedFile
+from adapters.records.storage import MappedFile
 from adapters.remote import Cache, is_url
 from adapters.remote.urls import clean, head_in
 from adapters.signatures import HEAD_BYTES, recognized
@@ -60,15 +59,11 @@ class Shard:
         self.storage, self.codec = _opened(path, format, cache)
         storage = self.storage
         self.verify = verify
-        if index == "search" or (index is None and isinstance(storage, INFLATED)):
-            whole = storage.stream() if isinstance(storage, RemoteFile) else storage
-            index = searched(whole, self.codec, verify)
+        if index == "search" or (index is None and isinstance(storage, InflatedFile)):
+            index = searched(storage.stream(), self.codec, verify)
         elif index is None:
-            if isinstance(storage, RemoteFile) and is_url(storage.name):
-                index = remote_index_of(storage, self.codec, verify)
-            else:
-                index = index_of(storage, self.codec, verify)
-        if isinstance(storage, INFLATED) and storage.damage is not None:
+            index = index_of(storage, self.codec, verify)
+        if isinstance(storage, InflatedFile) and storage.damage is not None:
             index = _cut_short(index, storage)
         self.offsets = index.offsets
         self.sizes = index.sizes
@@ -177,10 +172,6 @@ class Shard:
         self.storage.close()
 
 
-INFLATED = (InflatedFile, InflatedObject)
-"""Storages whose records have no offsets in the stored file."""
-
-
 def _cut_short(index: Index, storage: InflatedFile) -> Index:
     """Mark the end of the compressed data in the last entry of an inflated file's index."""
     found, last = storage.damage, len(index.offsets) - 1
@@ -208,9 +199,7 @@ def _opened(
         return storage, found[0]
     may_be_compressed = any(codec.compressible for codec in asked)
     if may_be_compressed and head.startswith(_COMPRESSED_BEGINS):
-        inflated = (
-            InflatedObject(storage) if isinstance(storage, RemoteFile) else InflatedFile(path)
-        )
+        inflated = InflatedFile(storage)
         head = bytes(inflated.read(0, HEAD_BYTES))
         compressible = [codec for codec in asked if codec.compressible]
         if found := _begun(head, compressible):
@@ -236,8 +225,7 @@ def _shown(head: bytes) -> str:
 
 def _is_damaged(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
     """True if a file that doesn't begin like this format contains records of it."""
-    whole = storage.stream() if isinstance(storage, RemoteFile) else storage
-    return codec.following is not None and codec.following(whole, None, 0) < storage.size
+    return codec.following is not None and codec.following(storage.stream(), None, 0) < storage.size
 
 
 def _titles(codecs: list[Codec]) -> str:

@@ -1,4 +1,4 @@
-"""Names and places of index files.
+"""Index files: their names and places, and the search for the index of a record file.
 
 ``train.idx`` is the **shared** name: MXNet and DALI use it for the index of ``train.rec`` and of
 ``train.tfrecord``. It is only trusted if it fits the file, and only written if it is free or
@@ -13,6 +13,9 @@ renaming or removing a file   as for writing; the replaced file's indexes are re
                               ``remove``)
 ``verify --write-index``      shared, unless another record file has the same stem
                               (``place_of_command``)
+object behind a URL           as for reading; each name costs a small request, and only the first
+                              and the last record are compared with an index; reading a record
+                              reports what an outdated one leaves out elsewhere
 offsets are known             they are passed to ``Shard(index=...)`` and no index file is read:
                               MXNet's reader reports which index it has read
 ============================  ====================================================================
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +34,14 @@ from adapters.errors import RecordError
 from adapters.records import indexcache
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import Index, misfit, parse, resembles
+from adapters.records.index import LOOKED_AT, LOOKED_AT_OF_OBJECT, Index, misfit, parse, resembles
 from adapters.records.recovery import searched
-from adapters.records.storage import MappedFile, MappedStorage, Storage
+from adapters.records.remotefile import RemoteFile
+from adapters.records.storage import MappedFile, Storage
+from adapters.remote.clients import client_of
+from adapters.remote.fetch import side_by_side
+from adapters.remote.retry import persistently
+from adapters.remote.urls import beside, clean, is_url
 
 log = logging.getLogger("adapters")
 
@@ -65,36 +73,84 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
     return [name for name in names if not name.endswith(beside)]
 
 
-def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
+def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
     """Return the index of a file: read if one fits, else built and stored.
 
     Raises:
+        ConnectionError: The store doesn't answer.
         RecordError: The file holds no record.
     """
-    for path in candidates(storage.name):
-        text = b""
+    if isinstance(storage, RemoteFile) and is_url(storage.name):
+        found, looked_at = _beside_object(storage), LOOKED_AT_OF_OBJECT
+    else:
+        found, looked_at = _beside_file(storage), LOOKED_AT
+    for name, text, modified_ns in found:
         try:
-            text, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
             index = parse(text, codec)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             # Usually the index of another file with this stem.
             level = logging.WARNING if resembles(text, codec) else logging.INFO
-            log.log(level, "%s is not the index of %s: %s", path, storage.name, error)
+            log.log(level, "%s is not the index of %s: %s", name, storage.name, error)
             continue
         newer = modified_ns > storage.changed_ns
-        obstacle = misfit(index, storage, codec, newer=newer)
+        obstacle = misfit(index, storage, codec, newer=newer, looked_at=looked_at)
         if obstacle is None:
-            warn_of_what_is_behind(path, index, storage, codec)
+            warn_of_what_is_behind(name, index, storage, codec)
             return index if newer or index.sizes is not None else without_gaps(index, storage)
-        log.warning("%s is not used, as it doesn't fit %s: %s", path, storage.name, obstacle)
+        log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
     kept = indexcache.load(storage, codec)
     if kept is not None:
         return kept
-    index = searched(storage, codec, verify)
+    index = searched(storage.stream(), codec, verify)
     indexcache.keep(index, storage, codec)
     return index
+
+
+def _beside_file(storage: Storage) -> Iterator[tuple[str, bytes, int]]:
+    """Yield name, text and modification time of each file with the name of an index."""
+    for path in candidates(storage.name):
+        try:
+            text, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.info("%s is not the index of %s: %s", path, storage.name, error)
+            continue
+        yield str(path), text, modified_ns
+
+
+def _beside_object(storage: RemoteFile) -> Iterator[tuple[str, bytes, int]]:
+    """Yield name, text and modification time of each object with the name of an index."""
+    urls = [beside(storage.url, SUFFIX, replace) for replace in (True, False)]
+    for url, found in zip(urls, side_by_side(text_of_object, urls)):
+        if found is not None:
+            yield clean(url), *found
+
+
+def text_of_object(url: str) -> tuple[bytes, int] | None:
+    """Return a small object and its modification time; None if there is none."""
+    client, key = client_of(url)
+    try:
+        text, head = persistently(lambda: client.get_all(key), clean(url))
+    except (FileNotFoundError, PermissionError):  # S3 denies access if listing is denied.
+        return None
+    return text, head.changed_ns
+
+
+def put_index(url: str, text: bytes) -> str:
+    """Write an index next to an object, under the shared name if the suffix tells the format.
+
+    Returns:
+        Name of the index, for messages.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+        PermissionError: The store refuses to write.
+    """
+    name = beside(url, SUFFIX, replace=codec_of(clean(url)) is not None)
+    client, key = client_of(name)
+    persistently(lambda: client.put(key, text), clean(name))
+    return clean(name)
 
 
 def place_of_writer(path: Path, codec: Codec) -> Path | None:
@@ -145,7 +201,7 @@ def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
 
 
 def warn_of_what_is_behind(
-    path: str | Path, index: Index, storage: MappedStorage, codec: Codec
+    path: str, index: Index, storage: MappedFile | RemoteFile, codec: Codec
 ) -> None:
     """Warn if data follow the last listed record, as they may have been appended since."""
     if not len(index.offsets):

@@ -1,9 +1,9 @@
 """Storage of bytes: a size and reads of ranges. All formats read through this interface alone.
 
 Formats need a ``Storage``: ``name``, ``size`` and ``read``. Batches are gathered from one view of a
-file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile`` is
-fetched piece by piece. Only bytes named when the view was requested may be read from it; others of
-a remote file may be missing. Thread-safe. Returned memory stays valid as long as a reference
+file, which ``covering`` returns: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile``
+is fetched piece by piece. Only bytes named when the view was requested may be read from it; others
+of a remote file may be missing. Thread-safe. Returned memory stays valid as long as a reference
 exists, even after ``close``.
 """
 
@@ -12,14 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 import threading
 import weakref
 from typing import IO, Any, Protocol
 
 from adapters.errors import RecordError
 from adapters.records.ahead import AHEAD
-from adapters.records.inflation import inflate
 from adapters.records.mapping import Mapping, NoMapError, living, most
 
 # Most files mapped at once. Mapping a file again takes 20 us.
@@ -43,19 +41,6 @@ class Storage(Protocol):
         ...
 
 
-class MappedStorage(Storage, Protocol):
-    """Storage from which batches are gathered."""
-
-    changed_ns: int
-    """Time of the last change, in nanoseconds."""
-    is_remote: bool
-    """True if reads should be requested together because a single one may take long."""
-
-    def covering(self, offset: int, size: int) -> memoryview:
-        """Return a view of the file in which these bytes may be read."""
-        ...
-
-
 class MappedFile:
     """Local file, mapped into memory.
 
@@ -67,8 +52,6 @@ class MappedFile:
         OSError: There is no such file, or it can't be read.
     """
 
-    is_remote = False
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
         self.path = os.path.abspath(path)  # Other processes may work elsewhere.
@@ -77,7 +60,6 @@ class MappedFile:
             raise IsADirectoryError(f"{self.name} is not a file")
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
-        self.version = self.size, self.changed_ns  # Of the compressed file, if any.
         self._view: memoryview | None = None
         # The map of ``_view``, or an unmapped one that views still keep alive.
         self._map: weakref.ref[Mapping] | None = None
@@ -97,6 +79,10 @@ class MappedFile:
         """
         view = self._view
         return self._open() if view is None else view
+
+    def stream(self) -> MappedFile:
+        """Return the file itself, which the system reads ahead."""
+        return self
 
     def will_read(self, offset: int, size: int) -> None:
         """Start read-ahead of these bytes. Doesn't wait."""
@@ -129,7 +115,7 @@ class MappedFile:
             return self._keep(held)
         with self._opened() as file:
             self._check(file)
-            return self._keep(_map_of(file, self.size))
+            return self._keep(_map_of(file, self.size)) if self.size else memoryview(b"")
 
     def _keep(self, mapping: Mapping) -> memoryview:
         self._map, self._view = weakref.ref(mapping), mapping.view()
@@ -168,67 +154,6 @@ class MappedFile:
         return {**self.__dict__, "_view": None, "_map": None}
 
 
-class InflatedFile(MappedFile):
-    """Content of a GZIP or ZLIB file, in an unnamed temporary file that exists while mapped.
-
-    Args:
-        path: The compressed file. Each process inflates it for itself.
-
-    Raises:
-        RecordError: The compressed data are damaged from the start.
-    """
-
-    damage: RecordError | None = None
-    """Error in the compressed data; everything before it was inflated."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
-        self._begin(self.size)
-
-    def _begin(self, compressed_bytes: int) -> None:
-        """Inflate the file unless it is empty."""
-        self.size = compressed_bytes
-        self._view = self._map = None
-        with _opening, self._opened() as file:
-            if self.size:
-                self._keep(_map_of(file, self.size))
-
-    def will_read(self, offset: int, size: int) -> None:
-        """Do nothing: the inflated bytes are at hand."""
-
-    def close(self) -> None:
-        """Remove the inflated data as soon as no view of them is left."""
-        self._forget_map()
-
-    def _list(self) -> None:
-        """Register as a file that is unmapped only when a new map would fail."""
-        _inflated[self] = None
-
-    def _unmap(self) -> None:
-        super()._unmap()
-        _inflated.pop(self, None)
-
-    def _opened(self) -> IO[bytes]:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
-        try:
-            with open(self.path, "rb") as compressed:
-                status = os.fstat(compressed.fileno())
-                if (status.st_size, status.st_mtime_ns) != self.version:
-                    expected = "the file that was opened"
-                    raise RecordError(self.name, None, 0, expected, "a changed one")
-                self.damage = inflate(self.name, compressed, file)
-            return self._inflated(file)
-        except BaseException:
-            file.close()
-            raise
-
-    def _inflated(self, file: IO[bytes]) -> IO[bytes]:
-        file.flush()
-        status = os.fstat(file.fileno())
-        self.size, self.changed_ns = status.st_size, status.st_mtime_ns
-        return file
-
-
 def _map_of(file: IO[bytes], size: int) -> Mapping:
     """Map a file; if there is no space for a map, unmap other files and retry.
 
@@ -237,14 +162,15 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
     """
     with contextlib.suppress(NoMapError):
         return Mapping(file.fileno(), size)
-    for other in [*_open, *_inflated]:
+    for other in [*_open, *inflated_files]:
         other._unmap()
     return Mapping(file.fileno(), size)
 
 
 # Mapped files, oldest first. Removing one keeps its map alive while views exist.
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-_inflated: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+# Those that must be inflated again after they are unmapped.
+inflated_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
 
 

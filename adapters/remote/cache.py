@@ -3,7 +3,6 @@
 ::
 
     <folder>/objects/<name>/object.json     URL without secrets, version, size
-                            index           positions of its records, if a scan was needed
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
                             ...             or small objects, each whole, see ``wholes``
@@ -18,37 +17,25 @@ with up to eight processes the folder stays below its limit, unless that is only
 evicted file is unlinked: processes that have it mapped can still read it, and its disk space is
 freed when they unmap it.
 
-A segment counts as used when a process maps it, and once a minute while it is read. An index counts
-as used when its object's segments are, and is evicted after them.
+A segment counts as used when a process maps it, and once a minute while it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
+import operator
 import os
-import threading
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from adapters.remote.cachefiles import (
-    INDEX,
-    SUFFIX,
-    describe,
-    description_of,
-    files_in,
-    is_of_an_object,
-    made_in,
-    opened,
-    problem_of,
-    remove,
-    write_atomically,
-)
 from adapters.remote.client import Head
-from adapters.remote.folderlock import held
-from adapters.remote.limit import bytes_of
-from adapters.remote.segments import Segment
+from adapters.remote.privatefiles import locked, make_private, problem_of, write_atomically
+from adapters.remote.segments import SUFFIX, Segment
 from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
@@ -58,6 +45,16 @@ log = logging.getLogger("adapters")
 SEGMENT_BYTES = 16 << 20
 _LEAST_SEGMENT_BYTES = 64 << 10
 DEFAULT_LIMIT_BYTES = 100 * 10**9
+# Evicted if the disk is full.
+_ROOM_BYTES = 64 << 20
+_LEAST_LIMIT_BYTES = 1 << 20
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE)
+_DESCRIPTION = "object.json"
+_OBJECT = re.compile("[0-9a-f]{32}")
+# Files that a cache creates in an object's folder; earlier versions stored indexes as well.
+_OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
 
 
 class Kept(NamedTuple):
@@ -113,7 +110,7 @@ class Cache:
             raise TypeError(f"folder must be a path, got {folder!r}") from None
         if not isinstance(self.folder, str):
             raise TypeError(f"folder must be a path as text, got {folder!r}")
-        self.limit = bytes_of(limit)
+        self.limit = _bytes_of(limit)
         if problem := problem_of(self.folder):
             raise ValueError(problem)
         self._forget()
@@ -137,11 +134,8 @@ class Cache:
     def _forget(self) -> None:
         self._written = self.limit // 64  # The first write checks, even in a short process.
         self.looks = 0
+        """Number of evictions that this process has tried."""
         self._told = self._told_of_versions = False
-        self._begin_process()
-
-    def _begin_process(self) -> None:
-        self._process, self._evicting = os.getpid(), threading.Lock()
 
     # --- for users ---
 
@@ -149,17 +143,17 @@ class Cache:
         """List the stored objects, sorted by URL."""
         found = []
         for folder in self._folders():
-            description = description_of(folder)
-            if description is not None:
-                files = files_in(folder)
-                kept = sum(size for _, size, path in files if path.endswith(SUFFIX))
-                found.append(Kept(description["url"], description["size"], kept, folder))
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
+                    about = json.load(file)
+                kept = sum(size for _, size, _ in _data_in(folder))
+                found.append(Kept(str(about["url"]), int(about["size"]), kept, folder))
         return sorted(found)
 
     @property
     def used(self) -> int:
         """Disk space of all stored data in bytes."""
-        return sum(size for folder in self._folders() for _, size, _ in files_in(folder))
+        return sum(size for folder in self._folders() for _, size, _ in _data_in(folder))
 
     def clear(self) -> int:
         """Remove everything that is stored; files that are mapped can still be read.
@@ -172,17 +166,26 @@ class Cache:
         Raises:
             PermissionError: The folder can't be written to.
         """
-        made = [path for folder in self._folders() for path in made_in(folder)]
+        made = {
+            folder: paths
+            for folder in self._folders()
+            if (paths := [each.path for each in _made_in(folder)])
+        }
         if not made:
             return 0
         used = self.used
-        with self.locked(wait=True) as is_held:
+        with locked(self.folder, wait=True) as is_held:
             if used and not is_held:
                 raise PermissionError(
                     f"{self.folder} must be writable to be emptied, and its file lock can't be "
                     "opened; do it as the user whose cache it is"
                 )
-            remove(made)
+            for folder, paths in made.items():
+                for path in paths:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+                with contextlib.suppress(OSError):  # Others' files lie in it.
+                    os.rmdir(folder)
         return max(0, used - self.used)
 
     # --- for files ---
@@ -203,9 +206,8 @@ class Cache:
         is part of the identity.
         """
         url = clean(url) if head.is_etag else url
-        named = json.dumps([url, head.version, head.size, self.segment_bytes])
-        name = hashlib.sha256(named.encode()).hexdigest()[:32]
-        return CachedObject(self, os.path.join(self._objects, name), clean(url), head)
+        folder = self.folder_of([url, head.version, head.size, self.segment_bytes])
+        return CachedObject(self, folder, clean(url), head)
 
     @property
     def segment_bytes(self) -> int:
@@ -226,22 +228,47 @@ class Cache:
     def evict(self, least: int = 0) -> int:
         """Unlink the least recently used files, down to seven eighths of the limit.
 
+        Nothing happens while another thread or process does that.
+
         Args:
             least: Number of bytes to free, whatever the limit.
 
         Returns:
             Number of bytes unlinked.
         """
-        if self._process != os.getpid():  # Forked: another thread may hold it.
-            self._begin_process()
-        evicting = self._evicting
-        if not evicting.acquire(blocking=False):
-            return 0
+        gone = 0
+        with locked(self.folder, wait=False) as is_held:
+            if not is_held:
+                return 0
+            files = [each for folder in self._folders() for each in _data_in(folder)]
+            total = sum(size for _, size, _ in files)
+            aim = min(self.limit - self.limit // 8, total - least)
+            for _, size, path in sorted(files):
+                if total - gone <= aim:
+                    break
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                    gone += size
+        return gone
+
+    def with_room(self, write: Callable[[], None]) -> None:
+        """Call ``write``; if the disk is full, evict some files and call it again.
+
+        Raises:
+            OSError: It failed again, or for another reason.
+        """
         try:
-            with self.locked(wait=False) as is_held:
-                return self._evicted(least) if is_held else 0
-        finally:
-            evicting.release()
+            write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            freed = self.evict(_ROOM_BYTES)
+            try:
+                write()
+            except FileNotFoundError:  # Evicted itself, for room if there was any.
+                if freed:
+                    raise
+                raise error from None
 
     def failed(self, error: OSError) -> None:
         """Warn once that data can't be stored."""
@@ -258,32 +285,21 @@ class Cache:
         """True if data couldn't be stored; a warning was logged."""
         return self._told
 
-    def _evicted(self, least: int) -> int:
-        files = [each for folder in self._folders() for each in files_in(folder)]
-        total, gone = sum(size for _, size, _ in files), 0
-        aim = min(self.limit - self.limit // 8, total - least)
-        for _, size, path in sorted(files):
-            if total - gone <= aim:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-                gone += size
-        return gone
-
-    @property
-    def _objects(self) -> str:
-        return os.path.join(self.folder, "objects")
+    def folder_of(self, named: list[Any]) -> str:
+        """Return the folder of what these values identify."""
+        name = hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
+        return os.path.join(self.folder, "objects", name)
 
     def _folders(self) -> list[str]:
         try:
-            with os.scandir(self._objects) as entries:
-                return [entry.path for entry in entries if is_of_an_object(entry)]
+            with os.scandir(os.path.join(self.folder, "objects")) as entries:
+                return [
+                    entry.path
+                    for entry in entries
+                    if _OBJECT.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                ]
         except (FileNotFoundError, NotADirectoryError):
             return []
-
-    def locked(self, wait: bool) -> contextlib.AbstractContextManager[bool]:
-        """Lock the folder, until the process ends at the latest; yields True if locked."""
-        return held(self.folder, wait)
 
 
 class CachedObject:
@@ -312,35 +328,36 @@ class CachedObject:
         size = min(self.segment_bytes, self._head.size - number * self.segment_bytes)
         path = os.path.join(self._folder, f"{number:08}{SUFFIX}")
         if not os.path.exists(path):
-            self._describe()
+            describe(self._folder, self._url, self._head.version, self._head.size)
         segment = Segment(path, size)
         segment.used()
         return segment
 
-    def index(self) -> bytes | None:
-        """Return the stored index, or None."""
-        place = os.path.join(self._folder, INDEX)
-        try:
-            with open(place, "rb", opener=opened) as file:
-                text = file.read()
-        except OSError:
-            return None
-        with contextlib.suppress(OSError):  # Evicted, or not writable.
-            os.utime(place)
-        return text
 
-    def keep_index(self, text: bytes) -> None:
-        """Store an index that was built by a scan."""
-        try:
-            self._describe()
-            write_atomically(os.path.join(self._folder, INDEX), text)
-        except OSError as error:
-            self.cache.failed(error)
-            return
-        self.cache.wrote(len(text))
+def describe(folder: str, url: str, version: str, size: int) -> None:
+    """Write an object folder's description, unless it exists."""
+    place = os.path.join(folder, _DESCRIPTION)
+    if not os.path.exists(place):
+        make_private(folder)
+        about = {"url": url, "version": version, "size": size}
+        write_atomically(place, json.dumps(about).encode())
 
-    def _describe(self) -> None:
-        describe(self._folder, self._url, self._head.version, self._head.size)
+
+def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the files in an object folder that a cache created."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _OF_OBJECTS.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
+                yield entry
+
+
+def _data_in(folder: str) -> Iterator[tuple[int, int, str]]:
+    """Yield each data file's last use in ns, its size on disk in bytes, and its path."""
+    for entry in _made_in(folder):
+        if entry.name.endswith(SUFFIX):
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                yield status.st_mtime_ns, status.st_blocks * 512, entry.path
 
 
 def cache_of(given: Any) -> Cache | None:
@@ -354,3 +371,27 @@ def cache_of(given: Any) -> Cache | None:
     if isinstance(given, (str, os.PathLike)):
         return Cache(given)
     raise TypeError(f"cache must be a folder, a Cache or None, got {given!r}")
+
+
+def _bytes_of(limit: Any) -> int:
+    """Parse a limit in bytes.
+
+    Raises:
+        TypeError: Neither a number nor text.
+        ValueError: The text can't be parsed, or the limit is below 1 MiB.
+    """
+    if isinstance(limit, str):
+        match = _TEXT.fullmatch(limit)
+        if match is None:
+            raise ValueError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
+        number, unit = match.groups()
+        limit = int(float(number) * _UNITS[(unit or "").lower()])
+    try:
+        number_of_bytes = operator.index(limit)
+    except TypeError:
+        number_of_bytes = None
+    if number_of_bytes is None or isinstance(limit, bool):
+        raise TypeError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
+    if number_of_bytes < _LEAST_LIMIT_BYTES:
+        raise ValueError(f"limit must be >= {_LEAST_LIMIT_BYTES} bytes (1 MiB), got {limit}")
+    return number_of_bytes

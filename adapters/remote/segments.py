@@ -16,13 +16,15 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.kernel import load
-from adapters.remote.cachefiles import make_private, opened
+from adapters.remote.privatefiles import make_private, opened
 
+SUFFIX = ".seg"
 PAGE_BYTES = 4096
 _ENTRY = np.dtype("<u8")
 
@@ -58,61 +60,62 @@ class Segment:
         self.path = path
         self.pages = -(-size // PAGE_BYTES)
         self._end = self.pages * PAGE_BYTES
-        descriptor = self._opened()
+        try:
+            descriptor = opened(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            make_private(os.path.dirname(path))
+            descriptor = opened(path, os.O_RDWR | os.O_CREAT)
         try:
             # Complete a file whose creator was killed; never shorten one.
             whole = self._end + self.pages * _ENTRY.itemsize
             if os.fstat(descriptor).st_size < whole:
                 os.ftruncate(descriptor, whole)
-            self.inode = os.fstat(descriptor).st_ino
-        except BaseException:
+            self._inode = os.fstat(descriptor).st_ino
+        finally:
             os.close(descriptor)
-            raise
-        self.descriptor: int | None = descriptor
-        """Descriptor for mapping the file, until ``release``."""
 
-    def release(self) -> None:
-        """Close the descriptor."""
-        if self.descriptor is not None:
-            os.close(self.descriptor)
-            self.descriptor = None
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """Open the file for a ``with`` block, and yield its descriptor.
+
+        Raises:
+            FileNotFoundError: It was evicted.
+        """
+        descriptor = opened(self.path, os.O_RDWR)
+        try:
+            if os.fstat(descriptor).st_ino != self._inode:
+                raise FileNotFoundError(self.path)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def table(self) -> NDArray[np.uint64]:
-        """Read the present entries of all pages."""
-        descriptor = self._own()
-        if descriptor is None:
-            return np.zeros(self.pages, _ENTRY)
-        try:
-            data = os.pread(descriptor, self.pages * _ENTRY.itemsize, self._end)
-        finally:
-            self._let_go(descriptor)
-        entries = np.frombuffer(data.ljust(self.pages * _ENTRY.itemsize, b"\0"), _ENTRY)
-        return np.array(entries)
+        """Read the present entries of all pages; zeros if the file was evicted."""
+        size, data = self.pages * _ENTRY.itemsize, b""
+        with contextlib.suppress(FileNotFoundError), self.opened() as descriptor:
+            data = os.pread(descriptor, size, self._end)
+        return np.array(np.frombuffer(data.ljust(size, b"\0"), _ENTRY))
 
     def write(self, first: int, data: memoryview) -> None:
         """Store pages from number ``first`` on; the last may be shorter.
 
         Raises:
-            OSError: The disk is full, or the file was evicted.
+            FileNotFoundError: The file was evicted.
+            OSError: The disk is full.
         """
         count = -(-len(data) // PAGE_BYTES)
         if len(data) < count * PAGE_BYTES:
             data = memoryview(bytes(data).ljust(count * PAGE_BYTES, b"\0"))
         entries = entries_of(data, np.arange(count))
-        descriptor = self._own()
-        if descriptor is None:
-            raise FileNotFoundError(self.path)
-        try:
+        with self.opened() as descriptor:
             _written(descriptor, data, first * PAGE_BYTES)
             _written(descriptor, entries.tobytes(), self._end + first * _ENTRY.itemsize)
-        finally:
-            self._let_go(descriptor)
 
     @property
     def is_there(self) -> bool:
         """True if the file hasn't been evicted."""
         try:
-            return os.stat(self.path).st_ino == self.inode
+            return os.stat(self.path).st_ino == self._inode
         except OSError:
             return False
 
@@ -120,30 +123,6 @@ class Segment:
         """Record a use, for eviction."""
         with contextlib.suppress(OSError):  # Evicted, or not writable.
             os.utime(self.path)
-
-    def _opened(self) -> int:
-        try:
-            return opened(self.path, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            make_private(os.path.dirname(self.path))
-            return opened(self.path, os.O_RDWR | os.O_CREAT)
-
-    def _own(self) -> int | None:
-        """Open the same file again; None if it was evicted."""
-        if self.descriptor is not None:
-            return os.dup(self.descriptor)
-        try:
-            descriptor = opened(self.path, os.O_RDWR)
-        except FileNotFoundError:
-            return None
-        if os.fstat(descriptor).st_ino != self.inode:
-            os.close(descriptor)
-            return None
-        return descriptor
-
-    @staticmethod
-    def _let_go(descriptor: int) -> None:
-        os.close(descriptor)
 
 
 def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -15,18 +15,16 @@ segments of large objects. All numbers are little-endian.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import json
 import logging
 import os
 import struct
 import time
 
-from adapters.remote.cache import Cache
-from adapters.remote.cachefiles import SUFFIX, describe, opened
+from adapters.remote.cache import Cache, describe
 from adapters.remote.client import Head
-from adapters.remote.segments import crc_of
+from adapters.remote.privatefiles import opened
+from adapters.remote.segments import SUFFIX, crc_of
 from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
@@ -35,8 +33,6 @@ IDENTITY_BYTES = 16
 _END = struct.Struct("<QQ")
 # Interval for recording a use, so that not every use writes to the disk.
 _USED_EVERY_SECONDS = 60.0
-# Evicted from the cache if the disk is full.
-_ROOM_BYTES = 64 << 20
 
 
 def identity_of(url: str, head: Head) -> bytes:
@@ -96,13 +92,7 @@ class Wholes:
         """Store an object; if that is impossible, warn once and continue."""
         path = self._path(url, identity)
         try:
-            try:
-                self._write(path, data)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                self.cache.evict(_ROOM_BYTES)
-                self._write(path, data)
+            self.cache.with_room(lambda: self._write(path, data))
         except OSError as error:
             self.cache.failed(error)
             return
@@ -126,9 +116,8 @@ class Wholes:
         parent = clean(url).rpartition("/")[0] + "/"
         folder = self._folders.get(parent)
         if folder is None:
-            name = hashlib.sha256(json.dumps(["folder", parent]).encode()).hexdigest()[:32]
-            folder = os.path.join(self.cache.folder, "objects", name)
-            self._urls[folder] = parent
+            folder = self.cache.folder_of(["folder", parent])
+            self._urls[folder] = parent  # First: another thread may find the folder.
             self._folders[parent] = folder
         return os.path.join(folder, identity.hex() + SUFFIX)
 

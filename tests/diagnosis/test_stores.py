@@ -19,7 +19,7 @@ from adapters import (
     open_records,
 )
 from adapters.diagnosis.remoteness import held_of, store_of
-from adapters.records import CODECS, kept, pieces
+from adapters.records import CODECS, budget, remotefile
 from adapters.remote import clients
 from adapters.sources import as_source
 from tests.diagnosis.made_up import made_up
@@ -87,8 +87,8 @@ def test_a_slow_store_is_found_and_a_cache_advised(server, what, tmp_path, monke
                 writer.write(CODECS["tfrecord"].envelope.pack(jpeg(number), 0, number))
         server.objects[path.name] = path.read_bytes()
         # Less than all is kept, and records are far from each other, as in large data sets.
-        monkeypatch.setattr(kept, "HALF_BYTES", 100_000)
-        monkeypatch.setattr(pieces, "GAP_BYTES", 0)
+        monkeypatch.setattr(budget, "HALF_BYTES", 100_000)
+        monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
         source = open_records(server.url(path.name), decode=ImageDecoder(16))
     server.settings.latency_seconds = 0.05
     with SafeSequence(source, 8, shuffle=True, workers=1, max_queue_size=1) as loader:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from adapters.records import RecordFiles, mapping, storage
+from adapters.records.inflation import InflatedFile
 from adapters.records.mapping import Mapping, NoMapError, living
-from adapters.records.storage import InflatedFile, MappedFile
+from adapters.records.storage import MappedFile
 from tests.images.pictures import npy
 from tests.records.materials import SUFFIXES, encoded, written
 from tests.records.processes import mapped, run
@@ -114,7 +115,7 @@ def test_files_that_nobody_holds_make_room_for_a_map(tmp_path, monkeypatch):
     for path in paths:
         content = path.name[:1].encode() * 3
         path.write_bytes(gzip.compress(content) if path.suffix else content)
-    inflated, plain, another = InflatedFile(paths[0]), *map(MappedFile, paths[1:])
+    inflated, plain, another = InflatedFile(MappedFile(paths[0])), *map(MappedFile, paths[1:])
     plain.read(0, 1)
 
     def crowded(descriptor: int, size: int) -> Mapping:

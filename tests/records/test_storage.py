@@ -13,8 +13,9 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, storage
+from adapters.records.inflation import InflatedFile
 from adapters.records.mapping import living
-from adapters.records.storage import InflatedFile, MappedFile
+from adapters.records.storage import MappedFile
 from tests.records.materials import encoded, written
 from tests.records.processes import mapped, run, unnamed
 
@@ -114,7 +115,7 @@ def test_a_compressed_file_changed_after_it_was_pickled_is_an_error(tmp_path):
     path.write_bytes(gzip.compress(encoded("tfrecord", [b"old"])))
     sent = pickle.dumps(RecordFiles(path))
     path.write_bytes(gzip.compress(encoded("tfrecord", [b"newer"])))
-    with pytest.raises(RecordError, match="a changed one"):
+    with pytest.raises(RecordError, match="open it again"):
         pickle.loads(sent).read(0)
 
 
@@ -218,7 +219,7 @@ def test_an_inflated_file_that_is_closed_takes_no_room(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"0123456789"))
     before = unnamed()
-    file = InflatedFile(path)
+    file = InflatedFile(MappedFile(path))
     file.read(0, 1)
     file.close()
     assert unnamed() == before
@@ -227,7 +228,7 @@ def test_an_inflated_file_that_is_closed_takes_no_room(tmp_path):
 def test_an_inflated_file_is_inflated_again_after_close(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"0123456789"))
-    file = InflatedFile(path)
+    file = InflatedFile(MappedFile(path))
     file.close()
     assert bytes(file.read(2, 3)) == b"234"
 
@@ -236,7 +237,7 @@ def test_an_inflated_file_that_nobody_needs_takes_no_room(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"0123456789"))
     before = unnamed()
-    InflatedFile(path).read(0, 1)
+    InflatedFile(MappedFile(path)).read(0, 1)
     gc.collect()
     assert unnamed() == before
 
@@ -246,7 +247,7 @@ def test_a_file_that_cannot_be_inflated_takes_no_room(tmp_path):
     path.write_bytes(gzip.compress(b"0123456789")[:11])
     before = unnamed()
     with pytest.raises(RecordError):
-        InflatedFile(path)
+        InflatedFile(MappedFile(path))
     gc.collect()
     assert unnamed() == before
 

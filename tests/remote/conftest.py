@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordWriter
-from adapters.records import regions, remotefile
+from adapters.records import region, remotefile
 from adapters.remote import clients, fetch
 from adapters.sources import objectreader
 from tests.remote.rangeserver import RangeServer
@@ -22,16 +22,8 @@ pytest.importorskip("obstore", reason="remote files are read by obstore: the ext
 SIZE = 300
 
 
-class Poisoned(regions.MemoryRegion):
+class Poisoned(region.MemoryRegion):
     """Memory in which what wasn't fetched is no zeros, so that reading it shows."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.memory.write(0, b"\xa5" * size)
-
-
-class PoisonedWindow(regions.WindowRegion):
-    """The same for a window."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -42,7 +34,6 @@ class PoisonedWindow(regions.WindowRegion):
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """What isn't there yet holds garbage."""
     monkeypatch.setattr(remotefile, "MemoryRegion", Poisoned)
-    monkeypatch.setattr(remotefile, "WindowRegion", PoisonedWindow)
 
 
 def _await_what_is_fetched() -> None:

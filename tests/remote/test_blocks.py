@@ -12,7 +12,7 @@ import pytest
 
 from adapters import Blocks, Cache, RecordError, open_records
 from adapters.keras import SafeSequence
-from adapters.records import held, kept, pieces, remotefile
+from adapters.records import budget, remotefile
 from adapters.remote import fetch
 from tests.remote.conftest import serve, written
 
@@ -30,8 +30,8 @@ def records() -> list[bytes]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """As if blocks of a quarter of a megabyte were large, and the files didn't fit into memory."""
-    monkeypatch.setattr(held, "_LEAST_BLOCK_BYTES", 0)
-    monkeypatch.setattr(kept, "HALF_BYTES", 1_000_000)
+    monkeypatch.setattr(budget, "_LEAST_BLOCK_BYTES", 0)
+    monkeypatch.setattr(budget, "HALF_BYTES", 1_000_000)
 
 
 @pytest.fixture(params=[3])
@@ -86,7 +86,7 @@ def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
     """But for the first batches, which are asked for before the first window can be there."""
     urls, server = bucket
     server.settings.latency_seconds = 0.005
-    monkeypatch.setattr(pieces, "GAP_BYTES", 0)
+    monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         server.counted.ranges.clear()
         found = of(remote, 4)
@@ -100,13 +100,13 @@ def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
 
 def test_what_fits_into_memory_is_fetched_once(bucket, monkeypatch):
     urls, server = bucket
-    monkeypatch.setattr(kept, "HALF_BYTES", 256 << 20)
+    monkeypatch.setattr(budget, "HALF_BYTES", 256 << 20)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
         server.counted.bytes = 0
         assert of(remote, 2) == expected(3)[len(expected(1)) :]
         assert server.counted.bytes == 0
-        assert source._files._held.bytes == 0
+        assert source._files._windows.bytes == 0
 
 
 def test_a_window_goes_when_it_was_read(bucket):
@@ -116,11 +116,11 @@ def test_a_window_goes_when_it_was_read(bucket):
         for epoch in range(3):
             for place, _ in enumerate(remote):
                 # The one that is read, one that is asked for, and one that may still be computed.
-                assert source._files._held.bytes <= 4 * WINDOW * BLOCK * (BYTES + 16)
+                assert source._files._windows.bytes <= 4 * WINDOW * BLOCK * (BYTES + 16)
                 if place > 30:
                     assert all(key[2] > 4 * epoch - 1 for file in files for key in file._windows)
         assert any(file._windows for file in files)
-    assert source._files._held.bytes == 0
+    assert source._files._windows.bytes == 0
     assert not any(file._windows for file in files)
 
 
@@ -133,17 +133,17 @@ def test_two_orders_over_the_same_files_keep_to_themselves(bucket):
             with sequence(one) as first, sequence(other, seed=4) as second:
                 for each, again in zip(first, second):
                     assert len(each) == len(again) == BATCH
-        assert source._files._held.bytes <= 2 * 4 * WINDOW * BLOCK * (BYTES + 16)
+        assert source._files._windows.bytes <= 2 * 4 * WINDOW * BLOCK * (BYTES + 16)
 
 
 @pytest.mark.parametrize("most", [0, 3 * BLOCK * BYTES])
 def test_no_more_is_held_than_may_be(bucket, monkeypatch, most):
     urls, _ = bucket
-    monkeypatch.setattr(held, "MOST_BYTES", most)
+    monkeypatch.setattr(budget, "MOST_BYTES", most)
     found = []
     with open_records(urls) as source, sequence(source) as remote:
         for batch in remote:
-            assert source._files._held.bytes <= most
+            assert source._files._windows.bytes <= most
             found.append(batch.tolist())
     assert found == expected(1)
 
@@ -151,23 +151,23 @@ def test_no_more_is_held_than_may_be(bucket, monkeypatch, most):
 def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
     """Of passes over other orders, that were broken off."""
     urls, _ = bucket
-    monkeypatch.setattr(held, "MOST_BYTES", 4 * WINDOW * BLOCK * (BYTES + 16))
+    monkeypatch.setattr(budget, "MOST_BYTES", 4 * WINDOW * BLOCK * (BYTES + 16))
     with open_records(urls) as source:
         for seed in range(20):
             with sequence(source, seed=seed) as remote:
                 next(iter(remote))
         with sequence(source) as remote:
             assert of(remote, 1) == expected(1)
-            assert source._files._held.bytes <= held.MOST_BYTES
+            assert source._files._windows.bytes <= budget.MOST_BYTES
 
 
 def test_records_by_themselves_are_sooner_where_connections_are_slow(bucket, monkeypatch):
     urls, server = bucket
     monkeypatch.setattr(fetch, "later_seconds", lambda: 0.6)
-    monkeypatch.setattr(pieces, "GAP_BYTES", 0)
+    monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
-        assert source._files._held.bytes == 0
+        assert source._files._windows.bytes == 0
     assert asked(server, least=BYTES * BLOCK // 2) == []
 
 
@@ -179,7 +179,7 @@ def test_an_index_in_another_order_has_no_stretches(server, tmp_path):
     serve(server, tmp_path)
     with open_records(server.url(path.name)) as source, sequence(source) as remote:
         assert sorted(functools.reduce(operator.iadd, of(remote, 1), [])) == list(range(SIZE))
-        assert source._files._held.bytes == 0
+        assert source._files._windows.bytes == 0
 
 
 def test_worker_processes_hold_no_windows(bucket):
@@ -235,11 +235,11 @@ def test_an_object_that_changes_is_an_error(bucket):
 def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
     urls, _ = bucket
 
-    def refused(size: int) -> None:
+    def refused(*_: object) -> None:
         raise remotefile.NoMapError("too many maps")
 
     with open_records(urls) as source, sequence(source) as remote:
-        monkeypatch.setattr(remotefile, "WindowRegion", refused)
+        monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)
         assert of(remote, 1) == expected(1)
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.remote import Head, folderlock, segments
+from adapters.remote import Head, privatefiles, segments
 from adapters.remote.cache import SEGMENT_BYTES, CachedObject, cache_of
+from adapters.remote.privatefiles import locked
 from tests.forking import forks
 from tests.remote.conftest import payloads, serve, written
 
@@ -198,6 +199,7 @@ def test_a_full_disk_is_done_without(url, tmp_path, expected, monkeypatch, numbe
     with open_records(url, cache=tmp_path / "cache") as source:
         assert source[:] == expected
     assert caplog.text.count("can't be written to") == 1
+    assert os.strerror(number) in caplog.text
 
 
 def test_a_folder_that_cannot_be_is_done_without(url, tmp_path, expected):
@@ -216,48 +218,38 @@ def test_the_limit_is_kept_by_processes_that_write_little(tmp_path):
         cache = Cache(tmp_path, 1 << 20)
         segment = cache.object_of(f"s3://b/{place}", Head(1 << 16, "1", 0)).segment(0)
         segment.write(0, memoryview(b"1" * (1 << 16)))
-        segment.release()
         cache.wrote(1 << 13)
     assert cache.used <= cache.limit
 
 
-def kept(cache: Cache, name: str, segment: bool = False) -> CachedObject:
-    """An object with an index of 500 kB, and perhaps a segment."""
+def kept(cache: Cache, name: str) -> CachedObject:
+    """An object with a segment."""
     found = cache.object_of(f"s3://b/{name}", Head(1 << 16, "1", 0))
-    found.keep_index(b"1" * 500_000)
-    if segment:
-        first = found.segment(0)
-        first.write(0, memoryview(b"1" * (1 << 16)))
-        first.release()
+    first = found.segment(0)
+    first.write(0, memoryview(b"1" * (1 << 16)))
     return found
 
 
-def test_indexes_count_and_go_as_segments_do(tmp_path):
-    cache = Cache(tmp_path, 1 << 20)
-    for number in range(4):
-        kept(cache, str(number))
-    on_the_disk = sum(each.stat().st_blocks * 512 for each in tmp_path.rglob("index"))
-    assert 0 < cache.used == on_the_disk <= cache.limit
+def test_the_least_recently_used_goes_first(tmp_path):
+    cache = Cache(tmp_path)
+    first, second = (Path(kept(cache, name)._folder, "00000000.seg") for name in "ab")
+    os.utime(second, ns=(1, 1))
+    cache.evict(1)
+    assert (first.exists(), second.exists()) == (True, False)
 
 
-def test_an_index_goes_after_the_segments_of_its_object(tmp_path):
-    cache = Cache(tmp_path, 4 << 20)
-    first = kept(cache, "first", segment=True)
-    second = kept(cache, "second")
-    (segment,) = tmp_path.rglob("*.seg")
-    cache.evict(1)
-    assert not segment.exists()
-    assert first.index()
-    os.utime(os.path.join(second._folder, "index"), ns=(1, 1))
-    cache.evict(1)
-    assert second.index() is None
-    assert first.index()
+def test_one_thread_or_process_evicts_at_a_time(tmp_path):
+    cache = Cache(tmp_path)
+    kept(cache, "a")
+    with locked(cache.folder, wait=False):
+        assert cache.evict(1) == 0
+    assert cache.evict(1) > 0
 
 
 def test_what_cannot_be_cleared_is_an_error(tmp_path):
     cache = Cache(tmp_path)
     kept(cache, "a")
-    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").unlink(missing_ok=True)
     (tmp_path / "lock").mkdir()
     with pytest.raises(PermissionError, match="must be writable to be emptied"):
         cache.clear()
@@ -309,14 +301,14 @@ def test_what_is_left_is_not_said_to_be_removed(tmp_path, monkeypatch):
 def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     """Its copy of the descriptor, as ``dup`` makes one here, holds what isn't unlocked."""
     cache, copies = Cache(tmp_path), []
-    with cache.locked(wait=False) as held:
+    with locked(cache.folder, wait=False) as held:
         assert held
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}") == str(tmp_path / "lock"):
                     copies.append(os.dup(int(name)))
     assert copies
-    with cache.locked(wait=False) as held:
+    with locked(cache.folder, wait=False) as held:
         assert held
     for each in copies:
         os.close(each)
@@ -327,13 +319,13 @@ def test_who_fails_with_the_lock_does_not_keep_it(tmp_path):
     cache, copies = Cache(tmp_path), []
 
     def fail() -> None:
-        with cache.locked(wait=False):
-            copies.extend(map(os.dup, folderlock._open))
+        with locked(cache.folder, wait=False):
+            copies.extend(map(os.dup, privatefiles._locks))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with cache.locked(wait=False) as held:
+    with locked(cache.folder, wait=False) as held:
         assert held
     (copy,) = copies
     os.close(copy)
@@ -346,7 +338,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
     begun, begin = os.pipe()
     parent = os.fork()
     if not parent:
-        with cache.locked(wait=True):
+        with locked(cache.folder, wait=True):
             if not os.fork():
                 os.close(tell)
                 os.write(begin, b"1")
@@ -356,24 +348,13 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
         os.close(begin)
         assert os.waitpid(parent, 0)[1] == 0
         assert os.read(begun, 1) == b"1"
-        with cache.locked(wait=False) as held:
+        with locked(cache.folder, wait=False) as held:
             assert held
     finally:
         os.close(tell)
         assert os.read(begun, 1) == b"", "the child has ended"
         os.close(begun)
         os.close(told)
-
-
-def test_a_forked_child_evicts_though_a_thread_held_the_lock(tmp_path, monkeypatch):
-    cache = Cache(tmp_path, 1 << 20)
-    segment = cache.object_of("s3://b/a", Head(1 << 16, "1", 0)).segment(0)
-    segment.write(0, memoryview(b"1" * (1 << 16)))
-    segment.release()
-    cache._evicting.acquire()
-    assert cache.evict(1 << 20) == 0
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert cache.evict(1 << 20) > 0
 
 
 def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, expected):
@@ -390,7 +371,7 @@ def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, 
         patch.setattr(Cache, "evict", lambda self, least=0: 0)
         with open_records(url, cache=tmp_path / "cache") as source:
             assert source[:] == expected
-            assert not source._files.shards[0].storage._uncached
+            assert source._files.shards[0].storage.uses_cache
 
 
 def test_pages_of_either_crc_are_right(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from adapters import RecordError, open_records
 from adapters.batch.replacement import Replacements
-from adapters.records import pieces
+from adapters.records import remotefile
 from adapters.remote import clients, obstore_client, retry
 from tests.remote.conftest import SIZE, payloads, serve, written
 
@@ -52,7 +52,7 @@ def test_what_passes_is_tried_again(server, url, faults):
 @pytest.mark.timeout(400)
 def test_ten_thousand_requests_with_faults(server, tmp_path, quick, monkeypatch):
     """10% are answered 503, 10% are cut, 1% hang: every byte is right."""
-    monkeypatch.setattr(pieces, "GAP_BYTES", 0)
+    monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
     records = [each.to_bytes(4, "little") * 1024 for each in range(2000)]
     path = written(tmp_path, "tfrecord", records)
     serve(server, tmp_path)

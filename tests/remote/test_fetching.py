@@ -96,7 +96,7 @@ def test_an_interrupt_or_error_does_not_wait_for_what_hangs(server, monkeypatch,
     data = np.random.default_rng(0).bytes(1 << 20)
     server.objects["a"] = data
     file = remotefile.RemoteFile(server.url("a"))
-    got, ended, hung = file._pieces._got, threading.Event(), []
+    got, ended, hung = file._got, threading.Event(), []
 
     def hanging(begin, end):
         if begin == 0:
@@ -107,7 +107,7 @@ def test_an_interrupt_or_error_does_not_wait_for_what_hangs(server, monkeypatch,
 
     begins, sizes = np.array([0, 1 << 19]), np.array([10, 10])
     with monkeypatch.context() as patch:
-        patch.setattr(file._pieces, "_got", hanging)
+        patch.setattr(file, "_got", hanging)
         patch.setattr(remotefile, "start", lambda pieces: fetch.start(pieces[1:]))
         with pytest.raises(kind):
             file.touch(begins, sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import logging
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
 from adapters.errors import ClosedError
 from adapters.images import kernel
-from adapters.records import kept, remoteindex
+from adapters.records import budget, sidecar
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
@@ -145,6 +146,28 @@ def test_a_file_without_an_index_is_read_once(server, tmp_path):
     with open_records(server.url(path.name), cache=cache) as source:
         assert len(source) == SIZE
         assert server.counted.bytes == 0
+    with open_records(server.url(path.name)) as source:
+        assert len(source) == SIZE
+        assert server.counted.bytes < path.stat().st_size // 100
+
+
+def test_a_stored_index_is_that_of_one_version(server, tmp_path):
+    path = written(tmp_path, "recordio", [b"12345678"] * 6)
+    serve(server, tmp_path)
+    del server.objects["train.idx"]
+    assert open_records(server.url(path.name))[:] == [b"12345678"] * 6
+    others = [b"1234", b"123456789012", *[b"12345678"] * 4]
+    server.objects["train.rec"] = written(tmp_path, "recordio", others).read_bytes()
+    assert open_records(server.url(path.name))[:] == others
+
+
+def test_a_stored_index_of_an_object_of_the_same_size_and_time_is_not_used(bucket, tmp_path):
+    for sizes in [(8, 16, 8, 8), (8, 8, 16, 8)]:
+        records = [bytes([size]) * size for size in sizes]
+        content = written(tmp_path, "recordio", records).read_bytes()
+        bucket.pipe_file("/b/a.rec", content)
+        bucket.store["/b/a.rec"].created = datetime.datetime(2026, 11, 28)
+        assert open_records("memory://b/a.rec")[:] == records
 
 
 def test_an_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
@@ -173,7 +196,7 @@ def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
 def test_an_index_that_lists_too_little_is_told_of(server, tmp_path, caplog, monkeypatch):
     """It is newer than the file, else it is not believed."""
     monkeypatch.setattr(
-        remoteindex, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62)
+        sidecar, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62)
     )
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)
@@ -194,7 +217,7 @@ def test_a_web_url_may_be_escaped(server, tmp_path):
 
 def test_what_other_processes_ask_for_is_not_counted_as_waiting_here(server, tmp_path, monkeypatch):
     """Nobody here asks for it, so that the account would never fall."""
-    monkeypatch.setattr(kept, "MOST_EXPECTED_BYTES", 100_000)
+    monkeypatch.setattr(budget, "MOST_EXPECTED_BYTES", 100_000)
     path = written(tmp_path, "tfrecord", [bytes([each]) * 60_000 for each in range(20)])
     serve(server, tmp_path)
     with open_records(server.url(path.name), cache=tmp_path / "cache") as source:
@@ -297,7 +320,7 @@ def test_a_flipped_bit_is_noticed(server, tmp_path):
 
 def test_memory_is_bounded(server, tmp_path, monkeypatch):
     """What was fetched goes in halves; what somebody holds stays as it is."""
-    monkeypatch.setattr(kept, "HALF_BYTES", 200_000)
+    monkeypatch.setattr(budget, "HALF_BYTES", 200_000)
     path = written(tmp_path, "tfrecord", payloads(600))
     serve(server, tmp_path)
     expected = payloads(600)

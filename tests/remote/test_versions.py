@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.records.regions import CachedRegion
 from adapters.records.remotefile import RemoteFile
 from adapters.remote import Head, clients, fsspec_client, obstore_client, retry
-from adapters.remote.segments import Segment
 from adapters.remote.wholes import identity_of
 from tests.remote.conftest import payloads, written
 from tests.sources.record_files import raw_file
@@ -29,7 +27,7 @@ def test_a_query_tells_objects_apart_where_no_etag_does(tmp_path, is_etag, folde
     ]
     assert len({each._folder for each in cached}) == folders
     for each in cached:
-        each.keep_index(b"")
+        each.segment(0)
     assert {kept.url for kept in Cache(tmp_path).objects()} == {"https://h/get"}
 
 
@@ -104,22 +102,6 @@ def test_a_relative_path_is_that_of_the_folder_it_was_opened_in(tmp_path, monkey
         found[name] = open_records("train.rec", cache=cache)
     monkeypatch.chdir(tmp_path)
     assert {name: source[:] for name, source in found.items()} == expected
-
-
-def test_a_segment_is_shown_to_others_when_its_descriptor_is_closed(tmp_path, monkeypatch):
-    """Else they would duplicate a number that may be somebody else's file by then."""
-    head = Head(5000, "1", 0)
-    region = CachedRegion(5000, Cache(tmp_path).object_of("https://h/a", head))
-    release, shown = Segment.release, []
-
-    def noted(segment):
-        shown.append(bool(region._segments or region._table.any()))
-        release(segment)
-
-    monkeypatch.setattr(Segment, "release", noted)
-    region.put(0, b"1" * 5000)
-    assert shown == [False]
-    assert region._segments[0].descriptor is None
 
 
 def test_what_is_no_file_is_an_error_at_once(tmp_path):

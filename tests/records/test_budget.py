@@ -1,4 +1,4 @@
-"""``Held`` by itself: what several data sets hold, in several threads."""
+"""``Windows`` by themselves: what several data sets hold, in several threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import weakref
 import pytest
 
 from adapters.readahead import Window
-from adapters.records import held, kept
-from adapters.records.held import Held
+from adapters.records import budget
+from adapters.records.budget import Windows
 
 MIB = 1 << 20
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 class File:
     """Of a remote one, what is asked of it."""
 
-    is_cached = False
+    uses_cache = False
 
     def hold(self, offset, size, window):
         """Nothing."""
@@ -44,7 +44,7 @@ def test_data_sets_come_and_hold_in_several_threads(often):
     def hold():
         try:
             while time.monotonic() < ends:
-                own = Held(3 * kept.HALF_BYTES)
+                own = Windows(3 * budget.HALF_BYTES)
                 for number in range(40):
                     for file in [File() for _ in range(8)]:
                         own.hold(file, 0, MIB, Window(0, number, 0, True))
@@ -61,9 +61,9 @@ def test_data_sets_come_and_hold_in_several_threads(often):
 
 
 def test_all_data_sets_together_hold_no_more_than_may_be(monkeypatch):
-    monkeypatch.setattr(held, "MOST_BYTES", 10 * MIB)
-    monkeypatch.setattr(held, "_all", weakref.WeakKeyDictionary())
-    several = [Held(3 * kept.HALF_BYTES) for _ in range(3)]
+    monkeypatch.setattr(budget, "MOST_BYTES", 10 * MIB)
+    monkeypatch.setattr(budget, "_all", weakref.WeakKeyDictionary())
+    several = [Windows(3 * budget.HALF_BYTES) for _ in range(3)]
     for each in several:
         for _ in range(6):
             each.hold(File(), 0, MIB, Window(0, 0, -2, True))

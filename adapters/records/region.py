@@ -9,6 +9,7 @@ longer needs a region creates another.
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import threading
 import time
@@ -27,20 +28,10 @@ MEMORY_UNIT_BYTES = 1024
 _USED_EVERY_SECONDS = 60.0
 # Worth it: with 8 files, batches of 64 and a full cache, units took a tenth of the CPU time.
 _LOOK_EVERY = 64
-# Evicted from the cache if the disk is full.
-_ROOM_BYTES = 64 << 20
 
 
 class EvictedError(OSError):
-    """Raised if the cache evicted the part of the file that was to be written."""
-
-
-class CacheError(Exception):
-    """Raised if the cache can't be used; ``cause`` says why."""
-
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(cause)
-        self.cause = cause
+    """Raised if the cache evicted a part of the file that was to be written or mapped."""
 
 
 class Region:
@@ -52,10 +43,10 @@ class Region:
         memory: Memory in which the bytes appear.
     """
 
-    shared = False
-    """True if it counts towards the memory that all files share, see ``kept``."""
-    left = False
-    """True if it won't be read any more."""
+    window: NDArray[np.bool_] | None = None
+    """Units of a window of blocks; None for all regions but a window's."""
+    is_over = False
+    """True for a window that won't be read any more."""
 
     def __init__(self, size: int, unit: int, memory: Reserved) -> None:
         self.unit = unit
@@ -70,7 +61,7 @@ class Region:
         self.is_complete = False
         """True if all units are available, as last seen by ``note_use``."""
         self.is_filled = False
-        """True if the cache holds all pages; their CRCs may be unchecked."""
+        """True if a cache holds all pages; their CRCs may be unchecked."""
         self._uses = 0
 
     def units(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -91,9 +82,6 @@ class Region:
         if self._uses % _LOOK_EVERY == 0:
             self.is_complete = bool(self.here.all())
 
-    def look(self, units: NDArray[np.int64]) -> None:
-        """Mark those of these units that are available without fetching."""
-
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Store fetched data from this unit on.
 
@@ -110,34 +98,19 @@ class MemoryRegion(Region):
         size: Size of the file in bytes, not 0.
     """
 
-    shared = True
-
     def __init__(self, size: int) -> None:
         super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
+
+    def add_block(self, offset: int, size: int) -> None:
+        """Make a block part of the window that this region is for."""
+        if self.window is None:
+            self.window = np.zeros(len(self.here), bool)
+        self.window[offset // self.unit : -(-(offset + size) // self.unit)] = True
+        self.memory.will_write(offset, size)
 
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Store fetched data from this unit on."""
         self.memory.write(first * self.unit, data)
-
-
-class WindowRegion(MemoryRegion):
-    """Region for one window of a block order; it lives as long as the window, see ``held``.
-
-    Args:
-        size: Size of the file in bytes, not 0.
-    """
-
-    shared = False
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.told = np.zeros(len(self.here), bool)
-        """True for each unit that belongs to the window."""
-
-    def will_come(self, offset: int, size: int) -> None:
-        """Add a block to the window."""
-        self.told[offset // self.unit : -(-(offset + size) // self.unit)] = True
-        self.memory.will_write(offset, size)
 
 
 class CachedRegion(Region):
@@ -154,49 +127,44 @@ class CachedRegion(Region):
         self._cached = cached
         self._pages = cached.segment_bytes // PAGE_BYTES
         self._segments: dict[int, Segment] = {}
-        self._count = -(-size // cached.segment_bytes)
-        self._full: set[int] = set()
         self._table = np.zeros(len(self.here), np.uint64)
         """Table entry of each page when the cache was last read."""
+        self._full: set[int] = set()
+        self._count = -(-size // cached.segment_bytes)
         self._opening = threading.Lock()
-        self._told = False
+        self._has_warned = False
         self._used = time.monotonic()
         self._looks = cached.cache.looks
 
-    def lie_here(self, units: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of these pages the cache claims to have.
+    def entries(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the cache's table entries of these pages, 0 for missing ones.
 
         Raises:
             OSError: The cache can't be used.
         """
-        found: NDArray[np.bool_] = self._entries(units) != 0
-        return found
-
-    def look(self, units: NDArray[np.int64]) -> None:
-        """Check those of these pages that the cache has.
-
-        Raises:
-            OSError: The cache can't be used.
-        """
-        entries = self._entries(units)
-        known = np.flatnonzero(entries)
-        if len(known):
-            self._check(units[known], entries[known])
-
-    def _entries(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
         entries = self._table[units]
         if entries.all():
             return entries
         for number in np.unique(units[entries == 0] // self._pages).tolist():
-            if not self._map(number):  # Another process may have written to it.
-                self._keep(number, self._segments[number].table())
+            # Read again: another process may have written to it.
+            self._keep_table(number, self._mapped(number))
         return self._table[units]
 
-    def _check(self, units: NDArray[np.int64], entries: NDArray[np.uint64]) -> None:
-        good = right(self.memory.view(), units, entries)
+    def look(self, units: NDArray[np.int64]) -> None:
+        """Check those of these pages that the cache has, and mark them as available.
+
+        Raises:
+            OSError: The cache can't be used.
+        """
+        entries = self.entries(units)
+        known = np.flatnonzero(entries)
+        if not len(known):
+            return
+        units = units[known]
+        good = right(self.memory.view(), units, entries[known])
         self.here[units[good]] = True
-        if not good.all() and not self._told:
-            self._told = True
+        if not good.all() and not self._has_warned:
+            self._has_warned = True
             page = int(units[~good][0])
             log.warning(
                 "%s holds a damaged page, %d; it is fetched again",
@@ -211,57 +179,38 @@ class CachedRegion(Region):
             EvictedError: The cache has evicted that part of the file meanwhile.
             OSError: The disk is full, or the cache can't be used.
         """
-        view = memoryview(data)
+        view, cache = memoryview(data), self._cached.cache
         while len(view):
             number, page = divmod(first, self._pages)
             some = view[: (self._pages - page) * PAGE_BYTES]
-            self._map(number)
+            segment = self._mapped(number)
             try:
-                self._write(number, page, some)
+                cache.with_room(functools.partial(segment.write, page, some))
             except FileNotFoundError:
                 raise EvictedError(errno.ESTALE, "evicted") from None
-            self._cached.cache.wrote(len(some))
+            cache.wrote(len(some))
             first, view = first + self._pages - page, view[len(some) :]
 
-    def _write(self, number: int, page: int, data: memoryview) -> None:
-        segment = self._segments[number]
-        try:
-            segment.write(page, data)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            freed = self._cached.cache.evict(_ROOM_BYTES)
-            try:
-                segment.write(page, data)  # Retried in any case: others may evict.
-            except FileNotFoundError:
-                if freed:
-                    raise
-                raise error from None
-
-    def _map(self, number: int) -> bool:
-        """Map a segment; return False if it is already mapped."""
-        if number in self._segments:
-            return False
+    def _mapped(self, number: int) -> Segment:
+        """Return a segment whose pages appear in the memory."""
+        segment = self._segments.get(number)
+        if segment is not None:
+            return segment
         with self._opening:
-            if number in self._segments:
-                return False
-            segment = self._cached.segment(number)
-            try:
-                assert segment.descriptor is not None
-                size = segment.pages * PAGE_BYTES
-                self.memory.put(number * self._pages * PAGE_BYTES, segment.descriptor, size)
-                table = segment.table()
-            finally:
-                segment.release()
-            # Set last: other threads would duplicate a descriptor that is about to close.
-            self._segments[number] = segment
-            self._keep(number, table)
-        return True
+            if number not in self._segments:
+                segment = self._cached.segment(number)
+                offset = number * self._pages * PAGE_BYTES
+                try:
+                    with segment.opened() as descriptor:
+                        self.memory.put(offset, descriptor, segment.pages * PAGE_BYTES)
+                except FileNotFoundError:
+                    raise EvictedError(errno.ESTALE, "evicted") from None
+                self._segments[number] = segment
+            return self._segments[number]
 
-    def _keep(self, number: int, table: NDArray[np.uint64]) -> None:
-        """Store a segment's table."""
-        begin = number * self._pages
-        self._table[begin : begin + len(table)] = table
+    def _keep_table(self, number: int, segment: Segment) -> None:
+        begin, table = number * self._pages, segment.table()
+        self._table[begin : begin + segment.pages] = table
         if table.all():
             self._full.add(number)
             self.is_filled = len(self._full) == self._count
@@ -273,10 +222,11 @@ class CachedRegion(Region):
             True if one was evicted. Its disk space stays occupied until this region is released.
         """
         now, looks = time.monotonic(), self._cached.cache.looks
-        if now - self._used <= _USED_EVERY_SECONDS and looks == self._looks:
+        is_due = now - self._used > _USED_EVERY_SECONDS
+        if not is_due and looks == self._looks:
             return False
         segments = [*self._segments.values()]
-        if now - self._used > _USED_EVERY_SECONDS:
+        if is_due:
             self._used = now
             for segment in segments:
                 segment.used()

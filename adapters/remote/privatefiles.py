@@ -1,0 +1,97 @@
+"""Private files and folders, in which nobody but the user can change what a cache stores."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+
+# A forked child inherits these and would keep them locked.
+_locks: set[int] = set()
+
+
+def problem_of(folder: str) -> str:
+    """Describe why others could change what is stored in a folder; empty if they can't."""
+    try:
+        status = os.stat(folder)
+    except OSError:  # It doesn't exist yet, or using it will say why not.
+        return ""
+    if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+        return ""
+    return (
+        f"folder must belong to this user (number {os.geteuid()}) and be writable by no one else, "
+        f"got {folder}, of user {status.st_uid} with mode {status.st_mode & 0o7777:o}: run "
+        f"chmod go-w {folder}, or give a folder of your own"
+    )
+
+
+def make_private(folder: str) -> None:
+    """Create a folder and its missing parents for the user alone.
+
+    Raises:
+        OSError: It can't be created.
+    """
+    if not os.path.isdir(folder):
+        make_private(os.path.dirname(folder))
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+
+
+def opened(path: str, flags: int) -> int:
+    """Open a file for its user alone; a symbolic link is an error."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def write_atomically(path: str, content: bytes) -> None:
+    """Write a file so that it appears complete or not at all."""
+    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(hidden, "wb") as file:
+            file.write(content)
+        os.replace(hidden, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        raise
+
+
+@contextlib.contextmanager
+def locked(folder: str, wait: bool) -> Iterator[bool]:
+    """Lock a folder, creating it if needed; yield True if locked. Ends with the process.
+
+    Args:
+        folder: Folder of the file ``lock``.
+        wait: True to wait for another holder.
+    """
+    try:
+        make_private(folder)
+        place = os.path.join(folder, "lock")
+        descriptor = opened(place, os.O_RDWR | os.O_CREAT)
+    except OSError:
+        yield False
+        return
+    _locks.add(descriptor)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            # Unlock explicitly: if a child has a copy, closing doesn't unlock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        _locks.discard(descriptor)
+        os.close(descriptor)
+
+
+def _in_child() -> None:
+    while _locks:
+        with contextlib.suppress(OSError):
+            os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_in_child)
