@@ -127,10 +127,6 @@ class GluonFetching(GluonPlan):
             for number in pipeline.base_numbers(keys):
                 pipeline.base[number]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """State for a worker process, including the base data set, which is read."""
-        return {**super().__getstate__(), "pipeline": self.pipeline}
-
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     """Make the ablations of a loader's plan.

@@ -219,7 +219,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = mx.gluon.data.ArrayDataset(*dataset)
         pipeline = _prepared(pipeline_of(dataset), batchify_fn)
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
-        own_code = [*pipeline.python_code, *([batchify_fn] if foreign else [])]
+        own_code = [*pipeline.own_code, *([batchify_fn] if foreign else [])]
         used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
@@ -259,7 +259,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batchify=fitted(self._batch_sampler, batchify_fn),
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
-            own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A batch_transform alone doesn't justify processes, unless it uses global generators.
