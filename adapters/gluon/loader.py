@@ -44,12 +44,7 @@ from adapters.engine import Engine, Waits
 from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon.arguments import check_arguments, settings_of
 from adapters.gluon.iteration import Iteration, Pass, mover
-from adapters.gluon.pipeline import (
-    Pipeline,
-    PythonOp,
-    numbered_source,
-    pipeline_of,
-)
+from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samplers import (
     EpochBatchSampler,
@@ -217,7 +212,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
-        pipeline = _prepared(pipeline_of(dataset), batchify_fn)
+        pipeline = pipeline_of(dataset)
+        if isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify_fn is not None:
+            pipeline.columns = None  # Samples are fetched one by one anyway.
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
         own_code = [*pipeline.own_code, *([batchify_fn] if foreign else [])]
         used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
@@ -271,6 +268,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
         self._move = mover(ctx, pin_memory, pin_device_id)
+        # A batch is transferred while the previous one is used.
+        self._copies_ahead = ctx is not None and ctx != mx.cpu(0)
         self._next, self._continuation = (0, 0), WHOLE
         self._latest: Pass | None = None
         self._without_batches = False  # True makes the next pass empty: the training has ended.
@@ -557,14 +556,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
 
 gluon_loader = DataLoader
-
-
-def _prepared(pipeline: Pipeline, batchify: Any) -> Pipeline:
-    """Drop the columns of a pipeline if samples are fetched one by one anyway."""
-    asked = isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify is not None
-    if asked:
-        pipeline.columns = None
-    return pipeline
 
 
 def _close_all() -> None:

@@ -97,11 +97,6 @@ class PythonOp:
         """All functions that are called."""
         return [self.function, *self.then]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the functions, with file and line if known."""
-        return [name_of(function) for function in self.functions]
-
 
 @dataclass(frozen=True)
 class NativeOp:
@@ -193,7 +188,7 @@ class Pipeline:
         for op in self.ops:
             if isinstance(op, PythonOp):
                 at_once = ", ".join(kind.__name__ for kind in STAGES)
-                for name in op.names:
+                for name in map(name_of, op.functions):
                     yield (
                         f"{name}: a sample at a time, by itself; what runs a batch at a time is "
                         f"{at_once}"
@@ -322,16 +317,12 @@ def _add(pipeline: Pipeline, function: Any) -> None:
     inner = function._fn if first else function
     known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
     ops: list[Any] = stages_of(inner) or [inner]
-    for is_stage, group in itertools.groupby(ops, _is_stage):
+    for is_stage, group in itertools.groupby(ops, lambda op: isinstance(op, Stage)):
         if is_stage:
             pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
         else:
             function, *then = group
             pipeline.ops.append(PythonOp(function, first, tuple(then)))
-
-
-def _is_stage(op: Any) -> bool:
-    return isinstance(op, Stage)
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -42,19 +42,12 @@ class Members:
     """Samples of a batch by member, each a column of rows or a list of items.
 
     Args:
-        first: The samples, or the first members of tuples.
-        rest: The other members.
+        columns: The members; the samples themselves if they are no tuples.
         single: True if samples are no tuples.
     """
 
-    first: Column | list[Any]
-    rest: list[Column | list[Any]]
+    columns: list[Column | list[Any]]
     single: bool
-
-    @property
-    def columns(self) -> list[Column | list[Any]]:
-        """Columns of all members."""
-        return [self.first, *self.rest]
 
     def samples(self) -> list[Any]:
         """Return the samples as the data set would."""
@@ -88,7 +81,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     if not samples:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(samples[0], tuple):
-        return Members(samples, [], True)
+        return Members([samples], True)
     length = len(samples[0])
     for sample, key in zip(samples, keys):
         if not isinstance(sample, tuple) or len(sample) != length:
@@ -99,8 +92,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
             )
     if not length:
         raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
-    first, *rest = map(list, zip(*samples))
-    return Members(first, list(rest), False)
+    return Members([list(members) for members in zip(*samples)], False)
 
 
 @dataclass
@@ -197,7 +189,7 @@ class Runner:
                 gathered.append([column.array[row] for row in rows.tolist()])
         if pipeline.single and isinstance(gathered[0], list):
             return gathered[0]  # Items of any kind, possibly tuples.
-        return Members(gathered[0], gathered[1:], pipeline.single)
+        return Members(gathered, pipeline.single)
 
     # --- sources ---
 
@@ -247,7 +239,7 @@ class Runner:
             kind = mx.np.ndarray if request.numpy_semantics else mx.nd.NDArray
         number = object if source.python_numbers else np.ndarray
         rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
-        return Members(Column(rows[0], kind), [*rest], single)
+        return Members([Column(rows[0], kind), *rest], single)
 
     def _records(self, source: Source, own: NDArray[np.int64], request: Request) -> list[Any]:
         """Read samples one by one."""
@@ -350,20 +342,21 @@ class Runner:
             # MXNet passes all members of a tuple to a block, even if it can't take them.
             return self._called([PythonOp(run.stage.block)], state, request)
         # transform_first also unpacks a tuple of one.
-        single = state.single or not state.rest
-        rows, kind = _stacked(state.first)
+        first, *rest = state.columns
+        single = state.single or not rest
+        rows, kind = _stacked(first)
         if rows is not None:
             whole = run.stage.batch(rows, drawn, memory)
             if whole is not None:
-                return Members(Column(whole, kind), state.rest, single)
+                return Members([Column(whole, kind), *rest], single)
         items = []
-        for item, own, name in zip(_items_of(state.first), drawn, names):
+        for item, own, name in zip(_items_of(first), drawn, names):
             try:
                 items.append(run.stage.item(item, own))
             except BaseException as error:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
-        return Members(items, state.rest, single)
+        return Members([items, *rest], single)
 
 
 def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:
