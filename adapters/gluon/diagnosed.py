@@ -191,13 +191,13 @@ def _batches(batch_sampler: Any) -> Iterator[Any]:
 
 def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
     """Leave out samples that the data set can't return, and batches that become empty."""
-    given: dict[Any, bool] = {}
+    failing = set()
     for key in dict.fromkeys(key for batch in batches for key in batch):
         try:
             data[key]
         except Exception:
-            given[key] = False
-    left = [[key for key in batch if given.get(key, True)] for batch in batches]
+            failing.add(key)
+    left = [[key for key in batch if key not in failing] for batch in batches]
     return [batch for batch in left if batch]
 
 

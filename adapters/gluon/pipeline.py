@@ -395,7 +395,7 @@ def _image_source(data: Any) -> RecordSource | None:
 # ``read_idx`` seeks in the file and then reads. Two threads that do so at once would get each
 # other's records, without an error.
 _read_idx = MXIndexedRecordIO.read_idx
-_reading = threading.Lock()
+_reading = threading.RLock()
 
 
 @functools.wraps(_read_idx)
@@ -410,7 +410,7 @@ MXIndexedRecordIO.read_idx = _read_alone
 def _renew_lock() -> None:
     """Replace the lock in a forked process, where a thread that held it doesn't exist."""
     global _reading
-    _reading = threading.Lock()
+    _reading = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

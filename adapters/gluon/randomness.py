@@ -81,7 +81,7 @@ def seeded_batch(
         Generators to seed for each sample, with ``seed_place``.
     """
     per_sample = used - {"mxnet"}
-    with seeded(per_sample):
+    with seeded(used):  # One thread at a time, also for MXNet's generator alone.
         if "mxnet" not in used:
             yield per_sample
             return
