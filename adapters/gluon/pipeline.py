@@ -156,7 +156,7 @@ class Pipeline:
                 base.append(self.base._data)
         for op in self.ops:
             base += op.functions if isinstance(op, PythonOp) else ()
-        return [each for each in base if each is not None]
+        return base
 
     @property
     def gives_ndarrays(self) -> bool:

@@ -28,6 +28,7 @@ WHOLE_BATCH = 1 << 32
 """Place of functions of a whole batch, above the places of functions called per sample."""
 SOURCE = WHOLE_BATCH + 1
 """Place of the user's functions in a source, such as ``decode``."""
+_OTHERS = WHOLE_BATCH + 2  # Place of functions that nothing else seeds, such as ``on_error``.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -82,6 +83,7 @@ def seeded_batch(
     """
     per_sample = used - {"mxnet"}
     with seeded(used):  # One thread at a time, also for MXNet's generator alone.
+        seed_place(per_sample, own_seed, epoch, index, _OTHERS)
         if "mxnet" not in used:
             yield per_sample
             return
