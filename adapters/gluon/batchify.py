@@ -64,7 +64,14 @@ class Skeleton:
             ]
 
         def array(value: Any) -> Any:
-            return self._leaf(arrays, value, numpy_semantics) if type(value) is Leaf else value
+            if type(value) is not Leaf:
+                return value
+            own = arrays[value.number]
+            if value.kind == "numpy" or not isinstance(own, np.ndarray):
+                return own
+            return as_ndarray(
+                own, value.kind == "np" or (value.kind == "active" and numpy_semantics)
+            )
 
         return _map_members(array, self._tree)
 
@@ -77,13 +84,6 @@ class Skeleton:
             return arrays[value.number] if type(value) is Leaf else value
 
         return _map_members(array, self._tree)
-
-    @staticmethod
-    def _leaf(arrays: Sequence[Any], leaf: Leaf, numpy_semantics: bool) -> Any:
-        array = arrays[leaf.number]
-        if leaf.kind == "numpy" or not isinstance(array, np.ndarray):
-            return array
-        return as_ndarray(array, leaf.kind == "np" or (leaf.kind == "active" and numpy_semantics))
 
 
 def batchify_default(
@@ -231,10 +231,6 @@ def packed(
     """
     leaves: list[Any] = []
 
-    def add(array: NDArray[Any], kind: str) -> Leaf:
-        leaves.append(array)
-        return Leaf(len(leaves) - 1, kind)
-
     def take(value: Any) -> Any:
         nd = isinstance(value, mx.nd.NDArray)
         if remote and isinstance(value, mx.nd.sparse.BaseSparseNDArray):
@@ -245,7 +241,8 @@ def packed(
         if not (nd or sendable or (isinstance(value, np.ndarray) and not remote)):
             return value
         kind = ("np" if isinstance(value, mx.np.ndarray) else "nd") if nd else numpy_as
-        return add(value.asnumpy() if nd and remote else value, kind)
+        leaves.append(value.asnumpy() if nd and remote else value)
+        return Leaf(len(leaves) - 1, kind)
 
     # Don't name the structure: its containers must be gone when references are counted.
     tree = _map_members(take, make())

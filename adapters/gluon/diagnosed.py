@@ -127,10 +127,6 @@ class GluonFetching(GluonPlan):
             for number in pipeline.base_numbers(keys):
                 pipeline.base[number]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """State for a worker process, including the base data set, which is read."""
-        return {**super().__getstate__(), "pipeline": self.pipeline}
-
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     """Make the ablations of a loader's plan.
@@ -195,13 +191,13 @@ def _batches(batch_sampler: Any) -> Iterator[Any]:
 
 def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
     """Leave out samples that the data set can't return, and batches that become empty."""
-    given: dict[Any, bool] = {}
+    failing = set()
     for key in dict.fromkeys(key for batch in batches for key in batch):
         try:
             data[key]
         except Exception:
-            given[key] = False
-    left = [[key for key in batch if given.get(key, True)] for batch in batches]
+            failing.add(key)
+    left = [[key for key in batch if key not in failing] for batch in batches]
     return [batch for batch in left if batch]
 
 

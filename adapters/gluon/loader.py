@@ -44,12 +44,7 @@ from adapters.engine import Engine, Waits
 from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon.arguments import check_arguments, settings_of
 from adapters.gluon.iteration import Iteration, Pass, mover
-from adapters.gluon.pipeline import (
-    Pipeline,
-    PythonOp,
-    numbered_source,
-    pipeline_of,
-)
+from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samplers import (
     EpochBatchSampler,
@@ -217,9 +212,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
-        pipeline = _prepared(pipeline_of(dataset), batchify_fn)
+        pipeline = pipeline_of(dataset)
+        if isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify_fn is not None:
+            pipeline.columns = None  # Samples are fetched one by one anyway.
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
-        own_code = [*pipeline.python_code, *([batchify_fn] if foreign else [])]
+        own_code = [*pipeline.own_code, *([batchify_fn] if foreign else [])]
         used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
@@ -259,7 +256,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batchify=fitted(self._batch_sampler, batchify_fn),
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
-            own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A batch_transform alone doesn't justify processes, unless it uses global generators.
@@ -272,6 +268,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
         self._move = mover(ctx, pin_memory, pin_device_id)
+        # A batch is transferred while the previous one is used.
+        self._copies_ahead = ctx is not None and ctx != mx.cpu(0)
         self._next, self._continuation = (0, 0), WHOLE
         self._latest: Pass | None = None
         self._without_batches = False  # True makes the next pass empty: the training has ended.
@@ -349,14 +347,13 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """
         epoch, batch = self._settled()._position
         self._check_replay("state_dict", epoch, batch)
+        order, sharded = self._order, self._shard.requested is not None
         goes_on = self._continuation.covers(epoch, batch)
-        if self._counts_samples and (goes_on or self._shard.requested is not None):
+        if order is not None and order.elastic and (goes_on or sharded):
             origin = self._continuation.origin if goes_on else 0
-            return {"epoch": epoch, "samples": self._batch_sampler.order.consumed(batch, origin)}
-        sampler = self._batch_sampler
-        grouped = isinstance(sampler, OrderBatchSampler) and not sampler.order.elastic
-        if grouped and batch and self._shard.requested is not None:
-            return {"epoch": epoch, unit_of(sampler.order.consumed(1)): batch}
+            return {"epoch": epoch, "samples": order.consumed(batch, origin)}
+        if order is not None and not order.elastic and batch and sharded:
+            return {"epoch": epoch, unit_of(order.consumed(1)): batch}
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -371,22 +368,23 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 resumed, see ``state_dict``.
         """
         sampler = self._settled()._batch_sampler
-        rest = WHOLE
-        if self._counts_samples and (at := samples_of(state, sampler.order.size, "loader")):
+        order, rest = self._order, WHOLE
+        elastic = order is not None and order.elastic
+        at = samples_of(state, order.size, "loader") if order is not None and elastic else None
+        if order is not None and at is not None:
             epoch, samples = at
-            continued = sampler.order.continuation(epoch, samples) if samples else WHOLE
+            continued = order.continuation(epoch, samples) if samples else WHOLE
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
             counted = None
-            if isinstance(sampler, OrderBatchSampler):
-                order = sampler.order
+            if order is not None:
                 counted = batches_of(state, order.consumed(1), order.size, "loader")
             epoch, batch = counted or position_of(
                 state, lambda epoch: length_of(sampler, epoch), "loader"
             )
             if batch and self._shard.requested is not None and counted is None:
-                self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
+                self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
             if counted and batch and batch >= sampler.count(epoch):
                 epoch, batch = epoch + 1, 0  # The rest doesn't fill all shards.
         self._check_replay("load_state_dict", epoch, batch)
@@ -398,20 +396,17 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return self._latest.position if self._latest is not None else self._next
 
     @property
-    def _counts_samples(self) -> bool:
-        """True if the delivered batches are the start of a global order of samples."""
-        sampler = self._batch_sampler
-        return isinstance(sampler, OrderBatchSampler) and sampler.order.elastic
+    def _order(self) -> Order | None:
+        """Order that the batches follow; None if samples roll over or the user has a sampler."""
+        order = self._plan.order
+        return order if isinstance(order, Order) else None
 
     def _rest(self, epoch: int, state: Any) -> Continuation:
         """Resumed part of an epoch of which a batch is replayed; ``WHOLE`` if not resumed."""
-        sampler = self._batch_sampler
-        if isinstance(sampler, OrderBatchSampler):
-            return replaying.continuation_of(
-                self._continuation, sampler.order, epoch, state, "loader"
-            )
+        if (order := self._order) is not None:
+            return replaying.continuation_of(self._continuation, order, epoch, state, "loader")
         if state is not None:
-            position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
+            position_of(state, lambda epoch: length_of(self._batch_sampler, epoch), "loader")
         return WHOLE
 
     def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
@@ -492,7 +487,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             IndexError: The pass has no such batch.
             ValueError: The batch is from before the resumed part.
         """
-        sampler, order = self._batch_sampler, self._plan.order
+        sampler = self._batch_sampler
         count = length_of(sampler, epoch)
         if count is None and index < 0:
             raise IndexError(
@@ -502,7 +497,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             raise IndexError(f"batch must be in range({-count}, {count}), got {index}")
         if index < 0 and count is not None:
             index += count
-        if isinstance(order, Order):
+        if (order := self._order) is not None:
             key = replaying.key_of(rest, order, epoch, index)
             return index, order.batch(*key.place)
         names: Any = next(drawn_batches(sampler, epoch, index), None)
@@ -517,11 +512,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         table, and ``.save("sheet.png")`` writes the sheet.
         """
         check_integer("batches", batches, 1)
-        twin = self._twin()
-        try:
+        with self._twin() as twin:
             return viewing.Peek(itertools.islice(twin, int(batches)))
-        finally:
-            twin.close()
 
     def _twin(self) -> DataLoader:
         """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""
@@ -558,14 +550,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
 
 gluon_loader = DataLoader
-
-
-def _prepared(pipeline: Pipeline, batchify: Any) -> Pipeline:
-    """Drop the columns of a pipeline if samples are fetched one by one anyway."""
-    asked = isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify is not None
-    if asked:
-        pipeline.columns = None
-    return pipeline
 
 
 def _close_all() -> None:

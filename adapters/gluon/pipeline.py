@@ -15,7 +15,6 @@ import functools
 import itertools
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -98,11 +97,6 @@ class PythonOp:
         """All functions that are called."""
         return [self.function, *self.then]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the functions, with file and line if known."""
-        return [name_of(function) for function in self.functions]
-
 
 @dataclass(frozen=True)
 class NativeOp:
@@ -136,12 +130,9 @@ class Pipeline:
     names: list[str] = field(default_factory=list)
     records: Source | None = None
 
-    @property
-    def lowered(self) -> bool:
-        """True if any part runs a batch at a time."""
-        batches = self.columns is not None or self.records is not None
-        whole = batches and not (self.ops and isinstance(self.ops[0], PythonOp))
-        return whole or any(isinstance(op, NativeOp) for op in self.ops)
+    def __getstate__(self) -> dict[str, Any]:
+        """State for a worker process, which needs no base beside the columns."""
+        return {**self.__dict__, "base": None if self.columns is not None else self.base}
 
     @property
     def draws(self) -> bool:
@@ -151,27 +142,21 @@ class Pipeline:
         return recorded or any(stage.draws for stage in stages)
 
     @property
-    def python_code(self) -> list[Any]:
-        """User code that runs a sample at a time and may use the global generators."""
-        runs: list[Any] = []
-        for op in self.ops:
-            runs += op.functions if isinstance(op, PythonOp) else ()
-        if self.records is not None:
-            return [*self.records.own_code, *runs]
-        return runs if self.columns is not None else [self.base, *runs]
-
-    @property
     def own_code(self) -> list[Any]:
-        """User objects and functions that make samples."""
+        """User objects and functions that make samples, one at a time."""
         base: list[Any] = []
-        if self.records is None and self.columns is None:
+        if self.records is not None:
+            base += self.records.own_code
+        elif self.columns is None:
             # MXNet's data sets may wrap user data sets, or have a user transform.
-            base = [self.base, getattr(self.base, "_transform", None)]
+            base += [self.base, getattr(self.base, "_transform", None)]
             if type(self.base) is _dataset.ArrayDataset:
                 base += self.base._data
             elif type(self.base) is _dataset.SimpleDataset:
                 base.append(self.base._data)
-        return [each for each in [*base, *self.python_code] if each is not None]
+        for op in self.ops:
+            base += op.functions if isinstance(op, PythonOp) else ()
+        return base
 
     @property
     def gives_ndarrays(self) -> bool:
@@ -203,7 +188,7 @@ class Pipeline:
         for op in self.ops:
             if isinstance(op, PythonOp):
                 at_once = ", ".join(kind.__name__ for kind in STAGES)
-                for name in op.names:
+                for name in map(name_of, op.functions):
                     yield (
                         f"{name}: a sample at a time, by itself; what runs a batch at a time is "
                         f"{at_once}"
@@ -332,16 +317,12 @@ def _add(pipeline: Pipeline, function: Any) -> None:
     inner = function._fn if first else function
     known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
     ops: list[Any] = stages_of(inner) or [inner]
-    for is_stage, group in itertools.groupby(ops, _is_stage):
+    for is_stage, group in itertools.groupby(ops, lambda op: isinstance(op, Stage)):
         if is_stage:
             pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
         else:
             function, *then = group
             pipeline.ops.append(PythonOp(function, first, tuple(then)))
-
-
-def _is_stage(op: Any) -> bool:
-    return isinstance(op, Stage)
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -412,30 +393,24 @@ def _image_source(data: Any) -> RecordSource | None:
 
 
 # ``read_idx`` seeks in the file and then reads. Two threads that do so at once would get each
-# other's records, without an error. Each file has a lock of its own.
+# other's records, without an error.
 _read_idx = MXIndexedRecordIO.read_idx
-_locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
-_guard = threading.Lock()
+_reading = threading.RLock()
 
 
 @functools.wraps(_read_idx)
 def _read_alone(self: Any, idx: Any) -> Any:
-    lock = _locks.get(self)
-    if lock is None:
-        with _guard:
-            lock = _locks.setdefault(self, threading.Lock())
-    with lock:
+    with _reading:
         return _read_idx(self, idx)
 
 
 MXIndexedRecordIO.read_idx = _read_alone
 
 
-def _forget_locks() -> None:
-    """Drop the locks in a forked process, where the threads that held them don't exist."""
-    global _guard
-    _guard = threading.Lock()
-    _locks.clear()
+def _renew_lock() -> None:
+    """Replace the lock in a forked process, where a thread that held it doesn't exist."""
+    global _reading
+    _reading = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forget_locks)
+os.register_at_fork(after_in_child=_renew_lock)

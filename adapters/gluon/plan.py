@@ -8,11 +8,12 @@ cases, it is a flat tuple of arrays and a ``Skeleton``, which the loader convert
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -37,13 +38,12 @@ from adapters.generators import (
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
 from adapters.gluon.ndarrays import map_arrays
 from adapters.gluon.pipeline import Pipeline, name_of
-from adapters.gluon.randomness import Seeding
-from adapters.gluon.samples import Runner, State, compute, samples_of, split
+from adapters.gluon.randomness import WHOLE_BATCH, seed_place, seeded_batch
+from adapters.gluon.samples import Request, Runner, State, compute, samples_of, split
 from adapters.gluon.stages import call
 from adapters.user_code import Gate
 
-_Made = tuple[list[Any], Skeleton, int]
-_Result = TypeVar("_Result")
+_UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
 
 
 @dataclass
@@ -61,7 +61,6 @@ class GluonPlan(Plan):
         seed: Seed of all random numbers.
         on_error: Handling of a sample that can't be made, see ``gluon_loader``.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        own_order: True if a drawn order comes from a sampler of this package.
         thread_safe: True if several threads may run user code at once; None to follow what each
             part declares.
     """
@@ -76,7 +75,6 @@ class GluonPlan(Plan):
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
-    own_order: bool = False
     thread_safe: bool | None = None
 
     def __post_init__(self) -> None:
@@ -84,10 +82,8 @@ class GluonPlan(Plan):
         self._batchify_argument = generator_argument(self.batchify)
         self._consumers: set[int] = set()
         self._remote = False
-        self._inline: Any = threading.Lock()
         self._size = len(self.data)
-        drawn = isinstance(self.order, DrawnOrder)
-        self._runner = Runner(self.pipeline, self.seed, drawn, self.own_order)
+        self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
         of_samples = [("dataset", each) for each in self.pipeline.own_code]
         if callable(self.on_error):
             of_samples.append(("on_error", self.on_error))
@@ -98,21 +94,8 @@ class GluonPlan(Plan):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for a worker process, with the pipeline but without the data set."""
-        pipeline = self.pipeline
-        if pipeline.columns is not None:
-            pipeline = Pipeline(
-                None, pipeline.columns, pipeline.single, pipeline.indices, pipeline.ops
-            )
-        return {
-            **self.__dict__,
-            "data": None,
-            "pipeline": pipeline,
-            "_runner": self._runner.with_pipeline(pipeline),
-            "_inline": contextlib.nullcontext(),
-            "_consumers": set(),
-            "_remote": True,
-        }
+        """State for a worker process, without the data set."""
+        return {**self.__dict__, "data": None, "_consumers": set(), "_remote": True}
 
     @property
     def num_batches(self) -> int | None:
@@ -194,7 +177,7 @@ class GluonPlan(Plan):
     @property
     def own_functions(self) -> bool:
         """True if there are user functions, which may call MXNet for each sample."""
-        return bool(self.pipeline.python_code) or not (self.batchify is None or self._collates)
+        return bool(self.pipeline.own_code) or not (self.batchify is None or self._collates)
 
     @property
     def only_decodes(self) -> bool:
@@ -243,79 +226,72 @@ class GluonPlan(Plan):
             Exception: The error of the data set, a transform or batchify, with notes that name the
                 sample and the batch.
         """
-        samples = self.samples(key)
+        names = self.samples(key)
         self._prefetch(key)
+        # If user functions make the batch, the arrays of samples are not its memory yet.
+        memory = allocate if self._batches_itself else aligned_empty
         try:
-            consumers = threading.get_ident() in self._consumers
-            if not consumers and self.semantics != (is_np_shape(), is_np_array()):
-                # This is a worker's thread. `set_np` refuses np arrays without np shapes, and np
-                # shapes can't be turned off while np arrays are on.
-                shape, array = self.semantics
-                np_array(False).__enter__()
-                set_np_shape(shape)
-                np_array(array).__enter__()
+            consumes = threading.get_ident() in self._consumers
+            if not consumes:
+                self._enter_semantics()
+            request = Request(key, names, memory, frozenset(), self.semantics[1])
             with self._gate:
-                leaves, skeleton, skipped = self._batch(key, samples, allocate, consumers)
+                batchify = self._batchify_for(request, consumes)
+                with Place(self.seed, *key[:2]), self._seeded(key, consumes) as request.draws:
+                    return self._made(request, batchify)
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
-        return Assembled((*leaves, skeleton), skipped)
 
     def wait_for(self, assembled: Assembled) -> None:
         """Wait for MXNet's engine, which computes asynchronously."""
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
-    def _batch(
-        self, key: BatchKey, samples: Sequence[Any], allocate: Allocate, consumers: bool
-    ) -> _Made:
-        batchify, told = self.batchify, getattr(self.batchify, "for_samples", None)
-        if told is not None:
-            batchify = told(samples, functools.partial(self._alone, samples, consumers))
-        made = functools.partial(self._made, key, samples, allocate, batchify)
-        with Place(self.seed, key.epoch, key.index):
-            return self._seeded(key, consumers, made)
+    def _enter_semantics(self) -> None:
+        """Give a worker's thread the loader's NumPy semantics."""
+        if self.semantics == (is_np_shape(), is_np_array()):
+            return
+        # `set_np` refuses np arrays without np shapes, and np shapes can't be turned off while np
+        # arrays are on.
+        shape, array = self.semantics
+        np_array(False).__enter__()
+        set_np_shape(shape)
+        np_array(array).__enter__()
 
     def _seeded(
-        self, key: BatchKey, consumers: bool, make: Callable[[Seeding | None], _Result]
-    ) -> _Result:
-        """Call ``make`` with the process's generators seeded for a batch, if they are used."""
-        if not self.used or not (self._remote or consumers):
-            return make(None)
-        seeding = Seeding(self.used, self.seed, restore=not self._remote)
-        with self._inline, seeding.batch(key.epoch, key.index):
-            return make(seeding)
+        self, key: BatchKey, consumes: bool
+    ) -> contextlib.AbstractContextManager[frozenset[str]]:
+        """Seed the process's generators for a batch, if they are used, but not on threads."""
+        if not self.used or not (self._remote or consumes):
+            return _UNSEEDED
+        return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
 
-    def _alone(self, names: Any, consumers: bool, name: Any) -> Any:
-        """Make a single sample, also of another batch, as in epoch 0."""
-        key = BatchKey(0, 0)
-        one: Any = np.array([name]) if isinstance(names, np.ndarray) else [name]
+    def _batchify_for(self, request: Request, consumes: bool) -> Callable[[list[Any]], Any] | None:
+        """Return ``batchify``, bound to a batch's samples if it asks for that."""
+        bind = getattr(self.batchify, "for_samples", None)
+        if bind is None:
+            return self.batchify
 
-        def made(seeding: Seeding | None) -> State:
-            return self._runner.made(key, one, aligned_empty, seeding, self.semantics[1])
+        def alone(name: Any) -> Any:
+            """Make a single sample, also of another batch, as in epoch 0."""
+            key = BatchKey(0, 0)
+            with Place(self.seed, 0, 0), self._seeded(key, consumes) as draws:
+                return self._sample(request, name, key=key, draws=draws)
 
-        with Place(self.seed, 0, 0):
-            state = self._seeded(key, consumers, made)
-        (sample,) = samples_of(state)
-        return sample
+        return bind(request.names, alone)  # type: ignore[no-any-return]
 
-    def _made(
-        self,
-        key: BatchKey,
-        names: Sequence[Any],
-        allocate: Allocate,
-        batchify: Callable[[list[Any]], Any] | None,
-        seeding: Seeding | None,
-    ) -> _Made:
-        # If user functions make the batch, these arrays are not its memory yet.
-        memory = allocate if self._batches_itself else aligned_empty
-        state, skipped = self._samples(key, names, memory, seeding)
+    def _made(self, request: Request, batchify: Callable[[list[Any]], Any] | None) -> Assembled:
+        state, skipped = self._samples(request)
         try:
             if self._batches_itself:
-                return *self._batchified(state, names, self._remote, memory), skipped
-            if seeding is not None:
-                seeding.reseed(key.epoch, key.index)
-            make = functools.partial(self._of_functions, batchify, state, key, names)
-            return *self._packed(make), skipped
+                leaves, skeleton = self._batchified(state, request, self._remote)
+            else:
+                epoch, index = request.key[:2]
+                seed_place(request.draws, self.seed, epoch, index, WHOLE_BATCH)
+                leaves, skeleton = self._packed(
+                    functools.partial(self._of_functions, batchify, state, request)
+                )
+            return Assembled((*leaves, skeleton), skipped)
         except Exception as error:
             if skipped:
                 note(
@@ -325,44 +301,28 @@ class GluonPlan(Plan):
 
     # --- samples ---
 
-    def _samples(
-        self,
-        key: BatchKey,
-        names: Sequence[Any],
-        allocate: Allocate,
-        seeding: Seeding | None,
-    ) -> tuple[State, int]:
+    def _samples(self, request: Request) -> tuple[State, int]:
         """Make the samples of a batch, and count those that ``on_error`` has replaced."""
-
-        def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
-            numpy_semantics = self.semantics[1]
-            return self._runner.made(key, names, memory, seeding, numpy_semantics, first)
-
         if self.on_error == "raise":
-            return made(names, allocate), 0
-
-        def computed(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
-            state = made(names, memory, first)
-            compute(state)
-            return state
-
+            return self._runner.made(request), 0
         with contextlib.suppress(Exception):
-            return computed(names, allocate), 0
-        # Make the samples one by one to find those that fail.
-        return self._replaced(computed, names, f"batch {key.index} of epoch {key.epoch}")
+            return self._computed(request), 0
+        return self._replaced(request)
 
-    def _replaced(
-        self, made: Callable[..., State], names: Any, where: str
-    ) -> tuple[list[Any], int]:
+    def _computed(self, request: Request) -> State:
+        state = self._runner.made(request)
+        compute(state)
+        return state
+
+    def _replaced(self, request: Request) -> tuple[list[Any], int]:
         """Make samples one by one, with replacements for those that fail."""
-        several = np.array if isinstance(names, np.ndarray) else list
 
         def sample(name: Any) -> Any:
-            state = made(several([name]), np.empty, len(samples))
-            (one,) = samples_of(state)
-            return one
+            return self._sample(request, name, first=len(samples))
 
         samples: list[Any] = []
+        names = request.names
+        where = f"batch {request.key.index} of epoch {request.key.epoch}"
         replacements = Replacements(self.on_error, self._size, where, sample)
         for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
@@ -377,40 +337,46 @@ class GluonPlan(Plan):
                 samples.append(replacements.of(error, name))
         return samples, replacements.count
 
+    def _sample(self, request: Request, name: Any, **changes: Any) -> Any:
+        """Make a single sample."""
+        one: Any = np.array([name]) if isinstance(request.names, np.ndarray) else [name]
+        changed = dataclasses.replace(request, names=one, allocate=np.empty, **changes)
+        (sample,) = samples_of(self._computed(changed))
+        return sample
+
     # --- from samples to a batch ---
 
     def _batchified(
-        self, state: State, names: Sequence[Any], remote: bool, allocate: Allocate
+        self, state: State, request: Request, remote: bool
     ) -> tuple[list[Any], Skeleton]:
         """Batchify samples by MXNet's rules."""
         if isinstance(state, list):
-            state = split(state, names)
+            state = split(state, request.names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
         records, remedy = self.pipeline.records, None
         if records is not None and list in map(type, columns):
             remedy = records.remedy
-        return batchify_default(columns, state.single, remote, allocate, names, remedy)
+        return batchify_default(
+            columns, state.single, remote, request.allocate, request.names, remedy
+        )
 
     def _of_functions(
-        self,
-        batchify: Callable[[list[Any]], Any] | None,
-        state: State,
-        key: BatchKey,
-        names: Sequence[Any],
+        self, batchify: Callable[[list[Any]], Any] | None, state: State, request: Request
     ) -> Any:
         """Make a batch with ``batchify`` and ``batch_transform``."""
+        epoch, index = request.key[:2]
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.
         if batchify is not None:
             run_for_batch(COLLATE)
-            rng_of = functools.partial(generator, self.seed, key.epoch, key.index, OF_COLLATE)
+            rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
             batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
             elif function is not None and self._collates:
                 batch = as_active(batch, self.semantics[1])
         else:
-            leaves, skeleton = self._batchified(state, names, False, aligned_empty)
+            leaves, skeleton = self._batchified(state, request, False)
             if own is not None:
                 function = own
                 batch = skeleton.of([each.asnumpy() if is_nd(each) else each for each in leaves])
@@ -421,7 +387,7 @@ class GluonPlan(Plan):
             return batch
         if isinstance(function, mx.gluon.Block):
             function = functools.partial(call, function)
-        rng_of = functools.partial(generator, self.seed, key.epoch, key.index, BATCH_TRANSFORM)
+        rng_of = functools.partial(generator, self.seed, epoch, index, BATCH_TRANSFORM)
         held = [batch]
         del batch
         run_for_batch(BATCH_TRANSFORM)

@@ -4,34 +4,32 @@ Random transforms that run a batch at a time draw from ``uniforms``, a function 
 epoch and the number of the sample only.
 
 User code may draw from ``random``, ``numpy.random`` or MXNet's generator. If it runs inline or in a
-worker process, ``Seeding`` makes its draws depend on the same values, and restores the generators
-afterwards. MXNet's generator can't be read, so it is seeded again with a number drawn from it, only
-if the code seems to use it. Seeding it takes 1.2 ms (MXNet 1.9.1 fills 1,024 states), so it is
-seeded once per batch, the others once per sample.
+worker process, its draws depend on the same values, and the generators are restored afterwards.
+MXNet's generator can't be read, so it is seeded again with a number drawn from it, only if the code
+seems to use it. Seeding it takes 1.2 ms (MXNet 1.9.1 fills 1,024 states), so it is seeded once per
+batch, the others once per sample.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import mxnet as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.generators import generator
-from adapters.seeding import put_back
+from adapters.seeding import seed, seeded
 
 # Stream of the seeds of other generators. Streams 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2
-# Place of functions of a whole batch, above the places of functions called per sample.
-_WHOLE = 1 << 32
+WHOLE_BATCH = 1 << 32
+"""Place of functions of a whole batch, above the places of functions called per sample."""
+SOURCE = WHOLE_BATCH + 1
+"""Place of the user's functions in a source, such as ``decode``."""
+_OTHERS = WHOLE_BATCH + 2  # Place of functions that nothing else seeds, such as ``on_error``.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# NumPy's stubs are incomplete.
-_numpy: Any = np.random
 
 
 def uniforms(
@@ -67,73 +65,49 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words
 
 
-class Seeding:
-    """Seeds the global generators for a batch and for each of its samples.
-
-    Only one thread at a time may use it, because the generators belong to the process.
+@contextlib.contextmanager
+def seeded_batch(
+    used: frozenset[str], own_seed: int, epoch: int, index: int, restore: bool
+) -> Iterator[frozenset[str]]:
+    """Seed the global generators for a batch, and restore them at the end.
 
     Args:
         used: Generators that the code may use, of ``"random"``, ``"numpy"`` and ``"mxnet"``.
-        seed: Seed of the loader.
-        restore: True to restore the generators afterwards, which worker processes don't need.
+        own_seed: Seed of the loader.
+        epoch: Epoch of the batch.
+        index: Number of the batch.
+        restore: True to restore MXNet's generator, which worker processes don't need.
+
+    Yields:
+        Generators to seed for each sample, with ``seed_place``.
     """
-
-    def __init__(self, used: frozenset[str], seed: int, restore: bool) -> None:
-        self._used = used
-        self._seed = seed
-        self._restore = restore
-
-    @contextlib.contextmanager
-    def batch(self, epoch: int, index: int) -> Iterator[None]:
-        """Seed the generators that are seeded per batch, and restore all of them at the end."""
-        undo = self._kept() if self._restore else []
-        if "numpy" in self._used:
-            # Replaces the user's generator.
-            _numpy.set_bit_generator(np.random.MT19937(0))
-        if "mxnet" in self._used:
-            mx.random.seed(self._drawn(epoch, index))
+    per_sample = used - {"mxnet"}
+    with seeded(used):  # One thread at a time, also for MXNet's generator alone.
+        seed_place(per_sample, own_seed, epoch, index, _OTHERS)
+        if "mxnet" not in used:
+            yield per_sample
+            return
+        before = _draw_seed() if restore else None
+        mx.random.seed(int(generator(own_seed, epoch, index, _SEEDS).integers(2**31)))
         try:
-            yield
+            yield per_sample
         finally:
-            for put_back_one in undo:
-                put_back_one()
+            if before is not None:
+                mx.random.seed(before)
 
-    def of_samples(
-        self, epoch: int, numbers: NDArray[np.int64], place: int
-    ) -> Callable[[int], None]:
-        """Return a function that seeds the generators for a row; ``place`` numbers the run."""
 
-        def seed(row: int) -> None:
-            drawn = self._drawn(epoch, int(numbers[row]), place)
-            if "random" in self._used:
-                random.seed(drawn)
-            if "numpy" in self._used:
-                np.random.seed(drawn)
+def seed_place(used: frozenset[str], own_seed: int, epoch: int, number: int, place: int) -> None:
+    """Seed ``random`` and ``numpy.random``, within ``seeded_batch``.
 
-        return seed
-
-    def reseed(self, epoch: int, index: int) -> None:
-        """Seed ``random`` and ``numpy.random`` for a function of the whole batch."""
-        drawn = self._drawn(epoch, index, _WHOLE)
-        if "random" in self._used:
-            random.seed(drawn)
-        if "numpy" in self._used:
-            np.random.seed(drawn)
-
-    def _kept(self) -> list[Any]:
-        undo: list[Any] = []
-        if "random" in self._used:
-            undo.append(functools.partial(random.setstate, random.getstate()))
-        if "numpy" in self._used:
-            before = _numpy.get_bit_generator(), _numpy.get_state(legacy=False)
-            undo.append(functools.partial(put_back, *before))
-        if "mxnet" in self._used:
-            undo.append(functools.partial(mx.random.seed, _draw_seed()))
-        return undo
-
-    def _drawn(self, epoch: int, number: int, place: int = 0) -> int:
-        stream = _SEEDS + place
-        return int(generator(self._seed, epoch, number % 2**63, stream).integers(2**31))
+    Args:
+        used: Generators to seed, as yielded there.
+        own_seed: Seed of the loader.
+        epoch: Epoch of the batch.
+        number: Number of the sample, which may be negative; or of the batch.
+        place: Number of the functions that follow; ``WHOLE_BATCH`` for those of a whole batch.
+    """
+    if used:
+        seed(used, own_seed, epoch, number % 2**63, _SEEDS + place)
 
 
 def _draw_seed() -> int:

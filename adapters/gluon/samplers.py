@@ -187,14 +187,10 @@ def length_of(batch_sampler: Any, epoch: int) -> int | None:
 
 def tell_epoch(batch_sampler: Any, epoch: int) -> None:
     """Call ``set_epoch`` with the next epoch on samplers that have it."""
-    for sampler in _with_epochs(batch_sampler):
-        sampler.set_epoch(epoch)
-
-
-def _with_epochs(batch_sampler: Any) -> Iterator[Any]:
     for sampler in (batch_sampler, getattr(batch_sampler, "_sampler", None)):
-        if callable(set_epoch := getattr(sampler, "set_epoch", None)) and _takes_one(set_epoch):
-            yield sampler
+        set_epoch = getattr(sampler, "set_epoch", None)
+        if callable(set_epoch) and _takes_one(set_epoch):
+            set_epoch(epoch)
 
 
 def _takes_one(function: Any) -> bool:
@@ -233,14 +229,15 @@ def batch_sampler_of(
     Raises:
         ValueError: Arguments exclude each other, as in MXNet, or are out of range.
     """
-    if shard is not None and (sampler is not None or batch_sampler is not None):
+    given = sampler is not None or batch_sampler is not None
+    if given and shard is not None:
         raise ValueError(
             f"shard must not be specified if sampler or batch_sampler is specified, got {shard}: "
             "they say which samples come, so have them give this shard's, or leave the order to "
             "shuffle and seed"
         )
     for name, value in {"weights": weights, "bucket_by": bucket_by}.items():
-        if value is not None and (sampler is not None or batch_sampler is not None):
+        if given and value is not None:
             raise ValueError(
                 f"{name} must not be specified if sampler or batch_sampler is specified: they say "
                 "which samples come"

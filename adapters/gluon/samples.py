@@ -8,11 +8,10 @@ called sample by sample. The result is a function of the seed, the epoch and the
 
 from __future__ import annotations
 
-import copy
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mxnet as mx
@@ -25,7 +24,7 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, current_place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.randomness import Seeding, uniforms
+from adapters.gluon.randomness import SOURCE, seed_place, uniforms
 from adapters.ownership import detached
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
@@ -43,19 +42,12 @@ class Members:
     """Samples of a batch by member, each a column of rows or a list of items.
 
     Args:
-        first: The samples, or the first members of tuples.
-        rest: The other members.
+        columns: The members; the samples themselves if they are no tuples.
         single: True if samples are no tuples.
     """
 
-    first: Column | list[Any]
-    rest: list[Column | list[Any]]
+    columns: list[Column | list[Any]]
     single: bool
-
-    @property
-    def columns(self) -> list[Column | list[Any]]:
-        """Columns of all members."""
-        return [self.first, *self.rest]
 
     def samples(self) -> list[Any]:
         """Return the samples as the data set would."""
@@ -89,7 +81,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     if not samples:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(samples[0], tuple):
-        return Members(samples, [], True)
+        return Members([samples], True)
     length = len(samples[0])
     for sample, key in zip(samples, keys):
         if not isinstance(sample, tuple) or len(sample) != length:
@@ -100,8 +92,28 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
             )
     if not length:
         raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
-    first, *rest = map(list, zip(*samples))
-    return Members(first, list(rest), False)
+    return Members([list(members) for members in zip(*samples)], False)
+
+
+@dataclass
+class Request:
+    """Samples to make for a batch.
+
+    Args:
+        key: Key of the batch.
+        names: Names of the samples: numbers, or whatever the data set accepts.
+        allocate: Allocates memory for samples that are rows of arrays.
+        draws: Global generators to seed before each call of user code.
+        numpy_semantics: True to make ``mx.np.ndarray`` objects.
+        first: Position of the first sample in the batch.
+    """
+
+    key: BatchKey
+    names: Any
+    allocate: Allocate
+    draws: frozenset[str]
+    numpy_semantics: bool
+    first: int = 0
 
 
 class Runner:
@@ -111,76 +123,46 @@ class Runner:
         pipeline: Pipeline of the samples.
         seed: Seed of all random numbers.
         checked: True if sample numbers are drawn from a sampler and must be checked.
-        own_order: True if that sampler is of this package. Its numbers are only checked against a
-            data set that may have changed since, which a source never does.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, seed: int, checked: bool, own_order: bool = False
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, seed: int, checked: bool) -> None:
         self._pipeline = pipeline
         self._seed = seed
-        self._memory = _ReusedMemory()
         self._checked = checked
-        self._own_order = own_order
+        self._memory = _ReusedMemory()
         self._runs = list(_runs(pipeline))
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
-
-    def with_pipeline(self, pipeline: Pipeline) -> Runner:
-        """Copy the runner with another pipeline, for a worker process."""
-        twin = copy.copy(self)
-        twin._pipeline = pipeline
-        return twin
 
     @property
     def empty(self) -> bool:
         """True if no ops are applied to the base's samples."""
         return not self._runs
 
-    def made(
-        self,
-        key: BatchKey,
-        names: Sequence[Any],
-        allocate: Allocate,
-        seeding: Seeding | None,
-        numpy_semantics: bool,
-        first: int = 0,
-    ) -> State:
-        """Make samples.
-
-        Args:
-            key: Key of the batch.
-            names: Names of the samples: numbers, or whatever the data set accepts.
-            allocate: Allocates memory for samples that are rows of arrays.
-            seeding: Seeds the process's generators, or None.
-            numpy_semantics: True to make ``mx.np.ndarray`` objects.
-            first: Position of the first sample in the batch.
-        """
+    def made(self, request: Request) -> State:
+        """Make samples."""
         state: State | None
-        epoch, records = key.epoch, self._pipeline.records
-        if records is not None:
-            state = self._recorded(records, epoch, names, allocate, numpy_semantics)
+        if self._pipeline.records is not None:
+            state = self._recorded(self._pipeline.records, request)
         else:
-            state = self.gathered(names, allocate)
+            state = self.gathered(request.names, request.allocate)
         if not self._runs:
             assert state is not None
             return state
+        key, names = request.key, request.names
         numbers = integers(names)
         if numbers is None:  # Random numbers then depend on the positions in the batch.
-            numbers = np.arange(first, first + len(names)) + (key.index << 24)
+            numbers = np.arange(request.first, request.first + len(names)) + (key.index << 24)
         for place, run in enumerate(self._runs):
-            if isinstance(run, NativeOp):
-                assert state is not None
-                draws = run.stage.draws
-                drawn = _none_drawn(len(names))
-                if draws:
-                    drawn = uniforms(self._seed, epoch, numbers, run.number, draws)
-                last = place == len(self._runs) - 1
-                state = self._staged(run, state, drawn, allocate if last else np.empty, names)
-            else:
-                seed = seeding.of_samples(epoch, numbers, place) if seeding else None
-                state = self._called(run, state, names, numbers.tolist(), place + FIRST_RUN, seed)
+            if not isinstance(run, NativeOp):
+                state = self._called(run, state, request, numbers.tolist(), place)
+                continue
+            assert state is not None
+            drawn = _none_drawn(len(names))
+            if draws := run.stage.draws:
+                drawn = uniforms(self._seed, key.epoch, numbers, run.number, draws)
+            memory = request.allocate if place == len(self._runs) - 1 else np.empty
+            state = self._staged(run, state, request, drawn, memory)
         assert state is not None
         return state
 
@@ -207,88 +189,76 @@ class Runner:
                 gathered.append([column.array[row] for row in rows.tolist()])
         if pipeline.single and isinstance(gathered[0], list):
             return gathered[0]  # Items of any kind, possibly tuples.
-        return Members(gathered[0], list(gathered[1:]), pipeline.single)
+        return Members(gathered, pipeline.single)
 
     # --- sources ---
 
-    def _recorded(
-        self,
-        source: Source,
-        epoch: int,
-        names: Sequence[Any],
-        allocate: Allocate,
-        numpy_semantics: bool,
-    ) -> State:
+    def _recorded(self, source: Source, request: Request) -> State:
         """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
-        own: Any = self._pipeline.base_numbers(names)
-        if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
+        own: Any = self._pipeline.base_numbers(request.names)
+        if self._checked or not isinstance(own, np.ndarray):
             # Our own orders need no check. That saves 4 of 80 us for 64 digits.
             own = in_range(own, len(source))
         source.bring(own)
+        # An image that goes through ops is not yet the batch's memory.
+        memory = np.empty if self._runs else request.allocate
         if source.gathers:
-            return self._of_arrays(source, own, allocate, numpy_semantics)
+            return self._of_arrays(source, own, memory, request)
         leaves = None if self._uneven else source.leaves
         if leaves is None or not _is_flat(source.skeleton):
-            samples = self._records(source, epoch, own, names, numpy_semantics)
+            samples = self._records(source, own, request)
             return source.padded(samples) if source.pads and self.empty else samples
-        # An image that goes through ops is not yet the batch's memory.
-        memories = [np.empty if self._runs else allocate, *[allocate] * (len(leaves) - 1)]
-        rows = [
-            memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
-        ]
+        memories = [memory, *[request.allocate] * (len(leaves) - 1)]
+        rows = [make((len(own), *shape), dtype) for make, (shape, dtype) in zip(memories, leaves)]
+        epoch = request.key.epoch
         rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
         if source.fill(own, rng_of, rows):
             # A sample is damaged or differs from the first one, say in labels: read one by one.
             source.bring(own)
-            samples = self._records(source, epoch, own, names, numpy_semantics)
+            samples = self._records(source, own, request)
             self._uneven = self._pipeline.base is source
             return samples
-        return self._members(source, rows, source.skeleton == 0, numpy_semantics)
+        return self._members(source, rows, source.skeleton == 0, request)
 
     def _of_arrays(
-        self, source: Source, own: NDArray[np.int64], allocate: Allocate, numpy_semantics: bool
+        self, source: Source, own: NDArray[np.int64], memory: Allocate, request: Request
     ) -> State:
         """Gather rows of arrays; return a list of samples if these aren't tuples of arrays."""
         if _is_flat(source.skeleton):
-            rows, skeleton = flatten(source.gather(own, np.empty if self._runs else allocate))
+            rows, skeleton = flatten(source.gather(own, memory))
             if _is_flat(skeleton):
-                return self._members(source, rows, skeleton == 0, numpy_semantics)
+                return self._members(source, rows, skeleton == 0, request)
         samples = source.samples(own)
         return [source.sample(each) for each in own.tolist()] if samples is None else list(samples)
 
     def _members(
-        self, source: Source, rows: list[NDArray[Any]], single: bool, numpy_semantics: bool
+        self, source: Source, rows: list[NDArray[Any]], single: bool, request: Request
     ) -> Members:
         kind: Any = np.ndarray
         if self._as_ndarrays and (source.holds_images or (source.gathers and rows[0].ndim > 1)):
-            kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
+            kind = mx.np.ndarray if request.numpy_semantics else mx.nd.NDArray
         number = object if source.python_numbers else np.ndarray
         rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
-        return Members(Column(rows[0], kind), [*rest], single)
+        return Members([Column(rows[0], kind), *rest], single)
 
-    def _records(
-        self,
-        source: Source,
-        epoch: int,
-        own: NDArray[np.int64],
-        names: Sequence[Any],
-        numpy_semantics: bool,
-    ) -> list[Any]:
+    def _records(self, source: Source, own: NDArray[np.int64], request: Request) -> list[Any]:
         """Read samples one by one."""
         samples = []
-        for number, name in zip(own.tolist(), names):
+        for number, name in zip(own.tolist(), request.names):
             try:
-                samples.append(self._record(source, epoch, number, numpy_semantics))
+                samples.append(self._record(source, number, request))
             except BaseException as error:
                 note(error, f"in sample {name!r}")
                 raise
         return samples
 
-    def _record(self, source: Source, epoch: int, number: int, numpy_semantics: bool) -> Any:
+    def _record(self, source: Source, number: int, request: Request) -> Any:
         """Read one record. If it is damaged, fall back to MXNet's data set, if there is one."""
+        epoch, place = request.key.epoch, current_place()
         rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
-        if source.makes_samples and (place := current_place()) is not None:
+        if source.makes_samples and place is not None:
             place.sample(number)
+        seed_place(request.draws, self._seed, epoch, number, SOURCE)
         try:
             sample = source.sample(number, rng)
         except RecordError:
@@ -296,7 +266,7 @@ class Runner:
                 raise
             return self._pipeline.base[number]
         if source.holds_images and self._as_ndarrays:
-            return (as_ndarray(sample[0], numpy_semantics), *sample[1:])
+            return (as_ndarray(sample[0], request.numpy_semantics), *sample[1:])
         return sample
 
     # --- runs ---
@@ -305,21 +275,20 @@ class Runner:
         self,
         ops: list[PythonOp],
         state: State | None,
-        names: Any,
+        request: Request,
         numbers: Sequence[int] = (),
-        run: int = 0,
-        seed: Callable[[int], None] | None = None,
+        place: int = 0,
     ) -> list[Any]:
         """Run the user's functions on each sample.
 
         Args:
             ops: The functions.
             state: The samples; None to get them from the base.
-            names: Names of the samples.
-            numbers: Numbers of the samples, for the generators of sources, see ``Place``.
-            run: Number of the run, for the same.
-            seed: Called with the row before each sample.
+            request: Names of the samples, and the generators to seed.
+            numbers: Numbers of the samples; none if nothing is seeded for them.
+            place: Number of the run, which separates the draws of one sample.
         """
+        names = request.names
         samples: Iterator[Any]
         if state is None:
             names = names.tolist() if isinstance(names, np.ndarray) else names
@@ -328,13 +297,13 @@ class Runner:
         else:
             samples = iter(samples_of(state))
         results: list[Any] = []
-        place = current_place()
+        current, draws, epoch = current_place(), request.draws, request.key.epoch
         try:
             for row in range(len(names)):
-                if place is not None and numbers:
-                    place.sample(numbers[row], run)
-                if seed is not None:
-                    seed(row)
+                if numbers and current is not None:
+                    current.sample(numbers[row], place + FIRST_RUN)
+                if numbers and draws:
+                    seed_place(draws, self._seed, epoch, numbers[row], place)
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
@@ -353,39 +322,41 @@ class Runner:
         self,
         run: NativeOp,
         state: State,
+        request: Request,
         drawn: NDArray[np.float64],
-        allocate: Allocate,
-        names: Sequence[Any],
+        memory: Allocate,
     ) -> State:
         """Run a stage on the samples, or on their first members."""
+        names = request.names
         if isinstance(state, list):
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
                 # Tuples of different lengths can't be split into columns.
                 results: list[Any] = []
                 for row, sample in enumerate(state):
-                    one = slice(row, row + 1)
-                    done = self._staged(run, [sample], drawn[one], np.empty, names[one])
+                    one = replace(request, names=names[row : row + 1])
+                    done = self._staged(run, [sample], one, drawn[row : row + 1], np.empty)
                     results += samples_of(done)
                 return results
             state = split(state, names)
         if not (run.first or state.single):
             # MXNet passes all members of a tuple to a block, even if it can't take them.
-            return self._called([PythonOp(run.stage.block)], state, names)
+            return self._called([PythonOp(run.stage.block)], state, request)
         # transform_first also unpacks a tuple of one.
-        single = state.single or not state.rest
-        rows, kind = _stacked(state.first)
+        first, *rest = state.columns
+        single = state.single or not rest
+        rows, kind = _stacked(first)
         if rows is not None:
-            whole = run.stage.batch(rows, drawn, allocate)
+            whole = run.stage.batch(rows, drawn, memory)
             if whole is not None:
-                return Members(Column(whole, kind), state.rest, single)
+                return Members([Column(whole, kind), *rest], single)
         items = []
-        for item, own, name in zip(_items_of(state.first), drawn, names):
+        for item, own, name in zip(_items_of(first), drawn, names):
             try:
                 items.append(run.stage.item(item, own))
             except BaseException as error:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
-        return Members(items, state.rest, single)
+        return Members([items, *rest], single)
 
 
 def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from adapters.engine.tuning import Trial
 from adapters.generators import DECODE, generator
 from adapters.images.geometry import cut, short_side
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs
-from tests.gluon.executors import EXECUTORS, THREADS, every_executor, every_quick_executor, opened
+from tests.gluon.executors import (
+    EXECUTORS,
+    THREADS,
+    every_executor,
+    every_kind,
+    every_quick_executor,
+    opened,
+)
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.example_files import encoded as encoded_example
@@ -228,6 +236,24 @@ def test_a_function_decodes_records(executor, tmp_path):
     path = raw_file(tmp_path, "recordio")
     with opened(open_records(path, decode=len), executor, SIZE) as loader:
         assert [batch.asnumpy().tolist() for batch in loader] == [[24 + 128 + 60] * SIZE]
+
+
+@every_kind
+def test_draws_of_a_decode_function_are_those_of_each_sample(executor, tmp_path):
+    """They were the same in every batch, and those of ``random`` others in every run."""
+
+    def decode(content: bytes) -> list[float]:
+        return [random.random(), np.random.rand()]
+
+    source = open_records(raw_file(tmp_path, "recordio"), decode=decode)
+
+    def rows(batch_size: int) -> list[Any]:
+        with opened(source, executor, batch_size, seed=5) as loader:
+            return [row for batch in loader for row in batch.asnumpy().tolist()]
+
+    drawn = rows(4)
+    assert len(set(map(tuple, drawn))) == SIZE
+    assert rows(3) == drawn
 
 
 def test_negative_numbers_of_a_sampler_count_from_the_end(tmp_path):
