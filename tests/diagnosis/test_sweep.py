@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,17 @@ def test_as_many_batches_may_be_under_way_as_there_are_threads_that_pay(monkeypa
     assert queues == {2, 4, 10, 32, 64}
 
 
-def test_threads_are_recommended_for_a_source_that_waits():
-    found = swept(Waiting())
+class Remote(Numbers):
+    """A data set that waits for so long that a busy machine adds little to it."""
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(0.02)
+        return super().__getitem__(number)
+
+
+def test_threads_are_recommended_for_a_source_that_waits(monkeypatch):
+    monkeypatch.setattr(module, "_QUEUES", ())
+    found = swept(Remote())
     (inline,) = (each for each in found.found if each.setting.kind == "inline")
     assert found.recommended.setting.kind in ("threads", "auto")
     assert found.recommended.median > 1.5 * inline.median
