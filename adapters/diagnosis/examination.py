@@ -23,7 +23,14 @@ from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
 from adapters.diagnosis.contention import Account, Contention
 from adapters.diagnosis.front_end import FrontEnd, Trainer
-from adapters.diagnosis.loaders import examinable, rest, samples_in, settled_of, undisturbed
+from adapters.diagnosis.loaders import (
+    engine_of,
+    examinable,
+    rest,
+    samples_in,
+    settled_of,
+    undisturbed,
+)
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
@@ -225,7 +232,7 @@ class Examination:
 
         Reading the first batches again would be served by the page cache.
         """
-        rest(self._read, batch_seconds)
+        rest(engine_of(self._read), batch_seconds)
         if hasattr(self._read, "load_state_dict"):
             with contextlib.suppress(ValueError):  # A loader whose passes differ has no state.
                 self._read.load_state_dict(self._read.state_dict())
@@ -290,10 +297,11 @@ class _Part:
             batches, least = (stream.next() for _ in itertools.count()), _least_batches(settings)
             try:
                 timing = timed(batches, None, seconds, SKIPPED_AGAIN, lambda: engine.settled, least)
-                return timing.batch_seconds
             finally:
                 self._position = stream.position
                 stream.close()
+            rest(engine, timing.batch_seconds)
+            return timing.batch_seconds
 
 
 class _Inline(NamedTuple):

@@ -58,22 +58,22 @@ def samples_in(batch: Any) -> int:
     return 1
 
 
+def engine_of(loader: Any) -> Engine | None:
+    """The engine that computes a loader's batches; None for a foreign loader."""
+    front_end = front_end_for(loader)
+    return None if front_end is None else front_end.engine(loader)
+
+
 def settled_of(loader: Any) -> Callable[[], bool]:
     """A function that is true once a loader's workers are final; always true for foreign ones."""
-    engine = _engine_of(loader)
+    engine = engine_of(loader)
     return lambda: engine is None or engine.settled
 
 
-def rest(loader: Any, batch_seconds: float) -> None:
+def rest(engine: Engine | None, batch_seconds: float) -> None:
     """Wait until the read-ahead queue is full, so that workers don't disturb what follows."""
-    engine = _engine_of(loader)
     if engine is not None and engine.chosen.workers:
         time.sleep(min(_MOST_REST, engine.chosen.max_queue_size * batch_seconds))
-
-
-def _engine_of(loader: Any) -> Engine | None:
-    front_end = front_end_for(loader)
-    return None if front_end is None else front_end.engine(loader)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
 from adapters.diagnosis.front_end import Observer, Trainer, front_end_of
-from adapters.diagnosis.loaders import rest, settled_of
+from adapters.diagnosis.loaders import engine_of, rest, settled_of
 from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
@@ -234,7 +234,7 @@ class _Observer:
                 whole = Clock(batches, seconds, skipped, settled, LEAST_OF_A_ROUND)
                 yield from whole
                 found = whole.stop()
-                rest(loader, found.batch_seconds)
+                rest(engine_of(loader), found.batch_seconds)
                 again = itertools.repeat(whole.latest)
                 same = Clock(again, seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
                 yield from same
