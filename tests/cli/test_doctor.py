@@ -40,7 +40,7 @@ class Slow(keras.utils.PyDataset):
         return 8
 
     def __getitem__(self, index):
-        time.sleep(0.15)
+        time.sleep(0.05)
         return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
 
 if __name__ == "__main__":

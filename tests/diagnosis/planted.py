@@ -58,6 +58,14 @@ class Waiting(Numbers):
         return super().__getitem__(number)
 
 
+class Remote(Numbers):
+    """A data set that waits for so long that a busy machine adds little to it."""
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(10 * SLOW)
+        return super().__getitem__(number)
+
+
 class Computing(Numbers):
     """A data set that decodes by itself."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
 from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
 from adapters.engine import Engine
-from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
+from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Remote, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
 TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
@@ -93,14 +92,6 @@ def test_as_many_batches_may_be_under_way_as_there_are_threads_that_pay(monkeypa
     monkeypatch.setattr(module, "_measured", lambda plan, base, each, seconds: (8, each.workers))
     queues = {each.setting.queue for each in swept(Numbers()).found if each.setting.workers == 64}
     assert queues == {2, 4, 10, 32, 64}
-
-
-class Remote(Numbers):
-    """A data set that waits for so long that a busy machine adds little to it."""
-
-    def __getitem__(self, number: int) -> Any:
-        time.sleep(0.02)
-        return super().__getitem__(number)
 
 
 def test_threads_are_recommended_for_a_source_that_waits(monkeypatch):
