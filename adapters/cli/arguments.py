@@ -21,23 +21,22 @@ def size(text: str) -> int:
     return int(number) * unit
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
-    return int(text)
-
-
 def from_zero(text: str) -> int:
     """An integer of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be an integer >= 0, got {text!r}")
-    return int(text)
+    return _integer(text, 0)
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    return _integer(text, 1)
 
 
 def above_zero(text: str) -> float:
     """A finite number above 0."""
-    value = _number(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
     return value
@@ -45,25 +44,23 @@ def above_zero(text: str) -> float:
 
 def share(text: str) -> float:
     """A number above 0, up to 1."""
-    if above_zero(text) > 1:
+    if (value := above_zero(text)) > 1:
         raise argparse.ArgumentTypeError(f"must be > 0 and <= 1, got {text!r}")
-    return float(text)
+    return value
 
 
 def quality(text: str) -> int:
     """A JPEG quality, 1 to 100."""
-    if positive(text) > 100:
+    if (value := positive(text)) > 100:
         raise argparse.ArgumentTypeError(f"must be <= 100, got {text!r}")
-    return int(text)
+    return value
 
 
 def workers(text: str) -> int | str:
     """A number, or "auto"."""
-    if text == "auto":
-        return text
-    if not text.isdecimal():
+    if text != "auto" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
-    return int(text)
+    return text if text == "auto" else int(text)
 
 
 def seed(text: str) -> int | str | None:
@@ -95,9 +92,7 @@ def format_of(out: str) -> str:
     )
 
 
-def _number(text: str) -> float:
-    """Parse a number; NaN if the text isn't one."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _integer(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be an integer >= {least}, got {text!r}")
+    return int(text)

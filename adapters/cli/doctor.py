@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
 from adapters.cli.arguments import above_zero, from_zero, positive
 from adapters.cli.named import is_path, object_named
 from adapters.cli.progress import bar
-from adapters.diagnosis.loaders import own_of
+from adapters.diagnosis.advice import gain_in_words
+from adapters.diagnosis.loaders import front_end_for
 from adapters.diagnosis.page import page_of
-from adapters.diagnosis.prediction import gain_in_words
 from adapters.diagnosis.script import code_of, diagnose_script
-from adapters.diagnosis.sweep import ROUNDS, Sweep, line_of, sweep, table_of
+from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.machine import described_machine
 from adapters.sources import names_images
 
@@ -125,7 +124,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _tune(options: argparse.Namespace) -> int:
-    """Print the table of settings, and the fastest one as a line to paste."""
+    """Print the table of settings, those not tried, and the fastest one as a line to paste."""
     with _loader_of(options.tune) as loader, bar("tune", "measurement") as progress:
         # Reading a path runs no user code.
         with nullcontext() if is_path(options.tune) else code_of(options.tune):
@@ -135,21 +134,17 @@ def _tune(options: argparse.Namespace) -> int:
                 rounds=options.rounds or ROUNDS,
                 progress=progress,
             )
-        for line in _tuned(loader, found):
-            print(line)
+        best = found.recommended
+        gain = "" if found.gain is None else f", {gain_in_words(found.gain)} beside its own setting"
+        print(
+            f"batches of {found.samples}; medians of {len(best.speeds)} rounds",
+            *table_of(found.found),
+            *(f"not tried: {each}" for each in found.left_out),
+            f"recommended, at {best.median:,.0f} samples/s of the loader alone{gain}:",
+            f"  {line_of(loader, best.setting)}",
+            sep="\n",
+        )
     return 0
-
-
-def _tuned(loader: Any, found: Sweep) -> Iterator[str]:
-    """The table, the settings not tried, and the line to paste."""
-    yield f"batches of {found.samples}; medians of {len(found.found[0].speeds)} rounds"
-    yield from table_of(found.found)
-    for each in found.left_out:
-        yield f"not tried: {each}"
-    best = found.recommended
-    gain = "" if found.gain is None else f", {gain_in_words(found.gain)} beside its own setting"
-    yield f"recommended, at {best.median:,.0f} samples/s of the loader alone{gain}:"
-    yield f"  {line_of(loader, best.setting)}"
 
 
 def _loader_of(name: str) -> Any:
@@ -164,7 +159,7 @@ def _loader_of(name: str) -> Any:
     if is_path(name):
         return _of_records(name)
     loader = object_named(name)
-    if own_of(loader) is None:
+    if front_end_for(loader) is None:
         raise ValueError(
             f"{name} must be a SafeSequence, a gluon_loader, or a function that makes one, got "
             f"{type(loader).__name__}"

@@ -1,7 +1,7 @@
 """Diagnosis of training throughput: loader and step are timed together and part by part.
 
 examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  report.py (as text)
-   loaders.py, trainers.py, parts.py         doubts.py (reliability of the figures), advice.py
+   loaders.py, trainers.py                   advice.py (changes, and what each brings)
    timing.py (timed loops), ablation.py (plans that do only part of the work)
    contention.py (use of the CPUs by other programs)
 sweep.py (the same source with other workers)  ->  ``adapters doctor --tune``

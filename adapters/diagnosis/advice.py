@@ -1,245 +1,405 @@
-"""Advice on what to change, as text, derived from the times of the parts.
+"""Advice on what to change, and predictions of the effect, from the times of the parts.
 
-A number in parentheses is the gain predicted by ``prediction``; on a noisy machine it is left out.
+Work that waits scales with the number of workers, and work that computes with the number of CPUs.
+If several threads were measured to bring nothing, more threads bring nothing either; nor do they
+for a source that serves one thread at a time. A loader with workers computes batches during the
+step, so the slower of the two decides; without workers, the two times add up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from adapters.diagnosis.doubts import Doubts
-from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS
-from adapters.diagnosis.prediction import (
-    Prediction,
-    advised_workers,
-    cached,
-    gain_in_words,
-    most,
-    most_waiting,
-    needed_workers,
-    process_count,
-    threads_bring_nothing,
-    with_threads,
-    with_workers,
-    without_storage,
-)
 from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.remoteness import CACHED, UNCACHED
-from adapters.diagnosis.verdict import Verdict
+from adapters.diagnosis.verdict import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Verdict
 
+# Maximum number of waiting threads, as for workers="auto", and of waiting processes per CPU: more
+# processes would take minutes to start, and memory.
+MOST_WAITING, _MOST_PROCESSES = 64, 4
+# Seconds for which a step needs the interpreter lock, at most, while threads compute batches.
+_STEP_LOCKED = 0.001
+# Several threads with a speedup below this hold the interpreter lock in turn.
+_SCALES = 1.3
+# Total time relative to the slower of loader and step. Up to this, they overlap and disturb each
+# other, as they would with another loader; above it, they don't overlap.
+_MOST_DISTURBED = 1.6
+# Gains from here on are shown as a factor, not in per cent.
+_MANY_TIMES = 5
 # A smaller gain isn't noticeable.
 _NOTHING = 1.05
+WORKERS, PROCESSES, THREADS = "workers", "processes", "threads"
+CACHE, WITHOUT_STORAGE = "cache", "without storage"
 
 
-def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
-    """Advice on a verdict, most useful first."""
-    if not doubts.certain:
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted speed after one change.
+
+    Args:
+        change: ``"workers"``, ``"processes"`` (worker processes instead of threads), ``"threads"``
+            (several threads read a source that served one at a time), ``"cache"`` (a full cache of
+            a remote store), or ``"without storage"`` (packed records in memory).
+        workers: Number of workers; None if it doesn't change.
+        seconds: Seconds per batch of training, or of the loader alone if there was no step.
+        gain: Speedup over the present, at least 1.
+    """
+
+    change: str
+    workers: int | None
+    seconds: float
+    gain: float
+
+    def __str__(self) -> str:
+        """The gain as ``+70%`` or ``20 times as fast``."""
+        return gain_in_words(self.gain)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change to make.
+
+    Args:
+        text: The advice.
+        predictions: The effect; those after the first are of fewer workers.
+        condition: When the first prediction holds.
+        counted: True if the advice is a number computed from the figures.
+    """
+
+    text: str
+    predictions: tuple[Prediction, ...] = ()
+    condition: str = ""
+    counted: bool = False
+
+    def line(self, keyword: str) -> str:
+        """The advice, with the predicted gains in parentheses."""
+        if not self.predictions:
+            return self.text
+        first, *fewer = self.predictions
+        others = "".join(f"; {keyword}={each.workers}: {each}" for each in fewer)
+        return f"{self.text} ({first}{self.condition}{others})"
+
+
+def gain_in_words(gain: float) -> str:
+    """Format a gain as ``+70%`` or ``20 times as fast``."""
+    return f"+{gain - 1:.0%}" if gain < _MANY_TIMES else f"{gain:,.0f} times as fast"
+
+
+def advice_of(v: Verdict) -> Iterator[str]:
+    """Advice on a verdict, most useful first; without numbers on a noisy machine."""
+    if not v.certain:
         yield (
             "nothing, on the strength of these figures: measure again when the machine has nothing "
             "else to do, and for longer (--seconds, or seconds=)"
         )
         return
-    yield from _about_replacement(v)
-    yield from _ADVICE[v.bottleneck](v, not doubts.noise)
-    if doubts.noise and _counted(v):
+    noisy = bool(v.noise)
+    for change in _changes(v):
+        if not noisy:
+            yield change.line(v.workers.keyword)
+        elif not change.counted:
+            yield change.text
+    if noisy and v.bottleneck in (STORAGE, TRANSFORMS, COLLATION) and not v.one_at_a_time:
         yield (
             "for how many workers it takes, measure again when the machine has nothing else to do: "
             "these figures are too uncertain to say"
         )
-    elif _counted(v) and (limit := most(v)) is not None:
-        yield (
-            f"nothing brings more than {gain_in_words(limit)} here, the pace of the step; "
-            "what is in parentheses is expected of one change alone"
+
+
+def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
+    """The effect of each change that concerns the bottleneck, fastest first."""
+    found = (prediction for change in _changes(v) for prediction in change.predictions)
+    return tuple(sorted(found, key=lambda each: each.seconds))
+
+
+# --- the effect of a change ---
+
+
+def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction | None:
+    """Predict the speed with ``count`` workers; None if the time of a single worker is unknown.
+
+    Args:
+        v: The verdict.
+        count: Number of workers, at least 1.
+        processes: True to predict a change to processes.
+    """
+    if v.alone is None or v.workers.kind == "unknown":
+        return None
+    at_once, now = _at_once(v, count), _at_once(v, v.workers.count)
+    loader, locked = v.alone / at_once, 0.0
+    if not processes:
+        if v.one_at_a_time or _threads_bring_nothing(v):
+            loader = v.loader
+        elif now > 1:  # Assume that they scale as well as they do now.
+            loader = v.loader * now / at_once
+        if v.waits and v.workers.kind != "processes" and not v.one_at_a_time:
+            locked = _computed(v)
+    return _predicted(v, PROCESSES if processes else WORKERS, count, loader, locked)
+
+
+def with_threads(v: Verdict) -> Prediction | None:
+    """Predict the speed if threads may read the source concurrently; None if it isn't applicable.
+
+    Only the source's author can permit that: ``thread_safe``.
+    """
+    if v.alone is None or not v.waits or not v.serial:
+        return None
+    count = max(2, min(_needed_workers(v) or MOST_WAITING, MOST_WAITING))
+    return _predicted(v, THREADS, count, v.alone / count, _computed(v))
+
+
+def _without_storage(v: Verdict, change: str = WITHOUT_STORAGE) -> tuple[Prediction, ...]:
+    """Predict the speed with samples in memory; nothing if fetching can't be told apart."""
+    return (_predicted(v, change, None, v.memory or 0.0),) if v.parts else ()
+
+
+def _predicted(
+    v: Verdict, change: str, count: int | None, loader: float, locked: float = 0.0
+) -> Prediction:
+    """Predict training with a loader that takes ``loader`` seconds alone.
+
+    ``locked`` is the part of them in which threads take turns.
+    """
+    loader = max(loader, locked)
+    if v.whole is None or v.same is None:
+        now, seconds = v.loader, loader
+    else:
+        now, slower = v.whole, max(v.loader, v.same, 1e-9)
+        overlap = v.whole / slower <= _MOST_DISTURBED and v.whole < 0.9 * (v.loader + v.same)
+        if count or v.workers.count or overlap:
+            disturbed = v.whole / slower if overlap and v.workers.count else 1.0
+            seconds = max(loader, v.same) * max(1.0, disturbed)
+            if locked:  # The step needs the interpreter, too.
+                seconds = max(seconds, locked + min(v.same, _STEP_LOCKED))
+        else:
+            seconds = loader + v.same
+    seconds = min(max(seconds, 1e-9), now)
+    return Prediction(change, count, seconds, now / seconds)
+
+
+def _computed(v: Verdict) -> float:
+    """Seconds for which one thread computes for a batch, without waiting."""
+    assert v.alone is not None
+    waited = v.alone * (1 - v.alone_computes)
+    if v.bottleneck == STORAGE:
+        at_once = 1 if v.one_at_a_time else max(1, v.workers.count)
+        waited = (v.storage or 0.0) * at_once * (1 - v.fetch_computes)
+    return max(0.0, v.alone - waited)
+
+
+# --- numbers of workers ---
+
+
+def _at_once(v: Verdict, count: int) -> int:
+    """Number of workers that can work at once, out of ``count``."""
+    return count if v.waits else min(count, v.workers.cpus)
+
+
+def _needed_workers(v: Verdict) -> int | None:
+    """Number of workers that keep up with the step; None if it is unknown."""
+    if v.alone is None or not v.step_seconds:
+        return None
+    return math.ceil(v.alone / v.step_seconds - 1e-9)
+
+
+def _threads_bring_nothing(v: Verdict) -> bool:
+    """True if several threads were measured to be hardly faster than one."""
+    workers = v.workers
+    if workers.kind != "threads" or workers.count < 2 or v.alone is None:
+        return False
+    return v.alone / v.loader < _SCALES
+
+
+def _more_workers(v: Verdict) -> tuple[Prediction, ...]:
+    """The effect of larger numbers of workers: as many as are useful, and two more than now.
+
+    The second is left out unless it is smaller than the first.
+    """
+    workers, needed = v.workers, _needed_workers(v)
+    if v.one_at_a_time or _threads_bring_nothing(v):
+        return ()
+    most_useful = workers.cpus
+    if v.waits:
+        processes = workers.kind == "processes"
+        most_useful = (
+            min(_MOST_PROCESSES * workers.cpus, MOST_WAITING) if processes else MOST_WAITING
         )
+    # Without a step to keep up with: all CPUs, or enough waiting transforms to keep one CPU busy.
+    enough = workers.cpus
+    if v.waits and v.bottleneck == TRANSFORMS:
+        enough = math.ceil(1 / max(v.alone_computes, 1 / MOST_WAITING))
+    count = min(needed if needed is not None else enough, most_useful)
+    few = max(workers.count, 1 if workers.kind == "inline" else 0) + 2
+    counts = [each for each in (count, few) if workers.count < each <= count]
+    found = [with_workers(v, each) for each in dict.fromkeys(counts)]
+    return tuple(each for each in found if each is not None)
 
 
-def _gain(prediction: Prediction | None, quiet: bool, rest: str = "") -> str:
-    """The gain of a change in parentheses, as a suffix; "" if it is unknown or uncertain."""
-    return f" ({prediction}{rest})" if prediction is not None and quiet else ""
+# --- changes by bottleneck ---
 
 
-def _workers_gain(v: Verdict, quiet: bool) -> str:
-    """The gain of the advised number of workers, and of a smaller number, as a suffix."""
-    count, *fewer = advised_workers(v) or (0,)
-    if not count:
-        return ""
-    rest = "".join(
-        f"; {v.workers.keyword}={few}: {found}"
-        for few in fewer
-        if (found := with_workers(v, few)) is not None
-    )
-    return _gain(with_workers(v, count), quiet, rest)
+def _changes(v: Verdict) -> Iterator[Change]:
+    if v.replaced and v.bottleneck not in (COPY, STEP) and with_threads(v) is None:
+        yield Change(
+            f"{v.replaced}: its batches are made while the step runs; alone, it made "
+            f"{v.samples / v.loader:,.0f} samples/s here"
+        )
+    yield from _CHANGES[v.bottleneck](v)
 
 
-def _counted(v: Verdict) -> bool:
-    """True if more workers might help."""
-    return v.bottleneck in (STORAGE, TRANSFORMS, COLLATION) and not v.one_at_a_time
-
-
-def _needed_workers(v: Verdict, quiet: bool) -> int | None:
-    """Number of workers that keep up with the step; None if unknown or uncertain."""
-    return needed_workers(v) if quiet else None
-
-
-def _about_replacement(v: Verdict) -> Iterator[str]:
-    if not v.replaced or v.bottleneck in (COPY, STEP) or with_threads(v) is not None:
-        return
-    yield (
-        f"{v.replaced}: its batches are made while the step runs; alone, it made "
-        f"{v.samples / v.loader:,.0f} samples/s here"
-    )
-
-
-def _about_threads(v: Verdict, quiet: bool) -> Iterator[str]:
-    """Advice if threads must read the source one at a time."""
-    if not (v.one_at_a_time or v.copied) or not v.hints.one_at_a_time:
-        return
-    found = with_threads(v)
-    if found is None or found.workers is None or found.gain < _NOTHING:
-        yield v.hints.one_at_a_time
-        return
-    asked = f"{v.workers.keyword}={found.workers}"
-    if v.replaced:
-        asked = f"{v.replaced}, with {asked}"
-    yield f"{asked}, and {v.hints.one_at_a_time}{_gain(found, quiet)}"
-
-
-def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
-    needed = _needed_workers(v, quiet)
-    yield from _about_threads(v, quiet)
+def _about_storage(v: Verdict) -> Iterator[Change]:
+    yield from _about_threads(v)
     if v.store == UNCACHED:
-        yield (
+        yield Change(
             'cache="/a/local/folder", or Cache(folder, "200GB"), in open_records or open_images: '
             "what was read once, in the first epoch or by `adapters cache warm`, then comes from a "
-            f"local disk{_gain(cached(v), quiet, ' from there')}"
+            "local disk",
+            _without_storage(v, CACHE),
+            " from there",
         )
     elif v.store == CACHED:
-        yield (
+        yield Change(
             "let the cache fill, in the first epoch or by `adapters cache warm`, with a limit that "
-            "holds the data: what it has doesn't come from the store"
-            f"{_gain(without_storage(v), quiet, ' from there')}"
+            "holds the data: what it has doesn't come from the store",
+            _without_storage(v),
+            " from there",
         )
-    if (
-        not v.one_at_a_time
-        and needed is not None
-        and v.workers.kind != "unknown"
-        and min(needed, most_waiting(v)) > v.workers.count
-    ):
-        # Waiting threads need no CPU.
-        count, effect = min(needed, most_waiting(v)), "keep up with the step"
-        if needed > count:
-            effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
-        gain = _workers_gain(v, quiet)
+    if more := _more_workers(v):  # Waiting threads need no CPU.
+        count, needed, effect = more[0].workers, _needed_workers(v), ""
         asked = f"{v.workers.keyword}={count}"
         if v.workers.kind == "processes":
             asked += f", {v.hints.processes or 'processes'} as now"
-        yield f"{asked}: that many fetches at once {effect}{gain}"
+        if needed is not None:
+            effect = " keep up with the step"
+            if needed != count:
+                effect = (
+                    f" are the most that pay as a rule, where it would take {needed:,} to keep up"
+                )
+        yield Change(f"{asked}: that many fetches at once{effect}", more, counted=True)
     if v.store:
-        yield (
+        yield Change(
             "pack what lies in a store one file a sample into record files (adapters pack): fewer "
             "and larger requests"
         )
         return
-    yield (
+    yield Change(
         "pack the samples into record files once (adapters pack), which are read in long "
-        "stretches, and from the page cache where they fit into memory"
-        f"{_gain(without_storage(v), quiet, ' from there')}"
+        "stretches, and from the page cache where they fit into memory",
+        _without_storage(v),
+        " from there",
     )
-    yield "keep the files on a local disk rather than on a network share"
+    yield Change("keep the files on a local disk rather than on a network share")
 
 
-def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
-    workers, needed = v.workers, _needed_workers(v, quiet)
+def _about_threads(v: Verdict) -> Iterator[Change]:
+    """Advice if threads must run the user's code one at a time."""
+    if not v.serial or not v.hints.one_at_a_time:
+        return
+    found = with_threads(v)
+    if found is None or found.gain < _NOTHING:
+        yield Change(v.hints.one_at_a_time)
+        return
+    asked = f"{v.workers.keyword}={found.workers}"
+    if v.replaced:
+        asked = f"{v.replaced}, with {asked}"
+    yield Change(f"{asked}, and {v.hints.one_at_a_time}", (found,))
+
+
+def _about_transforms(v: Verdict) -> Iterator[Change]:
+    workers, needed, more = v.workers, _needed_workers(v), _more_workers(v)
     if v.kernel_missing:
-        yield (
+        yield Change(
             "build the image kernel: apt-get install gcc libjpeg62-turbo-dev (Debian), then "
             "install this package again, or take a wheel of it for Linux; `adapters doctor` "
-            "without a script says how, and estimates in two seconds what the kernel brings here"
+            "without a script says how"
         )
     if v.waits:
-        yield from _about_waiting(v, quiet)
-    elif workers.kind == "inline" and workers.cpus > 1:
-        gain = _gain(with_workers(v, workers.cpus), quiet, " at best")
-        yield (
+        yield from _about_threads(v)
+    inline = workers.kind == "inline"
+    if v.waits and more:
+        count = f'"auto", or {more[0].workers}' if inline else f"{more[0].workers}"
+        yield Change(
+            f"{workers.keyword}={count}: the transform waits for {1 - v.alone_computes:.0%} of its "
+            "time, which takes no CPU",
+            more,
+        )
+    elif inline and workers.cpus > 1 and not v.waits:
+        yield Change(
             f'{workers.keyword}="auto", which finds out whether threads or processes help: this '
-            f"loader has no workers{gain}"
+            "loader has no workers",
+            more,
+            " at best",
         )
-    elif (
-        needed is not None
-        and workers.count < min(needed, workers.cpus)
-        and not threads_bring_nothing(v)
-    ):
-        gain = _workers_gain(v, quiet)
-        yield f"{workers.keyword}={min(needed, workers.cpus)}: there are CPUs left{gain}"
-    if threads_bring_nothing(v) and v.alone is not None and quiet:
-        count = process_count(v)
-        yield (
+    elif more:
+        yield _left_cpus(v, more)
+    if _threads_bring_nothing(v) and v.alone is not None:
+        found = with_workers(v, max(1, min(workers.cpus, needed or workers.cpus)), processes=True)
+        yield Change(
             f"worker processes: {workers.count} threads make {v.alone / v.loader:.2g} times as "
-            "many batches as one, so the transform holds the interpreter lock"
-            f"{_gain(with_workers(v, count, processes=True), quiet, f' with {count}')}"
+            "many batches as one, so the transform holds the interpreter lock",
+            () if found is None else (found,),
+            "" if found is None else f" with {found.workers}",
+            counted=True,
         )
-    once = "do once, before training, what is the same in every epoch, and keep the result"
-    if not v.gathers:  # Arrays don't have to be decoded.
-        once = (
+    if v.gathers:  # Arrays don't have to be decoded.
+        yield Change(
+            "do once, before training, what is the same in every epoch, and keep the result"
+        )
+    else:
+        yield Change(
             "do once, out of band, what is the same in every epoch; of pictures, decode and resize "
             "to what training needs (adapters pack --resize 256; --compare says what each "
             "--encoding gives)"
         )
-    yield once
     if v.hints.transforms and v.has_transform and not v.waits:
-        yield v.hints.transforms
+        yield Change(v.hints.transforms)
     if needed is not None and needed > workers.cpus and not v.waits:
-        yield (
+        yield Change(
             f"{needed:,} CPUs would keep up with the step, and there are {workers.cpus}: more "
-            "of them, or less work for each sample"
+            "of them, or less work for each sample",
+            counted=True,
         )
 
 
-def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
-    """Advice on workers if the transform mostly waits."""
-    workers, count = v.workers, next(iter(advised_workers(v)), None)
-    if count is None:
-        return
-    named = f'"auto", or {count}' if workers.kind == "inline" else f"{count}"
-    asked = f"{workers.keyword}={named}"
-    yield (
-        f"{asked}: the transform waits for {1 - v.alone_computes:.0%} of its time, which takes no "
-        f"CPU{_workers_gain(v, quiet)}"
+def _about_collation(v: Verdict) -> Iterator[Change]:
+    yield Change("leave out a batchify_fn of your own, and give few large arrays rather than many")
+    yield Change(
+        "keep samples small on their way (uint8 rather than float32), and convert on the device"
     )
+    if more := _more_workers(v):
+        yield _left_cpus(v, more)
 
 
-def _about_collation(v: Verdict, quiet: bool) -> Iterator[str]:
-    yield "leave out a batchify_fn of your own, and give few large arrays rather than many"
-    yield ("keep samples small on their way (uint8 rather than float32), and convert on the device")
-    needed = _needed_workers(v, quiet)
-    if needed is not None and v.workers.count < min(needed, v.workers.cpus):
-        count = min(needed, v.workers.cpus)
-        yield f"{v.workers.keyword}={count}: there are CPUs left{_workers_gain(v, quiet)}"
+def _left_cpus(v: Verdict, more: tuple[Prediction, ...]) -> Change:
+    text = f"{v.workers.keyword}={more[0].workers}: there are CPUs left"
+    return Change(text, more, counted=True)
 
 
-def _about_copy(v: Verdict, quiet: bool) -> Iterator[str]:
-    yield "send uint8, and convert and normalise on the device: a quarter of the bytes"
+def _about_copy(v: Verdict) -> Iterator[Change]:
+    yield Change("send uint8, and convert and normalise on the device: a quarter of the bytes")
     by = "; ".join(texts_of("copies"))
-    yield f"pinned memory, and a copy of the next batch during the step ({by})"
+    yield Change(f"pinned memory, and a copy of the next batch during the step ({by})")
 
 
-def _about_step(v: Verdict, quiet: bool) -> Iterator[str]:
+def _about_step(v: Verdict) -> Iterator[Change]:
     if v.same is None:
-        yield "nothing about the loader: it keeps up with t"
+        yield Change("nothing about the loader: it keeps up with t")
         return
-    yield "nothing about the loader: the device is busy"
-    yield "a larger batch_size, if the device has room for it, or mixed precision"
+    yield Change("nothing about the loader: the device is busy")
+    yield Change("a larger batch_size, if the device has room for it, or mixed precision")
 
 
-def _about_foreign(v: Verdict, quiet: bool) -> Iterator[str]:
-    yield (
+def _about_foreign(v: Verdict) -> Iterator[Change]:
+    yield Change(
         f"{' or '.join(texts_of('made_by'))} around the same data set: faster as a rule, and their "
         "parts can be told apart here"
     )
 
 
-# Keys are bottlenecks. The second argument is true if the machine was quiet enough for predictions.
-_ADVICE: dict[str, Callable[[Verdict, bool], Iterator[str]]] = {
+# Keys are bottlenecks.
+_CHANGES: dict[str, Callable[[Verdict], Iterator[Change]]] = {
     STORAGE: _about_storage,
     TRANSFORMS: _about_transforms,
     COLLATION: _about_collation,

@@ -58,7 +58,7 @@ class Account:
             cpus = os.sched_getaffinity(0)
             ticks = os.sysconf("SC_CLK_TCK")
             busy, idle = _usable(_PROC.joinpath("stat").read_text(), cpus)
-            own = sum(_tree(os.getpid(), _processes()))
+            own = _ticks_of_tree(os.getpid())
         except (AttributeError, OSError, ValueError, IndexError):
             return None
         return cls(busy / ticks, idle / ticks, own / ticks) if busy + idle else None
@@ -83,29 +83,18 @@ def _usable(stat: str, cpus: set[int]) -> tuple[int, int]:
     return busy, idle
 
 
-def _processes() -> dict[int, tuple[int, int]]:
-    """Parent and ticks of each process by pid; ticks include those of children that were reaped."""
-    found = {}
-    for entry in os.listdir(_PROC):
-        if entry.isdigit():
-            try:
-                text = _PROC.joinpath(entry, "stat").read_text()
-            except OSError:
-                continue  # It has ended; its parent has its time.
-            # The name in parentheses may contain any character.
-            fields = text.rpartition(")")[2].split()
-            found[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
-    return found
-
-
-def _tree(root: int, processes: dict[int, tuple[int, int]]) -> list[int]:
-    """The ticks of a process and each of its descendants."""
-    below: dict[int, list[int]] = {}
-    for number, (parent, _) in processes.items():
-        below.setdefault(parent, []).append(number)
-    found, left = [], [root]
-    while left:
-        number = left.pop()
-        found.append(processes[number][1] if number in processes else 0)
-        left += below.get(number, [])
-    return found
+def _ticks_of_tree(root: int) -> int:
+    """The ticks of a process and its descendants, with those of children that were reaped."""
+    parents, ticks = {}, {}
+    for entry in filter(str.isdigit, os.listdir(_PROC)):
+        try:
+            text = _PROC.joinpath(entry, "stat").read_text()
+        except OSError:
+            continue  # It has ended; its parent has its time.
+        # The name in parentheses may contain any character.
+        fields = text.rpartition(")")[2].split()
+        parents[int(entry)], ticks[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
+    tree = {root}
+    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return sum(ticks.get(pid, 0) for pid in tree)

@@ -9,26 +9,49 @@ loader with its own workers, so the loader's position doesn't change.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
+from adapters.batch.plan import Plan
+from adapters.clock import Spent
+from adapters.diagnosis.ablation import Ablations
 from adapters.diagnosis.contention import Account, Contention
-from adapters.diagnosis.figures import Figures, medians_of
-from adapters.diagnosis.front_end import Trainer
-from adapters.diagnosis.loaders import go_on, rest, samples_in, settled_of, taken_as_own
-from adapters.diagnosis.parts import Parts, least_batches
-from adapters.diagnosis.randomness import undisturbed
+from adapters.diagnosis.front_end import FrontEnd, Trainer
+from adapters.diagnosis.loaders import (
+    engine_of,
+    examinable,
+    rest,
+    samples_in,
+    settled_of,
+    undisturbed,
+)
 from adapters.diagnosis.report import Diagnosis
-from adapters.diagnosis.timing import LEAST_OF_A_ROUND, endless, timed
-from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN, FunctionTrainer, trainer_of
-from adapters.diagnosis.verdict import Workers
+from adapters.diagnosis.timing import (
+    LEAST_OF_A_ROUND,
+    SKIPPED,
+    SKIPPED_AGAIN,
+    endless,
+    timed,
+)
+from adapters.diagnosis.trainers import FunctionTrainer, trainer_of
+from adapters.diagnosis.verdict import Figures, Workers, medians_of
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
 Progress = Callable[[int, int], Any]
 # Rounds of each measurement, and the maximum if the figures are uncertain.
 ROUNDS, MOST_ROUNDS = 3, 6
+# A round has a batch from each worker, as all may deliver at once, but no more than this.
+_MOST_AT_ONCE = 16
+# Batches computed inline; the fastest counts, so that one-time work of the first doesn't.
+_INLINE_BATCHES = 3
+_PARTS = ("storage", "memory", "collation")
 
 
 def diagnose(
@@ -86,16 +109,17 @@ def examine(
     progress: Progress = lambda done, total: None,
 ) -> Diagnosis:
     """Diagnose a loader with any kind of trainer."""
-    with Examination(loader, trainer, t, seconds, progress) as examination:
+    with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
         while examination.goes_on:
             examination.round()
         return examination.diagnosis
 
 
 class Examination:
-    """The measurements of one loader; a context manager that ends all workers.
+    """The measurements of one loader.
 
-    For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``.
+    For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``;
+    ``close`` ends all workers.
 
     Args:
         loader: See ``diagnose``.
@@ -122,36 +146,29 @@ class Examination:
         self._seconds = seconds / ROUNDS
         self._rounds: list[Figures] = []
         self._waits: list[float] = []
-        self._before: Account | None = None
-        self._after: Account | None = None
+        self._inline: list[tuple[_Inline, _Inline]] = []
         self._batch: Any = None
-        self._parts: Parts | None = None
+        self._ablations: Ablations | None = None
+        self._parts: dict[str, _Part] = {}
+        self._before = Account.now()
         self._read: Any
         with undisturbed():
-            own = self._own = taken_as_own(loader)
-            if own is None:
+            self._loader, self._front_end, self._replaced = examinable(loader)
+            if self._front_end is None:
                 # Its readers share one iterator: each resumes where the previous one stopped.
                 self._read = endless(loader)
             else:
-                self._read = own.front_end.twin(own.loader)
+                self._read = self._front_end.twin(self._loader)
                 # Keep the workers alive between calls of fit, too.
                 self._engine.retain()
         # A framework's own training reads foreign loaders itself; a function is given the batches.
-        own_way = own is None or own.replaced
+        own_way = self._front_end is None or self._replaced
         others = not isinstance(trainer, FunctionTrainer)
         self._trained_on = loader if own_way and others else self._read
-
-    def __enter__(self) -> Examination:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all workers."""
         self._read.close()
-        if self._parts is not None:
-            self._parts.close()
 
     @property
     def goes_on(self) -> bool:
@@ -162,9 +179,7 @@ class Examination:
     def round(self) -> None:
         """Measure each part once."""
         with undisturbed():
-            before = Account.now()
             self._rounds.append(self._measured())
-            self._before, self._after = self._before or before, Account.now()
         done = len(self._rounds)
         self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
 
@@ -173,18 +188,11 @@ class Examination:
         whole = same = copy = None
         if trainer is not None:
             timing = trainer.whole(self._trained_on, seconds)
-            whole, waits = timing.batch_seconds, timing.waits_seconds
-            self._waits += waits
-            if self._own is not None:
-                rest(self._engine, whole)
-                go_on(self._read)
+            whole = timing.batch_seconds
+            self._waits += timing.waits_seconds
+            self._pause(whole)
         loader = self._loader_seconds()
-        parts = {}
-        if self._own is not None:
-            if self._parts is None:
-                ablations = self._own.front_end.ablations(self._own.loader)
-                self._parts = Parts(ablations, self._settings)
-            parts = self._parts.round(seconds / 2)
+        parts = {} if self._front_end is None else self._part_seconds(self._front_end)
         if trainer is not None:
             same = trainer.same(self._batch, seconds).batch_seconds
             copy = trainer.copy_seconds(self._batch, seconds / 2)
@@ -193,7 +201,7 @@ class Examination:
     def _loader_seconds(self) -> float:
         """Measure the loader alone, in seconds per batch, and keep a batch for later."""
         skipped = SKIPPED_AGAIN if self._rounds else SKIPPED
-        least = LEAST_OF_A_ROUND if self._own is None else least_batches(self._settings)
+        least = LEAST_OF_A_ROUND if self._front_end is None else _least_batches(self._settings)
         batches = endless(self._read)
         try:
             settled = settled_of(self._read)
@@ -202,15 +210,37 @@ class Examination:
                 self._batch = next(batches)
         finally:
             batches.close()
-        if self._own is not None:
-            rest(self._engine, timing.batch_seconds)
-            go_on(self._read)
+        self._pause(timing.batch_seconds)
         return timing.batch_seconds
+
+    def _part_seconds(self, front_end: FrontEnd) -> dict[str, float]:
+        """Measure each part of the loader's work with workers like the loader's, and inline."""
+        if self._ablations is None:
+            self._ablations = front_end.ablations(self._loader)
+            plans = {name: getattr(self._ablations, name) for name in _PARTS}
+            self._parts = {name: _Part(plan) for name, plan in plans.items() if plan is not None}
+        settings, seconds = self._settings, self._seconds / 2
+        found = {name: part.seconds(settings, seconds) for name, part in self._parts.items()}
+        first = _INLINE_BATCHES * len(self._rounds)
+        fetch = _inline(self._ablations.storage, first)
+        whole = _inline(self._ablations.whole, first)
+        self._inline.append((fetch, whole))
+        return {**found, "alone": whole.seconds}
+
+    def _pause(self, batch_seconds: float) -> None:
+        """Let the loader's workers finish, and make its next pass resume where this one stopped.
+
+        Reading the first batches again would be served by the page cache.
+        """
+        rest(engine_of(self._read), batch_seconds)
+        if hasattr(self._read, "load_state_dict"):
+            with contextlib.suppress(ValueError):  # A loader whose passes differ has no state.
+                self._read.load_state_dict(self._read.state_dict())
 
     @property
     def _engine(self) -> Engine:
-        assert self._own is not None
-        return self._own.front_end.engine(self._read)
+        assert self._front_end is not None
+        return self._front_end.engine(self._read)
 
     @property
     def _settings(self) -> Settings:
@@ -219,41 +249,92 @@ class Examination:
     @property
     def diagnosis(self) -> Diagnosis:
         """The diagnosis from the rounds measured so far."""
-        contention = Contention()
-        if self._before is not None and self._after is not None:
-            contention = self._before.until(self._after)
+        now, contention = Account.now(), Contention()
+        if self._before is not None and now is not None:
+            contention = self._before.until(now)
         found = Diagnosis(
             samples=samples_in(self._batch),
             **dataclasses.asdict(medians_of(self._rounds)),
-            fetch_computes=0.0,
             waits_seconds=tuple(self._waits),
             workers=Workers("unknown", 0, usable_cpus()),
-            replaced=self._own.replaced if self._own is not None else "",
+            replaced=self._replaced,
             t=self._t,
             rounds=tuple(self._rounds),
             contention=contention,
         )
-        if self._own is None or self._parts is None:
+        ablations, front_end = self._ablations, self._front_end
+        if ablations is None or front_end is None:
             return found
-        ablations, settings = self._parts.ablations, self._settings
-        front_end, finding = self._own.front_end, self._engine.finding
-        asked_by_one = ablations.whole.serial
+        settings, finding = self._settings, self._engine.finding
+        count = _count(settings)
+        kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
+        keyword = front_end.workers_keyword
         return dataclasses.replace(
             found,
-            fetch_computes=self._parts.fetch_computes,
-            alone_computes=self._parts.alone_computes,
-            workers=_workers(settings, front_end.workers_keyword, finding),
+            fetch_computes=max(fetch.computes for fetch, _ in self._inline),
+            alone_computes=max(whole.any_computes for _, whole in self._inline),
+            workers=Workers(settings.kind or kind, count, usable_cpus(), keyword, finding),
             hints=front_end.hints,
             has_transform=ablations.has_transform,
-            one_at_a_time=asked_by_one and not settings.use_multiprocessing,
-            copied=asked_by_one and settings.use_multiprocessing,
+            serial=ablations.whole.serial,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
             store=ablations.store,
         )
 
 
-def _workers(settings: Settings, keyword: str, finding: str) -> Workers:
-    count = 0 if settings.workers == "auto" else settings.workers
-    kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-    return Workers(settings.kind or kind, count, usable_cpus(), keyword, finding)
+class _Part:
+    """A part of the loader's work; each measurement resumes where the last one stopped."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._position = 0, 0
+
+    def seconds(self, settings: Settings, seconds: float) -> float:
+        """Seconds per batch with these workers, measured for ``seconds``."""
+        with contextlib.closing(Engine(self._plan, settings)) as engine:
+            stream = engine.stream(*self._position, False)
+            batches, least = (stream.next() for _ in itertools.count()), _least_batches(settings)
+            try:
+                timing = timed(batches, None, seconds, SKIPPED_AGAIN, lambda: engine.settled, least)
+            finally:
+                self._position = stream.position
+                stream.close()
+            rest(engine, timing.batch_seconds)
+            return timing.batch_seconds
+
+
+class _Inline(NamedTuple):
+    """The time of a batch computed in the calling thread.
+
+    Time in which other programs had the CPU is left out of the shares.
+    """
+
+    seconds: float
+    computes: float
+    """Share of the time in which this thread used the CPU, 0 to 1."""
+    any_computes: float
+    """Share of the time in which any thread did, such as those of libraries, 0 to 1."""
+
+
+def _inline(plan: Plan, first: int) -> _Inline:
+    """Time a few batches in the calling thread; the fastest counts."""
+    num_batches = plan.num_batches
+    found = []
+    for index in range(first, first + min(_INLINE_BATCHES, num_batches or _INLINE_BATCHES)):
+        before, cpu = Spent.now(), time.thread_time()
+        key = BatchKey(0, index if num_batches is None else index % num_batches)
+        plan.wait_for(plan.batch(key, aligned_empty))
+        spent, cpu = before.until_now(), time.thread_time() - cpu
+        own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
+        found.append(_Inline(spent.seconds, cpu / own, busy / own))
+    return min(found)
+
+
+def _count(settings: Settings) -> int:
+    return 0 if settings.workers == "auto" else settings.workers
+
+
+def _least_batches(settings: Settings) -> int:
+    """Minimum number of batches in a round with these workers."""
+    return max(LEAST_OF_A_ROUND, min(_count(settings), _MOST_AT_ONCE))

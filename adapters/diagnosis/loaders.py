@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from adapters.diagnosis.front_end import FrontEnd, front_ends_near
 from adapters.diagnosis.registry import texts_of
@@ -17,48 +19,34 @@ from adapters.structure import flatten
 _MOST_REST = 0.5
 
 
-@dataclass(frozen=True)
-class Own:
-    """A loader of this package, whose work can be measured part by part.
-
-    Args:
-        loader: The loader.
-        front_end: The front end that it belongs to.
-        replaced: The replacement as described in the advice; "" if it replaces nothing.
-    """
-
-    loader: Any
-    front_end: FrontEnd
-    replaced: str = ""
+def front_end_for(loader: Any) -> FrontEnd | None:
+    """The registered front end that a loader belongs to; None for a foreign loader."""
+    return next((each for each in front_ends_near(loader) if each.owns(loader)), None)
 
 
-def own_of(loader: Any) -> Own | None:
-    """The loader as ``Own``; None if it belongs to no registered front end."""
-    return next(
-        (Own(loader, front_end) for front_end in front_ends_near(loader) if front_end.owns(loader)),
-        None,
-    )
+def examinable(loader: Any) -> tuple[Any, FrontEnd | None, str]:
+    """The loader to examine, which may be a replacement.
 
-
-def taken_as_own(loader: Any) -> Own | None:
-    """The loader as ``Own``, replaced if necessary; None if it can only be iterated over.
+    Returns:
+        The loader, its front end (None if it can only be iterated over), and the replacement as
+        described in the advice; "" if it replaces nothing.
 
     Raises:
         TypeError: The loader can't be iterated over.
     """
-    if (own := own_of(loader)) is not None:
-        return own
+    if (front_end := front_end_for(loader)) is not None:
+        return loader, front_end, ""
     for front_end in front_ends_near(loader):
         if (replacing := front_end.in_place_of(loader)) is not None:
             another, replaced = replacing
-            return Own(another, front_end, replaced)
+            return another, front_end, replaced
     if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
         kinds = ", ".join([*texts_of("own"), *texts_of("others")])
         raise TypeError(
             f"loader must be {kinds}, or something else that gives batches when it is iterated "
             f"over, got {type(loader).__name__}"
         )
-    return None
+    return loader, None, ""
 
 
 def samples_in(batch: Any) -> int:
@@ -70,32 +58,30 @@ def samples_in(batch: Any) -> int:
     return 1
 
 
+def engine_of(loader: Any) -> Engine | None:
+    """The engine that computes a loader's batches; None for a foreign loader."""
+    front_end = front_end_for(loader)
+    return None if front_end is None else front_end.engine(loader)
+
+
 def settled_of(loader: Any) -> Callable[[], bool]:
     """A function that is true once a loader's workers are final; always true for foreign ones."""
-    if (own := own_of(loader)) is None:
-        return lambda: True
-    engine = own.front_end.engine(loader)
-    return lambda: engine.settled
+    engine = engine_of(loader)
+    return lambda: engine is None or engine.settled
 
 
-def rest(engine: Engine, batch_seconds: float) -> None:
+def rest(engine: Engine | None, batch_seconds: float) -> None:
     """Wait until the read-ahead queue is full, so that workers don't disturb what follows."""
-    settings = engine.chosen
-    if settings.workers:
-        time.sleep(min(_MOST_REST, settings.max_queue_size * batch_seconds))
+    if engine is not None and engine.chosen.workers:
+        time.sleep(min(_MOST_REST, engine.chosen.max_queue_size * batch_seconds))
 
 
-def rest_of(loader: Any, batch_seconds: float) -> None:
-    """``rest`` for a loader; does nothing for a foreign one."""
-    if (own := own_of(loader)) is not None:
-        rest(own.front_end.engine(loader), batch_seconds)
-
-
-def go_on(loader: Any) -> None:
-    """Make the next pass resume where the last one stopped, if the loader supports that.
-
-    Reading the first batches again would be served by the page cache.
-    """
-    if hasattr(loader, "load_state_dict"):
-        with contextlib.suppress(ValueError):  # A loader whose passes differ has no state.
-            loader.load_state_dict(loader.state_dict())
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore the states of ``random`` and ``numpy.random`` at the end of the ``with`` block."""
+    own, numpys = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(numpys)

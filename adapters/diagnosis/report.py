@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapters.diagnosis.advice import advice_of
-from adapters.diagnosis.doubts import doubts_of
-from adapters.diagnosis.figures import (
+from adapters.diagnosis.advice import Prediction, advice_of, predictions_of
+from adapters.diagnosis.verdict import (
     COLLATION,
     COPY,
     NAMES,
+    REQUIRED_SHARE,
     STEP,
     STORAGE,
     TRANSFORMS,
+    Verdict,
     values_of,
 )
-from adapters.diagnosis.prediction import Prediction, predictions_of
-from adapters.diagnosis.verdict import REQUIRED_SHARE, Verdict
 
 _BOTTLENECKS = {
     STORAGE: "storage: fetching the samples",
@@ -27,11 +26,11 @@ _BOTTLENECKS = {
     STEP: "the step itself",
     "loader": "the loader",
 }
+# Indented in the table.
+_PARTS = ("storage", "memory", "collation", "copy")
 
-PARTS = ("storage", "memory", "collation", "copy")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis(Verdict):
     """The result of ``diagnose``: where the time goes and what to change.
 
@@ -42,28 +41,9 @@ class Diagnosis(Verdict):
         return "\n".join(_lines_of(self))
 
     @property
-    def contradictions(self) -> tuple[str, ...]:
-        """Descriptions of figures that contradict each other."""
-        return doubts_of(self).contradictions
-
-    @property
-    def noise(self) -> tuple[str, ...]:
-        """Reasons why the figures are uncertain: other programs, rounds that differ."""
-        return doubts_of(self).noise
-
-    @property
-    def certain(self) -> bool:
-        """True if the figures identify the bottleneck.
-
-        No figures contradict each other and, on a noisy machine, each round taken by itself gives
-        the same bottleneck.
-        """
-        return doubts_of(self).certain
-
-    @property
     def advice(self) -> tuple[str, ...]:
         """Advice, most useful first; if not ``certain``, only to measure again."""
-        return tuple(advice_of(self, doubts_of(self)))
+        return tuple(advice_of(self))
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
@@ -76,15 +56,15 @@ class Diagnosis(Verdict):
 
 def headline(d: Diagnosis) -> Iterator[str]:
     """The bottleneck and what follows from it, as lines of text."""
-    if d.certain:
-        network = " over the network" if d.store and d.bottleneck == STORAGE else ""
-        yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
-    else:
+    if not d.certain:
         reason = "figures contradict each other" if d.contradictions else "the machine is too noisy"
         yield f"bottleneck: can't be told, {reason}"
-    if d.busy_share is not None and d.certain:
+        return
+    network = " over the network" if d.store and d.bottleneck == STORAGE else ""
+    yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
+    if d.busy_share is not None:
         yield f"the device has work for {d.busy_share:.0%} of the time"
-    if d.gain is not None and d.gain > 1.05 and d.certain and not d.noise:
+    if d.gain is not None and d.gain > 1.05 and not d.noise:
         gain = f"{d.gain:.2g}" if d.gain < 10 else f"{d.gain:,.0f}"
         yield f"without the bottleneck, training would be up to {gain} times as fast"
 
@@ -95,11 +75,17 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
     yield ""
     rounds = f"   in {len(d.rounds)} rounds" if d.rounds else ""
     yield f"{f'a batch of {d.samples}':<52}{'ms':>9}{'samples/s':>13}{rounds}"
-    for name, label in _labels(d):
-        seconds = getattr(d, name)
-        if seconds is not None:
-            speed = d.samples / seconds if seconds > 1e-9 else float("inf")
-            yield f"{label:<52}{1000 * seconds:>9.3g}{speed:>13,.0f}{_range(d, name)}"
+    for name, label in NAMES.items():
+        seconds, spread = getattr(d, name), values_of(d.rounds, name)
+        if seconds is None:
+            continue
+        if name == "storage" and seconds and d.parts.get(STORAGE) == 0.0:
+            label += f" (computing {d.fetch_computes:.0%} of it)"
+        speed = d.samples / seconds if seconds > 1e-9 else float("inf")
+        line = f"{'  ' * (name in _PARTS) + label:<52}{1000 * seconds:>9.3g}{speed:>13,.0f}"
+        if spread:
+            line += f"   {1000 * min(spread):.3g} to {1000 * max(spread):.3g} ms"
+        yield line
     workers = d.workers
     if workers.kind != "unknown":
         found = f"; {workers.finding}" if workers.finding else ""
@@ -113,27 +99,8 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
     elif d.t is not None:
         enough = "enough" if d.loader <= d.t else "too slow"
         yield f"t = {1000 * d.t:.3g} ms: a batch comes every {1000 * d.loader:.3g} ms, {enough}"
-    for each in d.contradictions:
-        yield f"contradiction: {each}"
-    for each in d.noise:
-        yield f"noise: {each}"
+    yield from (f"contradiction: {each}" for each in d.contradictions)
+    yield from (f"noise: {each}" for each in d.noise)
     yield ""
     yield "what to change:"
-    for each in d.advice:
-        yield f"- {each}"
-
-
-def _labels(d: Diagnosis) -> Iterator[tuple[str, str]]:
-    """Names and labels of the figures in the order of the table; labels of parts are indented."""
-    for name, label in NAMES.items():
-        if name == "storage" and d.storage and d.parts.get(STORAGE) == 0.0:
-            label += f" (computing {d.fetch_computes:.0%} of it)"
-        yield name, f"  {label}" if name in PARTS else label
-
-
-def _range(d: Diagnosis, name: str) -> str:
-    """The range of a figure, from the fastest round to the slowest."""
-    values = values_of(d.rounds, name)
-    if not values:
-        return ""
-    return f"   {1000 * min(values):.3g} to {1000 * max(values):.3g} ms"
+    yield from (f"- {each}" for each in d.advice)

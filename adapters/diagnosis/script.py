@@ -21,14 +21,20 @@ from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
 from adapters.diagnosis.front_end import Observer, Trainer, front_end_of
-from adapters.diagnosis.loaders import rest_of, settled_of
+from adapters.diagnosis.loaders import engine_of, rest, settled_of
 from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
-from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
-from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN
+from adapters.diagnosis.timing import (
+    LEAST_OF_A_ROUND,
+    SKIPPED,
+    SKIPPED_AGAIN,
+    SKIPPED_OF_THE_SAME,
+    Clock,
+    Timing,
+    endless,
+)
 from adapters.errors import ScriptError
 
-_SKIPPED_OF_THE_SAME = 3
 # Bytes read to see whether a file is text; the first header of a record file contains zeros.
 _BEGIN_BYTES = 4096
 
@@ -151,6 +157,36 @@ def _is_program(path: str) -> bool:
     return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
 
 
+class _Actor:
+    """Calls a function with the loader of the first loop; a ``front_end.Observer``.
+
+    Args:
+        skip: Number of loops to skip.
+        act: See ``with_loader_of``.
+    """
+
+    def __init__(self, skip: int, act: Callable[[Any], Any]) -> None:
+        self._skip = skip
+        self._act = act
+
+    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
+        """Handle a call of the framework's own ``fit``."""
+        if self._skip:
+            self._skip -= 1
+            return
+        self._skip = sys.maxsize  # Ignore loops in the function.
+        try:
+            done = self._act(loader())
+        except Exception as error:
+            done = error
+        raise _Examined(done)
+
+    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Handle a loop over a loader."""
+        self.fit(lambda: loader, lambda: _Loop(plain))
+        return plain()
+
+
 class _Observer:
     """Examines the first loop of a script; a ``front_end.Observer``.
 
@@ -169,9 +205,9 @@ class _Observer:
         progress: Progress = lambda done, total: None,
     ) -> None:
         self._skip = skip
-        self._progress = progress
         self._t = t
         self._seconds = seconds
+        self._progress = progress
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
         """Examine a call of the framework's own ``fit``."""
@@ -190,24 +226,22 @@ class _Observer:
             self._skip -= 1
             yield from plain()
             return
-        trainer, seconds = _Loop(), self._seconds / ROUNDS
-        batches, settled, skipped = endless(_Passes(plain)), settled_of(loader), SKIPPED
+        loop, seconds = _Loop(plain), self._seconds / ROUNDS
+        batches, settled, skipped = endless(loop), settled_of(loader), SKIPPED
         examination: Examination | None = None
         try:
             while examination is None or examination.goes_on:
                 whole = Clock(batches, seconds, skipped, settled, LEAST_OF_A_ROUND)
                 yield from whole
                 found = whole.stop()
-                rest_of(loader, found.batch_seconds)
+                rest(engine_of(loader), found.batch_seconds)
                 again = itertools.repeat(whole.latest)
-                same = Clock(again, seconds, _SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                same = Clock(again, seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
                 yield from same
-                trainer.found(found, same.stop())
+                loop.latest = found, same.stop()
                 self._skip, skipped = sys.maxsize, SKIPPED_AGAIN  # Ignore the examination's loops.
                 if examination is None:
-                    examination = Examination(
-                        loader, trainer, self._t, self._seconds, self._progress
-                    )
+                    examination = Examination(loader, loop, self._t, self._seconds, self._progress)
                 examination.round()
                 self._skip = 0
             raise _Examined(examination.diagnosis)
@@ -216,70 +250,28 @@ class _Observer:
                 examination.close()
 
 
-class _Actor:
-    """Calls a function with the first loader; a ``front_end.Observer``.
+class _Loop:
+    """A loop of the script: iterates over its passes, and is the trainer of its examination.
 
     Args:
-        skip: Number of loops to skip.
-        act: See ``with_loader_of``.
+        plain: Starts a pass.
     """
-
-    def __init__(self, skip: int, act: Callable[[Any], Any]) -> None:
-        self._skip = skip
-        self._act = act
-
-    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """Handle a call of the framework's own ``fit``."""
-        if self._skip:
-            self._skip -= 1
-        else:
-            self._do(loader)
-
-    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Handle a loop over a loader."""
-        if not self._skip:
-            self._do(lambda: loader)
-        self._skip -= 1
-        return plain()
-
-    def _do(self, loader: Callable[[], Any]) -> None:
-        self._skip = sys.maxsize  # Ignore loops in the function.
-        try:
-            done = self._act(loader())
-        except Exception as error:
-            done = error
-        raise _Examined(done)
-
-
-class _Passes:
-    """Starts a pass on each iteration."""
 
     def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
         self._plain = plain
+        self.latest = Timing(0, 0.0), Timing(0, 0.0)
+        """The times of the latest round, with the loader's batches and with one batch."""
 
     def __iter__(self) -> Iterator[Any]:
         return self._plain()
 
-
-class _Loop:
-    """A trainer that returns the times measured in the script's loop."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[Timing, Timing] | None = None
-
-    def found(self, whole: Timing, same: Timing) -> None:
-        """Store a round's times, with the loader's batches and with one batch."""
-        self._latest = whole, same
-
     def whole(self, loader: Any, seconds: float) -> Timing:
         """The time with the loader's batches."""
-        assert self._latest is not None
-        return self._latest[0]
+        return self.latest[0]
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """The time with one batch."""
-        assert self._latest is not None
-        return self._latest[1]
+        return self.latest[1]
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """None, as the copy is part of the loop's body."""

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.batch.plan import Plan
-from adapters.diagnosis.loaders import Own, own_of, samples_in
-from adapters.diagnosis.randomness import undisturbed
+from adapters.diagnosis.front_end import FrontEnd
+from adapters.diagnosis.loaders import front_end_for, samples_in, undisturbed
 from adapters.diagnosis.registry import texts_of
-from adapters.diagnosis.timing import timed
+from adapters.diagnosis.timing import SKIPPED, timed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
 ROUNDS = 3
-_SKIPPED = 14
 # Share of the best speed from which a setting counts as equally good.
 _TIE = 0.95
 _QUEUES = (2, 4, 10, 32)
@@ -111,58 +110,44 @@ def sweep(
     Raises:
         TypeError: The loader isn't of this package.
     """
-    own = _own(loader)
+    front_end = _front_end_for(loader)
     with undisturbed():
-        plan = own.front_end.ablations(loader).whole
-        return _swept(plan, own.front_end.engine(loader).chosen, seconds, rounds, progress)
+        plan, base = front_end.ablations(loader).whole, front_end.engine(loader).chosen
+        settings, left_out = _settings_for(plan, base)
+        own = _setting_of(base)
+        if own is not None and own not in settings:
+            settings.append(own)
+        speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}
+        samples, done, total = 0, 0, rounds * (len(settings) + len(_QUEUES) + 1)
 
+        def measure(setting: Setting) -> None:
+            nonlocal samples, done
+            samples, speed = _measured(plan, base, setting, seconds)
+            speeds.setdefault(setting, []).append(speed)
+            done += 1
+            progress(done, total)
 
-def _own(loader: Any) -> Own:
-    if (own := own_of(loader)) is None:
-        raise TypeError(
-            f"loader must be {' or '.join(texts_of('own'))}, got {type(loader).__name__}"
-        )
-    return own
-
-
-def _swept(
-    plan: Plan,
-    base: Settings,
-    seconds: float,
-    rounds: int,
-    progress: Callable[[int, int], Any],
-) -> Sweep:
-    settings, left_out = _settings_for(plan, base)
-    own = _setting_of(base)
-    if own is not None and own not in settings:
-        settings.append(own)
-    speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}
-    samples = 0
-    total, done = rounds * (len(settings) + len(_QUEUES) + 1), 0
-
-    def measure(setting: Setting) -> None:
-        nonlocal samples, done
-        samples, speed = _measured(plan, base, setting, seconds)
-        speeds.setdefault(setting, []).append(speed)
-        done += 1
-        progress(done, total)
-
-    for _ in range(rounds):
-        for setting in settings:
+        for setting in settings * rounds:
             measure(setting)
-    with_workers = [setting for setting in settings if setting.workers]
-    if with_workers:
-        best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
-        # With many workers, also a queue that has a batch for each.
-        more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
-        queues = [dataclasses.replace(best, queue=queue) for queue in (*_QUEUES, *more)]
-        for _ in range(rounds):
-            for setting in queues:
-                if len(speeds.get(setting, ())) < rounds:
-                    measure(setting)
+        with_workers = [setting for setting in settings if setting.workers]
+        if with_workers:
+            best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
+            # With many workers, also a queue that has a batch for each.
+            more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
+            queues = [dataclasses.replace(best, queue=queue) for queue in (*_QUEUES, *more)]
+            for setting in [each for each in queues if each not in speeds] * rounds:
+                measure(setting)
     progress(total, total)
     found = tuple(Found(setting, tuple(each)) for setting, each in speeds.items())
     return Sweep(found, left_out, samples, own)
+
+
+def _front_end_for(loader: Any) -> FrontEnd:
+    if (front_end := front_end_for(loader)) is None:
+        raise TypeError(
+            f"loader must be {' or '.join(texts_of('own'))}, got {type(loader).__name__}"
+        )
+    return front_end
 
 
 def _setting_of(settings: Settings) -> Setting | None:
@@ -212,7 +197,7 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         stream = engine.stream(0, 0, False)
         first = stream.next()
         batches: Iterator[Any] = (stream.next() for _ in itertools.count())
-        timing = timed(batches, None, seconds, _SKIPPED, lambda: engine.settled)
+        timing = timed(batches, None, seconds, SKIPPED, lambda: engine.settled)
     finally:
         engine.close()
     samples = samples_in(first)
@@ -235,7 +220,7 @@ def table_of(found: Sequence[Found]) -> Iterator[str]:
 def line_of(loader: Any, setting: Setting) -> str:
     """The arguments to paste into the loader's call."""
     workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
-    return _own(loader).front_end.call(setting.kind, workers, setting.queue)
+    return _front_end_for(loader).call(setting.kind, workers, setting.queue)
 
 
 def _cost(found: Found) -> tuple[bool, int, bool, int]:

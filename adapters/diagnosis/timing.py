@@ -14,6 +14,10 @@ from adapters.structure import flatten
 LEAST_BATCHES = 3
 # Minimum if several rounds make one measurement.
 LEAST_OF_A_ROUND = 1
+# Batches before the timing starts: workers="auto" takes up to a dozen to choose its workers.
+SKIPPED = 14
+SKIPPED_AGAIN = 6
+SKIPPED_OF_THE_SAME = 3
 # Maximum seconds to wait for workers: several times the start of processes that import a framework.
 _SETTLING_SECONDS = 20.0
 

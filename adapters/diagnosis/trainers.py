@@ -11,48 +11,37 @@ from adapters.diagnosis.loaders import settled_of
 from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
+    SKIPPED,
+    SKIPPED_AGAIN,
+    SKIPPED_OF_THE_SAME,
     Timing,
     endless,
     timed,
     wait_for_devices,
 )
 
-# workers="auto" takes up to a dozen batches to choose its workers.
-SKIPPED = 14
-SKIPPED_AGAIN = 6
-_SKIPPED_OF_THE_SAME = 3
-
 
 class FunctionTrainer:
     """Trains with the user's function ``step(batch)``."""
 
     def __init__(self, step: Callable[[Any], Any], to_device: Callable[[Any], Any] | None) -> None:
-        self._step = step
+        self._step = step if to_device is None else lambda batch: step(to_device(batch))
         self._to_device = to_device
         self._skipped = SKIPPED
-
-    def _whole_step(self, batch: Any) -> Any:
-        return self._step(batch if self._to_device is None else self._to_device(batch))
 
     def whole(self, loader: Any, seconds: float) -> Timing:
         """Train on the loader's batches; the first call skips more warm-up batches."""
         skipped, self._skipped = self._skipped, SKIPPED_AGAIN
-        settled = settled_of(loader)
-        batches = endless(loader)
+        batches, settled = endless(loader), settled_of(loader)
         try:
-            return timed(batches, self._whole_step, seconds, skipped, settled, LEAST_OF_A_ROUND)
+            return timed(batches, self._step, seconds, skipped, settled, LEAST_OF_A_ROUND)
         finally:
             batches.close()
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch, again and again."""
-        return timed(
-            itertools.repeat(batch),
-            self._whole_step,
-            seconds,
-            _SKIPPED_OF_THE_SAME,
-            least=LEAST_OF_A_ROUND,
-        )
+        again, skipped = itertools.repeat(batch), SKIPPED_OF_THE_SAME
+        return timed(again, self._step, seconds, skipped, least=LEAST_OF_A_ROUND)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """Time ``to_device`` in seconds per batch; None without one."""

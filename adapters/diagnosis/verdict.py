@@ -1,11 +1,31 @@
-"""The bottleneck, computed from the times of the parts."""
+"""The bottleneck and how sure it is, computed from the times of the parts.
+
+Figures are doubted if they contradict each other or if the machine was busy: each rule for them
+holds on an idle machine, so figures that break it were disturbed by other work.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from adapters.diagnosis.contention import Contention
-from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Figures
+
+STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
+COPY, STEP = "copy", "step"
+
+NAMES = {
+    "whole": "the whole, loader and step",
+    "loader": "the loader alone",
+    "storage": "fetching alone",
+    "memory": "without fetching: samples in memory",
+    "collation": "collation alone",
+    "alone": "one batch, made by one thread",
+    "same": "the step, with the same batch again and again",
+    "copy": "its copy to the device",
+}
 
 # The device counts as busy if it is idle for less than this share of the time.
 _BUSY_SHARE = 0.1
@@ -20,6 +40,17 @@ _COMPUTES = 0.3
 _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
 # Share of the batches that must be ready within the time of a step.
 REQUIRED_SHARE = 0.99
+# On two idle cores, figures that must be equal differed by up to a third; for short batches, the
+# cost of handing one over is added.
+_TOLERANCE, _TOLERATED_SECONDS = 1.6, 0.0005
+# Loader and step that contend for the interpreter lock take up to this multiple of their sum.
+_TURNS = 2.0
+# Accepted range from the fastest round to the slowest, as a share of the median.
+_STEADY = 0.5
+# A spread of the step below this share of the total doesn't matter.
+_STEP_MATTERS = 0.25
+# Figures that the advice depends on.
+_DECIDING = ("whole", "loader", "same", "alone")
 
 
 @dataclass(frozen=True)
@@ -58,52 +89,74 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Breakdown of the training time; times are in seconds per batch, None if not measured.
+class Figures:
+    """Times of one round, in seconds per batch; None if not measured.
 
     Args:
-        samples: Number of samples in a batch.
-        whole: Loader and step together.
         loader: The loader alone; its batches aren't used.
+        whole: Loader and step together.
         same: The step with the same batch again and again, including its copy to the device.
         copy: That copy alone.
         storage: Fetching alone, with the loader's workers.
         memory: The loader without fetching: samples in memory.
         collation: Collating finished samples alone.
         alone: One batch computed by one thread.
-        fetch_computes: Share of a fetch's time in which it used the CPU, 0 to 1.
+    """
+
+    loader: float
+    whole: float | None = None
+    same: float | None = None
+    copy: float | None = None
+    storage: float | None = None
+    memory: float | None = None
+    collation: float | None = None
+    alone: float | None = None
+
+
+def medians_of(rounds: Sequence[Figures]) -> Figures:
+    """The median of each figure over the rounds; None if it wasn't measured."""
+    found = {}
+    for name in NAMES:
+        values = values_of(rounds, name)
+        found[name] = statistics.median(values) if values else None
+    return Figures(**found)  # type: ignore[arg-type]
+
+
+def values_of(rounds: Sequence[Figures], name: str) -> list[float]:
+    """The values of a figure in the rounds that measured it."""
+    values = (getattr(each, name) for each in rounds)
+    return [value for value in values if value is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Figures):
+    """Breakdown of the training time; the figures are medians over the rounds.
+
+    Args:
+        samples: Number of samples in a batch.
         waits_seconds: Wait for each batch while measuring ``whole``.
-        alone_computes: Share of the time of ``alone`` in which any thread used the CPU, 0 to 1.
         workers: The loader's workers.
+        fetch_computes: Share of a fetch's time in which it used the CPU, 0 to 1.
+        alone_computes: Share of the time of ``alone`` in which any thread used the CPU, 0 to 1.
         replaced: The replacement that was examined if the loader is a framework's own; else "".
-        one_at_a_time: True if only one thread at a time may compute batches.
-        copied: True if that holds, but each worker process has its own copy.
+        serial: True if the user's code runs in one thread at a time.
         has_transform: True if a user function transforms each sample.
         kernel_missing: True if images were decoded without the native kernel.
         gathers: True if one gather from arrays both fetches and collates.
         store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
         t: The requested step time.
-        rounds: The figures of each round; those above are the medians.
+        rounds: The figures of each round.
         contention: Use of the CPUs by other programs during the measurement.
         hints: Advice that depends on the kind of loader.
     """
 
     samples: int
-    whole: float | None
-    loader: float
-    same: float | None
-    copy: float | None
-    storage: float | None
-    memory: float | None
-    collation: float | None
-    alone: float | None
-    fetch_computes: float
     waits_seconds: tuple[float, ...]
     workers: Workers
+    fetch_computes: float = 0.0
     alone_computes: float = 1.0
     replaced: str = ""
-    one_at_a_time: bool = False
-    copied: bool = False
+    serial: bool = False
     has_transform: bool = True
     kernel_missing: bool = False
     gathers: bool = False
@@ -112,6 +165,11 @@ class Verdict:
     rounds: tuple[Figures, ...] = ()
     contention: Contention = field(default_factory=Contention)
     hints: Hints = field(default_factory=Hints, repr=False)
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """True if only one batch at a time is computed; worker processes have copies."""
+        return self.serial and self.workers.kind != "processes"
 
     @property
     def busy_share(self) -> float | None:
@@ -181,3 +239,81 @@ class Verdict:
             return 1.0
         others = [seconds for part, seconds in self.parts.items() if part != self.bottleneck]
         return max(1.0, self.whole / max(self.same, *others, 1e-6))
+
+    # --- doubts ---
+
+    @property
+    def certain(self) -> bool:
+        """True if the figures identify the bottleneck.
+
+        No figures contradict each other and, on a noisy machine, each round taken by itself gives
+        the same bottleneck.
+        """
+        if self.contradictions:
+            return False
+        single = (dataclasses.replace(self, **dataclasses.asdict(each)) for each in self.rounds)
+        return not self.noise or all(each.bottleneck == self.bottleneck for each in single)
+
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """Descriptions of figures that contradict each other."""
+        return tuple(self._contradictions())
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """Reasons why the figures are uncertain: other programs, rounds that differ."""
+        return tuple(self._noise())
+
+    def _contradictions(self) -> Iterator[str]:
+        alone, workers = self.alone, self.workers
+        if alone is not None and workers.kind != "unknown":
+            by = f"{workers.count} {workers.kind}" if workers.count else "no workers"
+            too_fast = _longer(alone / max(1, workers.count), self.loader)
+            if too_fast or (not workers.count and _longer(self.loader, alone)):
+                yield f"{self._shown('loader')}, with {by}, and {self._shown('alone')}"
+        parts = [("same", "whole")]
+        # A replacement may be faster or slower than the original loader.
+        if not self.replaced:
+            parts.append(("loader", "whole"))
+        # A gather into new memory may take longer than one into reused memory.
+        if not self.gathers:
+            parts.append(("storage", "loader"))
+        for part, whole in [
+            *parts,
+            ("memory", "loader"),
+            ("collation", "loader"),
+            ("copy", "same"),
+        ]:
+            if _longer(getattr(self, part), getattr(self, whole)):
+                yield f"{self._shown(part)}, and {self._shown(whole)}, of which that is a part"
+        if self.whole is None or self.same is None or self.replaced:
+            return
+        if self.whole > _TURNS * (self.loader + self.same) + _TOLERATED_SECONDS:
+            yield f"{self._shown('whole')}, {self._shown('loader')}, and {self._shown('same')}"
+
+    def _noise(self) -> Iterator[str]:
+        if self.contention.disturbs:
+            yield (
+                f"other programs took {self.contention.others:.0%} of the CPU time meanwhile, and "
+                f"{self.contention.idle:.0%} was left"
+            )
+        for name in _DECIDING:
+            values = values_of(self.rounds, name)
+            if not values:
+                continue
+            spread = max(values) - min(values)
+            if name == "same" and self.whole is not None and spread < _STEP_MATTERS * self.whole:
+                continue
+            if spread > _TOLERATED_SECONDS and spread > _STEADY * sorted(values)[len(values) // 2]:
+                least, most = 1000 * min(values), 1000 * max(values)
+                yield f"{NAMES[name]} took {least:.3g} to {most:.3g} ms, from round to round"
+
+    def _shown(self, name: str) -> str:
+        return f"{NAMES[name]} takes {1000 * getattr(self, name):.3g} ms"
+
+
+def _longer(part: float | None, whole: float | None) -> bool:
+    """True if a part took longer than the whole, by more than figures differ by chance."""
+    if part is None or whole is None:
+        return False
+    return part > _TOLERANCE * whole + _TOLERATED_SECONDS

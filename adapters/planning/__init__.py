@@ -6,10 +6,8 @@ from adapters.planning.examples import Comparison, published_examples
 from adapters.planning.published import DEVICES, MODELS, STORAGE, THROUGHPUTS
 from adapters.planning.report import comparison_lines, plan_lines
 from adapters.planning.requirement import (
-    Met,
     Requirement,
     Workload,
-    meets,
     required,
     suggested_shard_bytes,
 )
@@ -23,13 +21,11 @@ __all__ = [
     "THROUGHPUTS",
     "Comparison",
     "Fit",
-    "Met",
     "Requirement",
     "Step",
     "Verdict",
     "Workload",
     "comparison_lines",
-    "meets",
     "plan_lines",
     "published_examples",
     "required",

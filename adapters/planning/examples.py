@@ -16,6 +16,7 @@ the printed figures:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from adapters.planning.published import THROUGHPUTS
 from adapters.planning.requirement import MIB, Workload, required
@@ -27,6 +28,7 @@ _PRINTED_SECONDS = 0.087
 _NFS_IOPS = (640.0, 1280.0)
 _SMALL_FILE_IOPS = (25_600.0, 51_200.0)
 _INFERRED_SECONDS = (0.1, 0.05)
+_CUT_OFF = "t was printed cut off"
 _INFERRED = "n, t and GPUs are inferred from the figures"
 
 
@@ -64,77 +66,40 @@ class Comparison:
 def published_examples() -> list[Comparison]:
     """List the published examples."""
     small, large = THROUGHPUTS
-    of_small = _workload(small.batch_size, small.batch_size / small.examples_per_second)
+    exact_seconds = small.batch_size / small.examples_per_second
+    whole, cut, four_whole, four_cut = (
+        required(_workload(small.batch_size, seconds, gpus))
+        for gpus in (1, 4)
+        for seconds in (exact_seconds, _PRINTED_SECONDS)
+    )
     of_large = _workload(large.batch_size, large.batch_size / large.examples_per_second)
-    whole, cut = required(of_small), required(_workload(small.batch_size, _PRINTED_SECONDS))
-    four_whole = required(_workload(small.batch_size, of_small.batch_seconds, gpus=4))
-    four_cut = required(_workload(small.batch_size, _PRINTED_SECONDS, gpus=4))
     of_one, of_many = (
-        [required(_workload(64, seconds, gpus)) for seconds in _INFERRED_SECONDS]
+        tuple(required(_workload(64, seconds, gpus)).file_iops for seconds in _INFERRED_SECONDS)
         for gpus in (1, 40)
     )
+    of_gpu, of_gpu_cut = (whole.gpu_examples_per_second,), (cut.gpu_examples_per_second,)
+    of_152 = (required(of_large).gpu_examples_per_second,)
+    of_four, of_four_cut = (four_whole.file_iops,), (four_cut.file_iops,)
+    four_mib = (four_cut.bytes_per_second / MIB,)
+    small_gb = tuple(rate / 1000 for rate in _bandwidth(_SMALL_FILE_IOPS))
     one, four = "ResNet-50, V100, n 128", "ResNet-50, 4 x V100, n 128"
-    return [
-        Comparison(one, "t = n / rate", (whole.batch_seconds,), (0.087,), "s", 3),
-        Comparison(one, "n / t", (whole.gpu_examples_per_second,), (1457,), "images/s"),
-        Comparison(
-            one,
-            "n / t, t as printed",
-            (cut.gpu_examples_per_second,),
-            (1457,),
-            "images/s",
-            note="t was printed cut off",
-        ),
-        Comparison(
-            "ResNet-152, V100, n 64",
-            "n / t",
-            (required(of_large).gpu_examples_per_second,),
-            (730,),
-            "images/s",
-        ),
-        Comparison(four, "GPUs x n / t, t as printed", (four_cut.file_iops,), (5885,), "IOPS"),
-        Comparison(
-            four,
-            "GPUs x n / t",
-            (four_whole.file_iops,),
-            (5885,),
-            "IOPS",
-            note="t was printed cut off",
-        ),
-        Comparison(four, "IOPS x 64 KB", (four_cut.bytes_per_second / MIB,), (367,), "MB/s"),
-        Comparison(
-            "small files",
-            "40 GPUs x n / t, n 64, t 0.1 to 0.05 s",
-            tuple(need.file_iops for need in of_many),
-            _SMALL_FILE_IOPS,
-            "IOPS",
-            note=_INFERRED,
-        ),
-        Comparison(
-            "small files",
-            "IOPS x 64 KB",
-            tuple(rate / 1000 for rate in _bandwidth(_SMALL_FILE_IOPS)),
-            (1.6, 3.2),
-            "GB/s",
-            1,
-        ),
-        Comparison(
-            "shared NFS",
-            "n / t, n 64, t 0.1 to 0.05 s",
-            tuple(need.file_iops for need in of_one),
-            _NFS_IOPS,
-            "IOPS",
-            note=_INFERRED,
-        ),
-        Comparison(
-            "shared NFS",
-            "IOPS x 64 KB",
-            _bandwidth(_NFS_IOPS),
-            (),
-            "MB/s",
-            note="the printed bandwidth doesn't follow from the IOPS",
-        ),
+    many = "40 GPUs x n / t, n 64, t 0.1 to 0.05 s"
+    shared = "n / t, n 64, t 0.1 to 0.05 s"
+    own_figure = "the printed bandwidth doesn't follow from the IOPS"
+    rows: list[tuple[Any, ...]] = [
+        (one, "t = n / rate", (whole.batch_seconds,), (0.087,), "s", 3),
+        (one, "n / t", of_gpu, (1457,), "images/s"),
+        (one, "n / t, t as printed", of_gpu_cut, (1457,), "images/s", 0, _CUT_OFF),
+        ("ResNet-152, V100, n 64", "n / t", of_152, (730,), "images/s"),
+        (four, "GPUs x n / t, t as printed", of_four_cut, (5885,), "IOPS"),
+        (four, "GPUs x n / t", of_four, (5885,), "IOPS", 0, _CUT_OFF),
+        (four, "IOPS x 64 KB", four_mib, (367,), "MB/s"),
+        ("small files", many, of_many, _SMALL_FILE_IOPS, "IOPS", 0, _INFERRED),
+        ("small files", "IOPS x 64 KB", small_gb, (1.6, 3.2), "GB/s", 1),
+        ("shared NFS", shared, of_one, _NFS_IOPS, "IOPS", 0, _INFERRED),
+        ("shared NFS", "IOPS x 64 KB", _bandwidth(_NFS_IOPS), (), "MB/s", 0, own_figure),
     ]
+    return [Comparison(*row) for row in rows]
 
 
 def _workload(batch_size: int, batch_seconds: float, gpus: int = 1) -> Workload:

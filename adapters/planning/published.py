@@ -99,25 +99,12 @@ STORAGE: tuple[Storage, ...] = (
 )
 
 
-def device_of(name: str) -> tuple[str, Device]:
-    """Find key and row of a device, ignoring case and punctuation.
+def row_of(kind: str, name: str, table: Mapping[str, _Row]) -> tuple[str, _Row]:
+    """Find key and row of a table, ignoring case and punctuation.
 
     Raises:
-        ValueError: The device is unknown; the message lists the known ones.
+        ValueError: The name is unknown; the message lists the known ones.
     """
-    return _find("device", name, DEVICES)
-
-
-def model_of(name: str) -> tuple[str, Model]:
-    """Find key and row of a model, ignoring case and punctuation.
-
-    Raises:
-        ValueError: The model is unknown; the message lists the known ones.
-    """
-    return _find("model", name, MODELS)
-
-
-def _find(kind: str, name: str, table: Mapping[str, _Row]) -> tuple[str, _Row]:
     key = "".join(filter(str.isalnum, name.lower()))
     if key not in table:
         raise ValueError(

@@ -12,9 +12,7 @@ Sizes are in bytes, times in seconds, and KB, MB and GB are powers of 1,024 thro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 MIB = 1 << 20
 # One read of many examples: the most that network file systems take, and enough for a disk.
@@ -157,43 +155,3 @@ def suggested_shard_bytes(dataset_bytes: int, readers: int) -> int:
     ):
         shard_bytes *= 2
     return shard_bytes
-
-
-class Met(NamedTuple):
-    """Result of ``meets``.
-
-    Args:
-        share: Share of the mini-batches that arrived within t, 0 to 1.
-        enough: True if these are at least 99 in 100.
-    """
-
-    share: float
-    enough: bool
-
-
-def meets(batch_seconds: Sequence[float], t_seconds: float) -> Met:
-    """Check the published requirement: 99% of the mini-batches of n examples within t.
-
-    Args:
-        batch_seconds: Time of each mini-batch from request to arrival.
-        t_seconds: Time that it may take.
-
-    Returns:
-        The share of mini-batches that took at most t, and whether that is enough.
-
-    Raises:
-        ValueError: There are no mini-batches, or t isn't positive.
-
-    Example:
-        >>> from adapters.planning import meets
-        >>> meets([0.08] * 99 + [0.3], 0.087)
-        Met(share=0.99, enough=True)
-    """
-    count = len(batch_seconds)
-    if not count:
-        raise ValueError("batch_seconds must have at least one mini-batch, got none")
-    if not t_seconds > 0:
-        raise ValueError(f"t_seconds must be > 0, got {t_seconds!r}")
-    within = sum(seconds <= t_seconds for seconds in batch_seconds)
-    # In integers, as 0.99 has no exact value in floats.
-    return Met(within / count, 100 * within >= ENOUGH_PERCENT * count)

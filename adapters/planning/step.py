@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from adapters.planning.published import DEVICES, MODELS, THROUGHPUTS, device_of, model_of
+from adapters.planning.published import DEVICES, MODELS, THROUGHPUTS, row_of
 
 # A multiply and an add are two operations, and the backward pass costs about twice the forward one.
 OPERATIONS_PER_MULTIPLY_ADD = 2 * 3
@@ -61,65 +61,39 @@ def step_of(
             raise ValueError(f"{name} must be > 0 and finite, got {value!r}")
     if utilisation is not None and not 0 < utilisation <= 1:
         raise ValueError(f"utilisation must be > 0 and <= 1, got {utilisation!r}")
-    _check_names(model, device, precision)
+    # Unknown names are refused even if the measured time makes them unnecessary.
+    model_key, network = (None, None) if model is None else row_of("model", model, MODELS)
+    device_key, hardware = (None, None) if device is None else row_of("device", device, DEVICES)
+    devices = list(DEVICES.values()) if hardware is None else [hardware]
+    known = dict.fromkeys(name for each in devices for name in each.peak_flops)
+    if precision is not None and precision not in known:
+        where = "" if hardware is None else f" on {hardware.title}"
+        raise ValueError(f"precision must be one of {', '.join(known)}{where}, got {precision!r}")
     if step_seconds is not None:
         return Step(step_seconds, "measured, as given")
-    if device is None or (model is None and multiply_adds is None):
+    is_published = multiply_adds is None
+    if multiply_adds is None and network is not None:
+        multiply_adds = network.multiply_adds
+    if hardware is None or multiply_adds is None:
         raise ValueError(
             "a device must be given with a model or its multiply-adds, or else the measured time "
             f"of a step, got model {model!r}, device {device!r}"
         )
-    if model is not None and multiply_adds is None and precision is None and utilisation is None:
-        found = _published(batch_size, model, device)
-        if found is not None:
-            return found
-    return _estimated(batch_size, model, device, multiply_adds, precision, utilisation)
-
-
-def _check_names(model: str | None, device: str | None, precision: str | None) -> None:
-    """Refuse unknown names, even if the measured time of a step makes them unnecessary."""
-    if model is not None:
-        model_of(model)
-    devices = list(DEVICES.values()) if device is None else [device_of(device)[1]]
-    known = dict.fromkeys(name for each in devices for name in each.peak_flops)
-    if precision is not None and precision not in known:
-        where = "" if device is None else f" on {devices[0].title}"
-        raise ValueError(f"precision must be one of {', '.join(known)}{where}, got {precision!r}")
-
-
-def _published(batch_size: int, model: str, device: str) -> Step | None:
-    keys = model_of(model)[0], device_of(device)[0]
-    for row in THROUGHPUTS:
-        if (row.model, row.device) == keys:
-            where = f"{MODELS[row.model].title} on {DEVICES[row.device].title}"
-            basis = (
-                f"published: {where}, {row.examples_per_second:,.0f} examples/s "
-                f"at n {row.batch_size}"
-            )
-            if batch_size != row.batch_size:
-                basis += f", taken to be the same at n {batch_size}"
-            return Step(batch_size / row.examples_per_second, basis)
-    return None
-
-
-def _estimated(
-    batch_size: int,
-    model: str | None,
-    device: str,
-    multiply_adds: float | None,
-    precision: str | None,
-    utilisation: float | None,
-) -> Step:
-    found = device_of(device)[1]
-    if multiply_adds is None:
-        assert model is not None
-        multiply_adds = model_of(model)[1].multiply_adds
-    peaks = found.peak_flops
-    precision = precision or list(peaks)[-1]
+    if is_published and network is not None and precision is None and utilisation is None:
+        for row in THROUGHPUTS:
+            if (row.model, row.device) == (model_key, device_key):
+                basis = (
+                    f"published: {network.title} on {hardware.title}, "
+                    f"{row.examples_per_second:,.0f} examples/s at n {row.batch_size}"
+                )
+                if batch_size != row.batch_size:
+                    basis += f", taken to be the same at n {batch_size}"
+                return Step(batch_size / row.examples_per_second, basis)
+    precision = precision or list(hardware.peak_flops)[-1]
     share = UTILISATION if utilisation is None else utilisation
-    peak, operations = peaks[precision], OPERATIONS_PER_MULTIPLY_ADD * multiply_adds
+    peak, operations = hardware.peak_flops[precision], OPERATIONS_PER_MULTIPLY_ADD * multiply_adds
     return Step(
         batch_size * operations / (peak * share),
         f"estimated: {operations / 1e9:,.1f} GFLOP an example, "
-        f"{share:.0%} of the {peak / 1e12:,.1f} TFLOP/s of {found.title} in {precision}",
+        f"{share:.0%} of the {peak / 1e12:,.1f} TFLOP/s of {hardware.title} in {precision}",
     )

@@ -160,11 +160,14 @@ def statistics(
     threads = len(os.sched_getaffinity(0)) if workers == "auto" else int(workers)
     source = source_given(source, "source")
     size = len(source)
-    total = _Counts()
-    for counts in _with_bar(_counted(source, size, threads), size, progress):
-        total.add(counts)
-    fields = tuple(each.result(name) for name, each in total.fields.items())
-    return Statistics(size, fields, tuple(total.corrupt))
+    fields: dict[str, _Field] = {}
+    corrupt: list[tuple[int, str]] = []
+    for counts, damaged in _with_bar(_counted(source, size, threads), size, progress):
+        corrupt += damaged
+        for name, each in counts.items():
+            fields.setdefault(name, _Field()).add(each)
+    found = tuple(each.result(name) for name, each in fields.items())
+    return Statistics(size, found, tuple(corrupt))
 
 
 # --- counting ---
@@ -288,22 +291,8 @@ class _Field:
         return FieldStatistics(name, kind, self.samples, mean, std, low, high, shapes, {})
 
 
-@dataclass
-class _Counts:
-    """The counts of a range of samples."""
-
-    samples: int = 0
-    fields: dict[str, _Field] = field(default_factory=dict)
-    corrupt: list[tuple[int, str]] = field(default_factory=list)
-
-    def add(self, other: _Counts) -> None:
-        self.samples += other.samples
-        self.corrupt += other.corrupt
-        for name, counts in other.fields.items():
-            if name in self.fields:
-                self.fields[name].add(counts)
-            else:
-                self.fields[name] = counts
+# The fields of a range of samples, and the number and error of each that can't be read.
+_Counts = tuple[dict[str, _Field], list[tuple[int, str]]]
 
 
 def _counted(source: Source, size: int, threads: int) -> Iterator[_Counts]:
@@ -323,17 +312,18 @@ def _counted(source: Source, size: int, threads: int) -> Iterator[_Counts]:
 
 
 def _count(source: Source, numbers: range, gate: Gate) -> _Counts:
-    counts = _Counts(len(numbers))
+    fields: dict[str, _Field] = {}
+    corrupt = []
     with gate:
         for number in numbers:
             try:
                 sample = source.sample(number)
             except Exception as error:
-                counts.corrupt.append((number, f"{type(error).__name__}: {error}"))
+                corrupt.append((number, f"{type(error).__name__}: {error}"))
                 continue
             for name, value in named_leaves(sample):
-                counts.fields.setdefault(name or "sample", _Field()).count(value)
-    return counts
+                fields.setdefault(name or "sample", _Field()).count(value)
+    return fields, corrupt
 
 
 def _with_bar(ranges: Iterable[_Counts], size: int, progress: bool) -> Iterator[_Counts]:
@@ -350,7 +340,7 @@ def _with_bar(ranges: Iterable[_Counts], size: int, progress: bool) -> Iterator[
     with Bar(total=size, desc="statistics", unit=" samples", leave=False) as bar:
         for counts in ranges:
             yield counts
-            bar.update(counts.samples)
+            bar.update(min(_RANGE, size - bar.n))
 
 
 def _sizes(shapes: dict[tuple[int, ...], int]) -> str:

@@ -194,7 +194,7 @@ def test_ctrl_c_ends_an_examination(tmp_path):
     try:
         assert process.stdout.readline().startswith("ready")
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=90)
     finally:
         process.kill()
         process.communicate()

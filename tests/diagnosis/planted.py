@@ -58,6 +58,14 @@ class Waiting(Numbers):
         return super().__getitem__(number)
 
 
+class Remote(Numbers):
+    """A data set that waits for so long that a busy machine adds little to it."""
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(10 * SLOW)
+        return super().__getitem__(number)
+
+
 class Computing(Numbers):
     """A data set that decodes by itself."""
 
@@ -100,9 +108,20 @@ class Batches(keras.utils.PyDataset):
         return tuple(np.stack(column) for column in zip(*samples))
 
 
+# How long each ``slow_step`` and ``slow_copy`` took: on a busy machine, longer than they sleep.
+SLEPT: list[float] = []
+
+
+def sleeping(seconds: float) -> None:
+    """Sleep, and note how long it took."""
+    began = time.perf_counter()
+    time.sleep(seconds)
+    SLEPT.append(time.perf_counter() - began)
+
+
 def slow_copy(batch: Any) -> Any:
     """To a device that is far away."""
-    time.sleep(0.02)
+    sleeping(0.02)
     return batch
 
 
@@ -112,7 +131,7 @@ def quick_step(batch: Any) -> None:
 
 def slow_step(batch: Any) -> None:
     """One that is busy."""
-    time.sleep(0.02)
+    sleeping(0.02)
 
 
 def found(source: Any, step: Any = quick_step, **options: Any) -> Diagnosis:

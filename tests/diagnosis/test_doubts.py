@@ -9,8 +9,7 @@ import pytest
 
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.contention import Contention
-from adapters.diagnosis.figures import Figures
-from adapters.diagnosis.verdict import Workers
+from adapters.diagnosis.verdict import Figures, Workers
 from tests.diagnosis.made_up import THREADS, made_up
 
 INLINE = Workers("inline", 0, 4)

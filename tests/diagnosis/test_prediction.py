@@ -11,7 +11,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.prediction import Prediction, with_threads, with_workers
+from adapters.diagnosis.advice import Prediction, with_threads, with_workers
 from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers, burning
@@ -85,7 +85,7 @@ def test_a_transform_that_waits_needs_no_cpu_for_each_worker():
 
 
 def test_a_source_that_is_asked_one_at_a_time_gets_no_advice_of_workers():
-    diagnosis = made_up(storage=0.038, alone=0.04, one_at_a_time=True)
+    diagnosis = made_up(storage=0.038, alone=0.04, serial=True)
     assert with_workers(diagnosis, 8).seconds == pytest.approx(0.040)
     assert {each.change for each in diagnosis.predictions} == {"without storage", "threads"}
 
@@ -93,15 +93,15 @@ def test_a_source_that_is_asked_one_at_a_time_gets_no_advice_of_workers():
 def test_threads_that_may_ask_a_source_at_once_make_batches_by_their_number():
     workers = Workers("threads", 2, 4)
     slow = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, workers=workers)
-    threads = with_threads(dataclasses.replace(slow, one_at_a_time=True))
+    threads = with_threads(dataclasses.replace(slow, serial=True))
     assert (threads.change, threads.workers) == ("threads", 40)
     # A tenth of the fetching computes, one thread at a time.
     assert threads.seconds == pytest.approx(0.041)
     copied = Workers("processes", 2, 4)
-    copies = dataclasses.replace(slow, storage=0.2, loader=0.2, workers=copied, copied=True)
+    copies = dataclasses.replace(slow, storage=0.2, loader=0.2, workers=copied, serial=True)
     assert with_threads(copies).seconds == pytest.approx(0.041)
     assert with_threads(slow) is None
-    assert with_threads(made_up(memory=0.04, one_at_a_time=True)) is None
+    assert with_threads(made_up(memory=0.04, serial=True)) is None
 
 
 def test_processes_that_wait_are_four_for_each_cpu_at_the_most():

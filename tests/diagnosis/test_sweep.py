@@ -12,7 +12,7 @@ from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
 from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
 from adapters.engine import Engine
-from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
+from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Remote, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
 TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
@@ -94,8 +94,9 @@ def test_as_many_batches_may_be_under_way_as_there_are_threads_that_pay(monkeypa
     assert queues == {2, 4, 10, 32, 64}
 
 
-def test_threads_are_recommended_for_a_source_that_waits():
-    found = swept(Waiting())
+def test_threads_are_recommended_for_a_source_that_waits(monkeypatch):
+    monkeypatch.setattr(module, "_QUEUES", ())
+    found = swept(Remote())
     (inline,) = (each for each in found.found if each.setting.kind == "inline")
     assert found.recommended.setting.kind in ("threads", "auto")
     assert found.recommended.median > 1.5 * inline.median

@@ -9,10 +9,8 @@ import pytest
 
 from adapters.planning import (
     Fit,
-    Met,
     Verdict,
     Workload,
-    meets,
     required,
     storage_that_fits,
     suggested_shard_bytes,
@@ -157,41 +155,3 @@ def test_packed_records_fit_storage_that_loose_files_do_not():
     nfs = by_title["NFS, shared"]
     assert (nfs.files, nfs.packed) == (Verdict.TOO_SLOW, Verdict.AT_BEST)
     assert by_title["NVMe SSD"].files is Verdict.FITS
-
-
-# --- 99% within t ---
-
-
-@pytest.mark.parametrize(
-    ("late", "count", "enough"),
-    [
-        (0, 1, True),
-        (1, 1, False),
-        (1, 99, False),
-        (1, 100, True),
-        (2, 100, False),
-        (2, 200, True),
-        (1000, 100_000, True),
-        (1001, 100_000, False),
-    ],
-)
-def test_99_percent_of_the_mini_batches_within_t_are_enough(late, count, enough):
-    assert meets([0.2] * late + [0.1] * (count - late), 0.15) == Met(1 - late / count, enough)
-
-
-def test_a_mini_batch_that_takes_just_t_is_within_it():
-    assert meets([0.087], 0.087).enough
-    assert not meets([math.nextafter(0.087, 1)], 0.087).enough
-
-
-def test_a_mini_batch_that_never_came_is_not_within_t():
-    assert meets([math.inf, math.nan, 0.1, 0.1], 0.1) == Met(0.5, False)
-
-
-@pytest.mark.parametrize(
-    ("batch_seconds", "t_seconds", "message"),
-    [([], 1, "at least one mini-batch, got none"), ([1], 0, "t_seconds must be > 0, got 0")],
-)
-def test_a_check_of_nothing_is_refused(batch_seconds, t_seconds, message):
-    with pytest.raises(ValueError, match=message):
-        meets(batch_seconds, t_seconds)
