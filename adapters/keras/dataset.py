@@ -27,6 +27,8 @@ _LEAST_BATCHES = 100
 # Time limit for collecting a group.
 _GROUP_SECONDS = 0.001
 _MOST_BATCHES = 8
+# Kinds of dtypes that TensorFlow takes as strings.
+_TEXT = "OSU"
 
 
 def worth_grouping(batches: list[Any], number: float) -> bool:
@@ -109,11 +111,14 @@ def for_tensorflow(batch: Any) -> Any:
     if type(batch) is tuple:
         while batch and batch[-1] is None:
             batch = batch[:-1]
+        # The usual batch: looking at it is faster than mapping it.
+        if all(type(leaf) is np.ndarray and leaf.dtype.kind not in _TEXT for leaf in batch):
+            return batch
     return map_leaves(_as_text, batch)
 
 
 def _as_text(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in _TEXT:
         return leaf
     return tensorflow().constant(leaf)
 
@@ -140,6 +145,8 @@ class Signature:
         self.specs = get_tensor_spec(batches)
         self._flat, self._skeleton = flatten(self.specs)
         self._dtypes = [np.dtype(spec.dtype.as_numpy_dtype) for spec in self._flat]
+        # Shapes of the latest batch that matched: comparing with a spec of TensorFlow is slow.
+        self._shapes: list[Any] | None = None
 
     def checked(self, batch: Any, cursor: Cursor) -> Any:
         """Return the batch, with its arrays cast to the dtypes of the first ones.
@@ -157,9 +164,11 @@ class Signature:
             found = f"is made like {structure}, the first ones {self._skeleton}"
             raise _unlike(cursor, found, "give all of them the same structure")
         other = False
-        for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
-            shape = getattr(leaf, "shape", spec.shape)  # A TensorShape for TensorFlow's tensors.
-            if not spec.shape.is_compatible_with(shape):
+        # A TensorShape for TensorFlow's tensors.
+        shapes: list[Any] = [getattr(leaf, "shape", None) for leaf in leaves]
+        match = shapes == self._shapes
+        for leaf, shape, spec, dtype in zip(leaves, shapes, self._flat, self._dtypes):
+            if not (match or spec.shape.is_compatible_with(shape)):
                 found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
                 raise _unlike(cursor, found, self._remedy)
             if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
@@ -168,6 +177,7 @@ class Signature:
                 found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
                 raise _unlike(cursor, found, "give all of them the same dtype")
             other = True
+        self._shapes = shapes
         if not other:
             return batch
         cast = [
