@@ -40,9 +40,9 @@ from adapters.engine.serialization import IMPORTERS, Later, reducers
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
 from adapters.keras.arguments import check_steps
-from adapters.keras.progress import Progress, calls_of_this_thread, running
+from adapters.keras.progress import Progress, running
 from adapters.keras.sequence import SafeSequence
-from adapters.keras.shutdown import released_by_interrupts
+from adapters.keras.shutdown import calls_of_threads, released_by_interrupts
 from adapters.keras.sources import StockView
 from adapters.sources import reduce_iterator
 from adapters.sources.sequence import PyDatasetWithoutKeras
@@ -76,7 +76,6 @@ class Call:
         callbacks: The callbacks that are no ``FitCallback``, in order.
         fit_callbacks: The ``FitCallback`` instances, in order.
         readers: Adapters that were created in the call. They end with it.
-        ended: Set when the call is over.
     """
 
     def __init__(self, model: Any, arguments: dict[str, Any], trains: bool) -> None:
@@ -91,7 +90,6 @@ class Call:
         self.callbacks: list[Any] = []
         self.fit_callbacks: list[FitCallback] = []
         self.readers: list[SafeSequenceAdapter] = []
-        self.ended = threading.Event()
         self.steps_done = 0
         """Steps of this epoch that ``Resume`` skips if it has no end that the sequence knows."""
         self.samples: dict[int, int] = {}
@@ -162,7 +160,6 @@ class Call:
         for reader in self.readers:
             reader.end()
         self.readers.clear()  # They refer to the call.
-        self.ended.set()
 
 
 def _sequence(value: Any) -> SafeSequence | None:
@@ -182,7 +179,7 @@ def _reader(progress: Progress, trains: bool) -> SafeSequenceAdapter | None:
 
     The reader of a validation may belong to the enclosing ``fit``.
     """
-    calls = reversed(calls_of_this_thread())
+    calls = reversed(running.calls)
     readers = (each for call in calls for each in reversed(call.readers))
     found = (each for each in readers if each.reads(progress) and each.trains == trains)
     return next(found, None)
@@ -211,6 +208,9 @@ class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 # --- fit, evaluate and predict ---
+
+# Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
+_of_the_main_thread: list[Call] = []
 
 
 def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,17 +254,25 @@ def _notified(this: Call, arguments: dict[str, Any]) -> Iterator[None]:
 @contextlib.contextmanager
 def _registered(this: Call) -> Iterator[None]:
     """Register a running call, and end it."""
-    thread = threading.get_ident()
-    calls = running.setdefault(thread, [])
-    calls.append(this)
+    ended, thread, outer = threading.Event(), threading.current_thread(), running.calls
+    in_main = thread is threading.main_thread()
+    if in_main:
+        _of_the_main_thread.append(this)
+    elif not thread.daemon:
+        calls_of_threads.add(ended)
     try:
+        running.calls = (*outer, this)
         with _interruptible():
             yield
     finally:
-        calls.remove(this)
-        if not calls:
-            del running[thread]
-        this.end()
+        running.calls = outer
+        if in_main:
+            _of_the_main_thread.remove(this)
+        try:
+            this.end()
+        finally:
+            calls_of_threads.discard(ended)
+            ended.set()
 
 
 def _interruptible() -> AbstractContextManager[None]:
@@ -275,7 +283,7 @@ def _interruptible() -> AbstractContextManager[None]:
 
 
 def _interrupt() -> None:
-    for call in list(running.get(threading.main_thread().ident or 0, ())):
+    for call in list(_of_the_main_thread):
         for reader in list(call.readers):
             reader.interrupt()
 
@@ -340,7 +348,7 @@ def _patch_get_data_adapter() -> None:
             return answer
         steps = arguments.get("steps_per_epoch") or None  # Keras treats 0 as None.
         check_steps(x.num_batches, steps)
-        calls = calls_of_this_thread()
+        calls = running.calls
         call = calls[-1] if calls else None
         if call is None:
             _notice_undone()
@@ -381,7 +389,7 @@ def _wrap_beginning(name: str, kind: str) -> None:
 
     @functools.wraps(stock)
     def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls = calls_of_this_thread()
+        calls = running.calls
         for call in calls:  # The readers of a validation belong to the enclosing fit.
             for reader in call.readers:
                 reader.begin()

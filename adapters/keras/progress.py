@@ -204,18 +204,18 @@ class Progress:
 
 # --- the running calls ---
 
-running: dict[int, list[Any]] = {}
-"""``calls.Call`` objects of each thread that is within one, by its number, innermost last."""
+
+class _Running(threading.local):
+    calls: tuple[Any, ...] = ()
 
 
-def calls_of_this_thread() -> list[Any]:
-    """Running calls of this thread, innermost last."""
-    return running.get(threading.get_ident(), [])
+running = _Running()
+"""Running calls of this thread, ``patches.Call``, innermost last."""
 
 
 def is_read_by_a_call(progress: Progress) -> bool:
     """True if a running call of this thread reads the sequence with this ``Progress``."""
-    return any(each.reads(progress) for call in calls_of_this_thread() for each in call.readers)
+    return any(each.reads(progress) for call in running.calls for each in call.readers)
 
 
 # --- the user's own loop ---

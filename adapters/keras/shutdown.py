@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from adapters.engine import wait_for_readers
-from adapters.keras.progress import running
 
 # How long the exit waits for a batch that is being computed.
 _PATIENCE_SECONDS = 10.0
 
 opened: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sequences that may have workers."""
+calls_of_threads: set[threading.Event] = set()
+"""Events of the calls of Keras in non-daemon threads, for which Python waits at exit."""
 
 
 @contextlib.contextmanager
@@ -88,14 +89,13 @@ def _watch(reading: int, came: threading.Event, release: Callable[[], None]) -> 
 
 
 def _close_all() -> None:
-    main = threading.main_thread()
-    others = [each for each in threading.enumerate() if each is not main and not each.daemon]
-    for thread in others:  # Python waits for these at exit.
-        for call in list(running.get(thread.ident or 0, ())):
-            call.ended.wait()
+    for ended in list(calls_of_threads):
+        ended.wait()
     for sequence in list(opened):
         sequence._engine.end_with_main_thread()
-    if not others:
+    if all(
+        thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
+    ):
         wait_for_readers(_PATIENCE_SECONDS)
 
 
