@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
-import gc
 import importlib.util
 import itertools
 import logging
@@ -54,7 +53,6 @@ _IDLE = _MAKING | {"on_epoch_begin", "on_epoch_end"}
 # Generators of libraries that may not be imported: package and name of their class.
 _OF_LIBRARIES = {("torch", "Generator"), ("keras", "SeedGenerator")}
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-_MOST_STEPS = 4
 _NO_STEPS = {"CACHE", "EXTENDED_ARG", "NOP"}
 
 
@@ -408,43 +406,30 @@ def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
 
     Args:
         generator: The generator.
-        owners: Objects that may have it as an attribute, in case the collector doesn't track them.
+        owners: Users' objects and functions that may lead to it.
     """
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
-    for holder, held in _holders(generator, owners):
-        if name := _name_in(holder, held):
-            return f"{name} ({kind})"
+    modules = (getattr(module, "__dict__", {}) for module in list(sys.modules.values()))
+    for holder in itertools.chain(_Search(*owners).visited.values(), modules):
+        for name, value in _variables(holder):
+            held = list(value) if type(value) in (list, tuple) else []
+            if any(each is generator for each in (value, *held, *generators_of(value))):
+                return f"{name} ({kind})"
     return f"a generator ({kind})"
 
 
-def _holders(generator: Any, owners: Iterable[Any]) -> Iterator[tuple[Any, list[Any]]]:
-    """Objects that may hold a generator, with what they may hold it in."""
-    held, last = [generator], [generator]
-    for owner in owners:
-        yield owner, held
-    for _ in range(_MOST_STEPS):  # Through lists, dicts and closures.
-        known = {id(each) for each in held} | {id(held), id(last)}
-        referrers = [each for each in gc.get_referrers(*last) if id(each) not in known]
-        for each in referrers:
-            yield each, held
-        last = [each for each in referrers if isinstance(each, (list, tuple, dict, types.CellType))]
-        held += last
-    # The collector doesn't track frozen objects, such as a program's modules.
-    for module in list(sys.modules.values()):
-        yield getattr(module, "__dict__", {}), [generator]
-
-
-def _name_in(holder: Any, held: list[Any]) -> str | None:
-    """Name under which an object, a closure or a dict holds one of ``held``."""
-    if isinstance(holder, (list, tuple, types.FrameType, types.GeneratorType, types.CellType)):
-        return None
-    members: Any = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+def _variables(holder: Any) -> list[tuple[str, Any]]:
+    """Names and values in a dict, in a function's closure, or in an object's attributes."""
+    prefix, members = "", holder
     if isinstance(holder, types.FunctionType):
-        members = dict(zip(holder.__code__.co_freevars, holder.__closure__ or ()))
-    for name, value in list(members.items()):
-        found = isinstance(name, str) and not name.startswith("__")
-        within = [value, *generators_of(value)] if found else []
-        if any(each is one for each in held for one in within):
-            is_plain = isinstance(holder, (dict, types.FunctionType))
-            return name if is_plain else f"{type(holder).__name__}.{name}"
-    return None
+        with contextlib.suppress(ValueError):  # A variable that isn't assigned yet.
+            cells = [cell.cell_contents for cell in holder.__closure__ or ()]
+            return list(zip(holder.__code__.co_freevars, cells))
+        return []
+    if not isinstance(holder, dict):
+        prefix, members = f"{type(holder).__name__}.", getattr(holder, "__dict__", {})
+    return [
+        (prefix + name, value)
+        for name, value in list(members.items())
+        if isinstance(name, str) and not name.startswith("__")
+    ]
