@@ -34,8 +34,8 @@ _OPAQUE_MODULES = frozenset(
 )
 _DEEPEST, _MOST_OBJECTS, _MOST_MEMBERS = 8, 20_000, 100
 # Base classes of MXNet's data sets and transforms, and the methods by which these make samples.
-_PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter"}
-_MAKE_SAMPLES = {"__call__", "__getitem__", "forward", "hybrid_forward"}
+_PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter", "ImageIter"}
+_MAKE_SAMPLES = {"__call__", "__getitem__", "forward", "hybrid_forward", "next", "reset"}
 # The generators that the functions of ``random`` and ``numpy.random`` are bound to.
 _GLOBAL: dict[str, Any] = {
     "random": random.seed.__self__,  # type: ignore[attr-defined]
@@ -53,6 +53,7 @@ _IDLE = _MAKING | {"on_epoch_begin", "on_epoch_end"}
 # Generators of libraries that may not be imported: package and name of their class.
 _OF_LIBRARIES = {("torch", "Generator"), ("keras", "SeedGenerator")}
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+_MOST_LISTS = 3
 _NO_STEPS = {"CACHE", "EXTENDED_ARG", "NOP"}
 
 
@@ -165,8 +166,10 @@ class _Search:
         elif hasattr(value, "__wrapped__") and not isinstance(value, type):
             self._visit(value.__wrapped__, depth + 1)
         elif isinstance(value, type):
-            if library not in _QUIET_MODULES | _OPAQUE_MODULES or _is_part(value):
-                self._visit_class(value, depth, frozenset())
+            if library in _OPAQUE_MODULES:
+                self._guess()
+            elif library not in _QUIET_MODULES or _is_part(value):
+                self._visit_class(value, depth, ())
         elif isinstance(value, _CONTAINERS) and not own:
             members = value.values() if isinstance(value, dict) else value
             self._visit_all(list(itertools.islice(members, _MOST_MEMBERS)), depth)
@@ -196,8 +199,9 @@ class _Search:
         module, name = function.__globals__.get("__name__") or "", function.__name__
         if library == "mxnet" and not module.startswith("mxnet.image"):
             operator = module.startswith(("mxnet.ndarray", "mxnet.numpy", "mxnet.random"))
-            if _sounds_random(name) or (operator and name in ("normal", "uniform")):
-                self.named.add("mxnet")
+            plain = operator and ("random" in module or name in ("normal", "uniform"))
+            if plain or _sounds_random(name):
+                self.named |= {"mxnet"} if operator else {"mxnet", "numpy", "random"}
         elif library in _OPAQUE_MODULES:
             self._guess()
         elif library == "random" or module.startswith("numpy.random"):
@@ -412,10 +416,17 @@ def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
     modules = (getattr(module, "__dict__", {}) for module in list(sys.modules.values()))
     for holder in itertools.chain(_Search(*owners).visited.values(), modules):
         for name, value in _variables(holder):
-            held = list(value) if type(value) in (list, tuple) else []
-            if any(each is generator for each in (value, *held, *generators_of(value))):
+            if _holds(value, generator, _MOST_LISTS):
                 return f"{name} ({kind})"
     return f"a generator ({kind})"
+
+
+def _holds(value: Any, generator: Any, lists: int) -> bool:
+    """True if ``value`` is the generator, or has it in lists within each other, up to so many."""
+    if any(each is generator for each in (value, *generators_of(value))):
+        return True
+    members = value[:_MOST_MEMBERS] if lists and type(value) in (list, tuple) else ()
+    return any(_holds(each, generator, lists - 1) for each in members)
 
 
 def _variables(holder: Any) -> list[tuple[str, Any]]:

@@ -128,13 +128,13 @@ def detach(leaves: list[Any], allocate: Allocate) -> None:
             bases.append(leaf.base)
             held[id(leaf.base)] = held.get(id(leaf.base), 0) + 2
     leaf = None  # A reference that isn't counted.
-    taken = [
+    kept = [
         array if own else _copy(array, allocate)
         for array, own in zip(arrays, [_is_own(arrays, bases, at, held) for at in places.values()])
     ]
     for place, leaf in enumerate(leaves):
         at = places.get(id(leaf))
-        leaves[place] = detached(leaf) if at is None else taken[at]
+        leaves[place] = detached(leaf) if at is None else kept[at]
 
 
 def _is_own(arrays: list[Any], bases: list[Any], at: int, held: dict[int, int]) -> bool:

@@ -184,6 +184,30 @@ def test_numpys_module_is_the_global_one_by_whatever_name(function):
     assert "numpy" in generators_used(function).certainly
 
 
+def draws_in_a_function_within() -> Any:
+    import numpy as own
+
+    return [(lambda: own.random.rand())() for _ in range(3)]
+
+
+def draws_by_imported_name() -> Any:
+    import numpy.random as generators
+
+    return generators.rand(3)
+
+
+_NAMES: dict[str, Any] = {"np": np}
+# Python needs a further instruction for a place above 255.
+exec(f"def of_many_names():\n {'; '.join(f'n{i}' for i in range(300))}\n np.random.rand()", _NAMES)
+
+
+@pytest.mark.parametrize(
+    "function", [draws_in_a_function_within, draws_by_imported_name, _NAMES["of_many_names"]]
+)
+def test_numpys_module_is_found_wherever_its_name_comes_from(function):
+    assert generators_used(function).certainly == {"numpy"}
+
+
 class ShufflesBetweenEpochs:
     """As Keras's tutorials have it."""
 

@@ -286,6 +286,7 @@ def test_augmenters_draw_from_the_generators_that_their_code_names(value, used):
         lambda x: x + nd.normal(shape=(1,)),
         lambda x: x + mx.nd.uniform(shape=(1,)),
         lambda x: x + mx.random.normal(shape=(1,)),
+        lambda x: x + mx.nd.random.gamma(shape=(1,)),
         lambda x: nd.shuffle(x),
         nd.uniform,
         nd.random.uniform,
