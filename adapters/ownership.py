@@ -3,23 +3,24 @@
 A sequence or a transform may reuse one buffer, return views of an array that it shuffles in place,
 or return an array that it forgets. Trainers read a batch long after they took it, and users keep
 batches. So the return value of a user's function is checked once, when it is taken and before that
-function may be called again:
+function may be called again. An array isn't copied if
 
-- An array is *ours* if all references to it, and to each array in the chain of its bases, come from
-  the batch itself. ``sys.getrefcount`` counts them. Dicts, closures, caches, frames of generators,
-  other views, memoryviews and tensors over the same memory all hold a reference.
-- An array is copied if it has one reference more, or a weak one; if its class isn't ``ndarray``; if
-  its memory isn't NumPy's own (``mmap``, ``bytearray``, another library's tensor), whose references
-  can't be counted; and whenever something is unknown. ``bytes`` never change, and stay.
+- all references to it come from the batch itself: ``sys.getrefcount`` counts them. Dicts, closures,
+  caches, frames of generators, other views, memoryviews and tensors over the same memory all hold a
+  reference;
+- its memory is its own, or that of one other array to which the same applies, or of ``bytes``,
+  which never change. References to ``mmap``, ``bytearray`` or another library's tensor can't be
+  counted.
 
-Read-only arrays are no exception, because the owner of the memory may still write to it.
+Read-only arrays are no exception, because the owner of the memory may still write to it. Where
+references can't be counted, everything is copied.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount
@@ -38,6 +39,13 @@ _IN_BUFFERS = frozenset("?bBhHiIlLqQfdFD")
 _ndarray = np.ndarray
 _UNLOCKED = contextlib.nullcontext()
 _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
+# From Python 3.14 on, a local variable may borrow its reference. Without the GIL, each thread
+# counts its own.
+_COUNTS = sys.version_info < (3, 14) and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+# References to an object that only a local variable refers to; that only a container refers to,
+# while a loop variable names it; and that only a generator's local refers to, in a loop over it.
+# Each includes the argument of getrefcount. No object has the count 0.
+_LOCAL, _NAMED, _YIELDED = (2, 3, 3) if _COUNTS else (0, 0, 0)
 
 
 def taken(
@@ -59,11 +67,9 @@ def taken(
     """
     with lock:
         batch = function(*arguments)
-        if type(batch) is tuple:
-            kept = getrefcount(batch) > _LOCAL
-            simply = _simply_taken(batch, kept, allocate)
-            if simply is not None:
-                return simply
+        # Saves the usual batch 12 us of 45 (digits by 64, two arrays, two cores).
+        if type(batch) is tuple and getrefcount(batch) <= _LOCAL and _has_its_own(batch):
+            return batch
         leaves, skeleton = flatten(batch)
         del batch  # Its containers must be freed before references are counted.
         for place in range(len(leaves)):
@@ -87,14 +93,17 @@ def apart(samples: Iterable[Any]) -> list[Any]:
 
 
 def _has_its_own(sample: Any) -> bool:
+    """True if only this tuple, list or dict refers to the arrays in it, which own their memory."""
     if type(sample) not in (tuple, list, dict):
         return False
     for leaf in sample.values() if type(sample) is dict else sample:
-        if isinstance(leaf, _NEVER_CHANGE) and not isinstance(leaf, np.void):
-            continue
-        if type(leaf) is not _ndarray or leaf.base is not None or leaf.dtype.hasobject:
+        if type(leaf) is not _ndarray:
+            if isinstance(leaf, _NEVER_CHANGE) and not isinstance(leaf, np.void):
+                continue
             return False
-        if getrefcount(leaf) > _NAMED or not leaf.flags.owndata or getweakrefcount(leaf):
+        if getrefcount(leaf) > _NAMED or leaf.base is not None or leaf.dtype.hasobject:
+            return False
+        if not leaf.flags.owndata or getweakrefcount(leaf):
             return False
     return True
 
@@ -106,27 +115,49 @@ def detach(leaves: list[Any], allocate: Allocate) -> None:
         leaves: The only references to what a function returned; changed in place.
         allocate: Allocates the memory of copies.
     """
-    objects, chains, within = _chains(leaves)
-    shared = [_is_shared(objects, place, within[place]) for place in range(len(objects))]
-    copies: dict[int, Any] = {}
-    for place, chain in enumerate(chains):
-        leaf = leaves[place]
-        if not isinstance(leaf, np.ndarray):
-            leaves[place] = detached(leaf)
-        elif leaf.dtype.hasobject or any(shared[each] for each in chain):
-            if id(leaf) not in copies:
-                copies[id(leaf)] = _copy(leaf, allocate)
-            leaves[place] = copies[id(leaf)]
+    arrays: list[NDArray[Any]] = []  # Each once.
+    bases: list[Any] = []
+    held: dict[int, int] = {}  # References from these lists, and of the arrays to their bases.
+    places: dict[int, int] = {}
+    for leaf in leaves:
+        held[id(leaf)] = held.get(id(leaf), 0) + 1
+        if isinstance(leaf, np.ndarray) and id(leaf) not in places:
+            places[id(leaf)] = len(arrays)
+            arrays.append(leaf)
+            held[id(leaf)] += 1
+            bases.append(leaf.base)
+            held[id(leaf.base)] = held.get(id(leaf.base), 0) + 2
+    leaf = None  # A reference that isn't counted.
+    kept = [
+        array if own else _copy(array, allocate)
+        for array, own in zip(arrays, [_is_own(arrays, bases, at, held) for at in places.values()])
+    ]
+    for place, leaf in enumerate(leaves):
+        at = places.get(id(leaf))
+        leaves[place] = detached(leaf) if at is None else kept[at]
 
 
-def _is_shared(objects: list[Any], place: int, within: int) -> bool:
-    """True if other code can change the object, or if that is unknown."""
-    count, thing = _references(objects, place), objects[place]
-    if _is_constant(thing):
+def _is_own(arrays: list[Any], bases: list[Any], at: int, held: dict[int, int]) -> bool:
+    """True if no other code can reach an array's memory."""
+    if not _is_alone(arrays, at, held):
         return False
-    if count > within + _ALONE or type(thing) is not np.ndarray or getweakrefcount(thing):
+    if bases[at] is None:
+        return bool(arrays[at].flags.owndata)
+    if isinstance(bases[at], bytes):
         return True
-    return thing.base is None and not thing.flags.owndata
+    return _is_alone(bases, at, held) and bool(bases[at].flags.owndata)
+
+
+def _is_alone(things: list[Any], place: int, held: dict[int, int]) -> bool:
+    """True if it is a plain array to which there are no references but those in ``held``."""
+    count, thing = getrefcount(things[place]), things[place]
+    return (
+        type(thing) is np.ndarray
+        and _COUNTS
+        and count <= held[id(thing)] + 1  # The argument of getrefcount.
+        and not getweakrefcount(thing)
+        and not thing.dtype.hasobject
+    )
 
 
 def detached(item: Any) -> Any:
@@ -145,119 +176,6 @@ def detached(item: Any) -> Any:
         with contextlib.suppress(TypeError):  # ``copy`` requires arguments.
             return item.copy()
     return copied
-
-
-def _simply_taken(batch: tuple[Any, ...], kept: bool, allocate: Allocate) -> tuple[Any, ...] | None:
-    """Take a tuple of arrays that own their memory, as ``taken`` does; None for anything else.
-
-    Saves the usual batch 12 us of 45 (digits by 64, two arrays, two cores).
-
-    Args:
-        batch: The structure.
-        kept: True if other code refers to this tuple.
-        allocate: Allocates the memory of copies.
-    """
-    own = 0 if kept else _NAMED
-    all_own = True
-    for leaf in batch:
-        if type(leaf) is not _ndarray or leaf.base is not None or leaf.dtype.hasobject:
-            return None
-        if getrefcount(leaf) != own or not leaf.flags.owndata or getweakrefcount(leaf):
-            all_own = False
-    if all_own:
-        return batch
-    if len(set(map(id, batch))) < len(batch):
-        return None
-    leaves = []
-    for leaf in batch:
-        if getrefcount(leaf) != own or not leaf.flags.owndata or getweakrefcount(leaf):
-            leaf = _copied(leaf, allocate)
-        leaves.append(leaf)
-    return tuple(leaves)
-
-
-def _chains(leaves: Sequence[Any]) -> tuple[list[Any], list[list[int]], list[int]]:
-    """Find the arrays among ``leaves`` and the objects that own their memory.
-
-    Returns:
-        All these objects, each once; for each leaf, the places of its objects; and for each object,
-        the references to it that were found on the way.
-    """
-    objects: list[Any] = []
-    places: dict[int, int] = {}
-    chains: list[list[int]] = []
-    within: list[int] = []
-    for leaf in leaves:
-        chains.append([])
-        each, references = leaf if isinstance(leaf, np.ndarray) else None, 1
-        while each is not None:
-            place = places.setdefault(id(each), len(objects))
-            new = place == len(objects)
-            if new:
-                objects.append(each)
-                within.append(0)
-            chains[-1].append(place)
-            within[place] += references
-            references = int(new)  # The reference to its base counts once.
-            each = each.base if isinstance(each, np.ndarray) else None
-    return objects, chains, within
-
-
-def _references(objects: list[Any], place: int) -> int:
-    return getrefcount(objects[place])
-
-
-_ALONE = _references([np.empty(1)], 0)
-"""Reference count of an object that only the list refers to; differs between Python versions."""
-
-
-def _named_references(objects: tuple[Any, ...]) -> int:
-    for thing in objects:
-        return getrefcount(thing)
-    raise AssertionError
-
-
-_NAMED = _named_references((np.empty(1),))
-"""Reference count of an object that only a tuple refers to, while a loop variable names it."""
-
-
-def _local_references() -> int:
-    thing = np.empty(1)
-    return getrefcount(thing)
-
-
-_LOCAL = _local_references()
-"""Reference count of an object that only a local variable refers to."""
-
-
-def _yielded_references(samples: Iterable[Any]) -> int:
-    for sample in samples:
-        return getrefcount(sample)
-    raise AssertionError
-
-
-def _yielding() -> Iterator[Any]:
-    sample = (np.empty(1),)
-    yield sample
-
-
-_YIELDED = _yielded_references(_yielding())
-"""Reference count of an object that only a generator's local refers to, in a loop over it."""
-_TRACED = _NAMED > _ALONE + 1 or _LOCAL > _ALONE  # A tracer refers to all locals.
-# From Python 3.14 on, a local variable may borrow its reference. Without the GIL, each thread
-# counts its own. Then some places count one reference less than others.
-_COUNTS = sys.version_info < (3, 14) and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
-if _TRACED or not _COUNTS:
-    _NAMED = _LOCAL = _YIELDED = 0  # No object has this count: everything is copied.
-if not _COUNTS:
-    _ALONE = -(1 << 30)
-
-
-def _is_constant(thing: Any) -> bool:
-    """True if the memory can't change."""
-    return isinstance(thing, bytes) or (
-        isinstance(thing, memoryview) and isinstance(thing.obj, bytes)
-    )
 
 
 def _copy(array: NDArray[Any], allocate: Allocate) -> NDArray[Any]:

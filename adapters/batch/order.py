@@ -14,9 +14,9 @@ from __future__ import annotations
 import abc
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,12 +101,6 @@ class Arrangement(abc.ABC):
     def in_groups(self, size: int) -> Arrangement:
         """Return the arrangement for batches of ``size`` samples, summed over all shards."""
         return self
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)

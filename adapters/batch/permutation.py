@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    _Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
+_Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
 # Purpose of a key: samples and batch numbers of one epoch must not share a permutation. A key is
 # (seed, epoch, purpose) or longer.

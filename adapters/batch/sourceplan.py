@@ -1,21 +1,24 @@
 """Plan for batches of a source: fetch, transform, collate, into memory that the caller owns.
 
-    source.gather --------------------------------------> batch_transform
-    source.fill ----------------------------------------> batch_transform
-    source.samples --> transform --> collate -----------> batch_transform
-    source.samples --> transform --> the user's collate --> batch_transform
-    source.batch ---------------------------------------> batch_transform
+    source.gather -----------------------------------> batch_transform
+    source.fill -------------------------------------> batch_transform
+    source.samples --> transform --> collate --------> batch_transform
+    source.samples --> transform --> user's collate --> batch_transform
+    source.batch ------------------------------------> batch_transform
 
-The source's properties decide which path a batch takes.
+The source's properties decide how a batch is assembled. ``collate`` and ``batch_transform`` are
+stages that follow. Their functions get the only reference to their argument: it is passed in a list
+and taken out for the call, so that it is freed as soon as the function allows, and not copied if it
+is returned.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +28,7 @@ from adapters.batch.collate import Probe, collate
 from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
-from adapters.batch.replacement import OnError, put
-from adapters.batch.samples import Samples, collate_for
+from adapters.batch.replacement import OnError, Replacements, for_a_generator, put
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
@@ -47,6 +49,19 @@ from adapters.seeding import seed, seeded
 from adapters.sources import Source
 from adapters.structure import private, unflatten
 from adapters.user_code import Gate
+
+
+class _Stage(NamedTuple):
+    """A user's function of a whole batch: its argument's name, and how it is called."""
+
+    name: str
+    function: Callable[..., Any]
+    argument: str | None
+    """Result of ``generator_argument``."""
+    run: int
+    """Its run in ``Place.batch``."""
+    stream: int
+    """Stream of its generator."""
 
 
 @dataclass(eq=False, repr=False)
@@ -82,31 +97,43 @@ class SourcePlan(Plan):
     collate: Callable[[list[Any]], Any] | None = None
     lengthened: int = 0
     thread_safe: bool | None = None
-    _generator_arguments: tuple[str | None, str | None, str | None] = field(init=False)
+    _argument: str | None = field(init=False)  # How ``transform`` takes its generator.
     _only_reads: bool = field(init=False)
-    _own_collate: bool = field(init=False)
-    _own_transform: bool = field(init=False)
-    _in_place: bool = field(init=False)  # The batch transform may write to its input.
     _locks: bool = field(init=False)
-    _batch_function: Callable[..., Any] | None = field(init=False)
     _gate: Gate = field(init=False)
     _batch_gate: Gate = field(init=False)
+    _steps: list[tuple[list[_Stage], bool]] = field(init=False)
+    """Stages that run together, and whether only this plan refers to what they return."""
+    _copies: int = field(init=False)  # Steps whose result may have to be copied.
 
     def __post_init__(self) -> None:
-        named = generator_argument
-        self._generator_arguments = (
-            named(self.transform),
-            named(self.batch_transform),
-            named(self.collate),
-        )
         plain = self.transform is self.collate is self.batch_transform is None and not self.draws
-        self._own_collate = getattr(self.collate, "only_reads", self.collate is None)
-        self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
-        self._in_place = hasattr(self.batch_transform, "on_own_batch")
-        self._batch_function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
         own_code = self.source.makes_samples or callable(self.on_error)
         self._only_reads = plain and not (own_code or self.source.whole_batches)
+        self._argument = generator_argument(self.transform)
+        self._make_steps()
         self._make_gates()
+
+    def _make_steps(self) -> None:
+        self._steps = []
+        if self.collate is not None:
+            argument = generator_argument(self.collate)
+            stage = _Stage("collate", self.collate, argument, COLLATE, OF_COLLATE)
+            self._steps.append(([stage], self._own_collate))
+        if self.batch_transform is not None:
+            function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
+            argument = generator_argument(self.batch_transform)
+            stage = _Stage("batch_transform", function, argument, BATCH_TRANSFORM, BATCH_TRANSFORM)
+            if self._own_collate or function is not self.batch_transform:
+                own = getattr(self.batch_transform, "keeps_nothing", False)
+                self._steps.append(([stage], own))
+            else:  # The transform may want what collate returns, such as tensors.
+                self._steps[0][0].append(stage)
+        self._copies = sum(not own for _, own in self._steps)
+
+    @property
+    def _own_collate(self) -> bool:
+        return bool(getattr(self.collate, "only_reads", self.collate is None))
 
     def _make_gates(self) -> None:
         """Find out which code one thread at a time may run: all of it, or only that of batches."""
@@ -206,34 +233,66 @@ class SourcePlan(Plan):
             with self._gate, seeded(self.draws):
                 return Assembled(self._made(key, place, allocate), place.skipped)
 
-    # The argument of a user's function is taken from a list, so that nothing else refers to it. It
-    # is freed as soon as the function allows, and not copied if it is returned.
-
     def _made(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
-        if self.batch_transform is None:
-            return self._collated(key, place, allocate)
-        if self._own_transform:
-            return self._transformed([self._collated(key, place, allocate)], key, place)
-        function = self._transformed
-        if self._own_collate or self._in_place:
-            held = [self._collated(key, place, np.empty)]
-        else:  # The transform may want what collate returns, such as tensors.
-            function, held = self._collated_and_transformed, [self._listed(key, place)]
-        return taken(function, allocate, held, key, place, lock=self._batch_gate)
-
-    def _collated(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
+        """Assemble a batch, and run the stages; the last copy is made in ``allocate``'s memory."""
+        left = self._copies
         if self.collate is None:
-            return self._assembled(key, place, allocate)
-        if self._own_collate:
-            return self._by_collate([self._listed(key, place)], key, place)
-        return taken(
-            self._by_collate,
-            allocate,
-            [self._listed(key, place)],
-            key,
-            place,
-            lock=self._batch_gate,
-        )
+            assembled = self._assembled(key, place, np.empty if left else allocate)
+            if not self._steps:
+                return assembled
+            held = [assembled]
+            del assembled
+        else:
+            held = [self._listed(key, place)]
+        for stages, own in self._steps:
+            if own:
+                held = [self._run(stages, held, key, place)]
+            else:
+                left -= 1
+                memory: Allocate = np.empty if left else allocate
+                held = [taken(self._run, memory, stages, held, key, place, lock=self._batch_gate)]
+        return held.pop()
+
+    def _run(self, stages: list[_Stage], held: list[Any], key: BatchKey, place: Place) -> Any:
+        """Run functions of a batch one after the other; the first one's argument is in ``held``."""
+        epoch, index = key.epoch, key.index
+        for name, function, argument, run, stream in stages:
+            try:
+                if run == COLLATE:
+                    function = self._for_samples(function, key)
+                seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
+                place.batch(run)
+                if argument is None:
+                    batch = function(held.pop())
+                else:
+                    rng_of = functools.partial(generator, self.seed, epoch, index, stream)
+                    batch = call_with(rng_of, argument, function, held.pop())
+                if batch is None:
+                    raise ValueError(f"{name} must return a batch, got None")
+            except BaseException as error:
+                note(error, f"in {name}, batch {index} of epoch {epoch}")
+                raise
+            held.append(batch)
+            del batch
+        return held.pop()
+
+    def _for_samples(self, collate: Callable[..., Any], key: BatchKey) -> Callable[..., Any]:
+        """Bind a collate to the numbers of a batch's samples, if it has ``for_samples``.
+
+        It may also request another single sample, which is made as in epoch 0.
+        """
+        bind = getattr(collate, "for_samples", None)
+        if bind is None:
+            return collate
+
+        def alone(number: int) -> Any:
+            seed(self.draws, self.seed, 0, number, GLOBAL)
+            return self.sample(0, number)
+
+        bound: Callable[..., Any] = bind(self.order.batch(*key.place), alone)
+        return bound
+
+    # --- samples ---
 
     def _assembled(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
         """Make a batch without functions for batches, in memory from ``allocate``."""
@@ -247,93 +306,67 @@ class SourcePlan(Plan):
             columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in known]
             place.skipped = self._filled(key, numbers, columns)
             return unflatten(source.skeleton, columns)
-        samples = Samples(self, key, numbers)
+        replacements = self._replacements(key)
+        samples: Any = self._samples(key, numbers, place, replacements)
         if self.transform is None and source.pads:
-            padded = source.padded(list(samples), self.lengthened)
-            batch = collate(padded, numbers, allocate, source.remedy)
-        else:
-            batch = collate(samples, numbers, allocate, source.remedy)
-        place.skipped = samples.skipped
+            samples = source.padded(list(samples), self.lengthened)
+        batch = collate(samples, numbers, allocate, source.remedy)
+        place.skipped = replacements.count
         return batch
 
     def _listed(self, key: BatchKey, place: Place) -> list[Any]:
         """Make the samples for ``collate``, which may modify them unless it declares otherwise."""
-        samples = Samples(self, key, self.order.batch(*key.place))
+        replacements = self._replacements(key)
+        samples = self._samples(key, self.order.batch(*key.place), place, replacements)
         if self.transform is not None or self.source.makes_samples or callable(self.on_error):
             listed = apart(samples)
         elif self.source.stored and not self._own_collate:
             listed = list(map(private, samples))
         else:
             listed = list(samples)
-        place.skipped = samples.skipped
+        place.skipped = replacements.count
         return listed
 
-    def _by_collate(self, held: list[list[Any]], key: BatchKey, place: Place) -> Any:
-        epoch, index = key.epoch, key.index
-        function = collate_for(self, self.collate, self.order.batch(*key.place))
+    def _replacements(self, key: BatchKey) -> Replacements:
+        where = f"batch {key.index} of epoch {key.epoch}"
+        sample = functools.partial(self.sample, key.epoch)
+        return Replacements(self.on_error, len(self.source), where, sample)
+
+    def _samples(
+        self, key: BatchKey, numbers: NDArray[np.int64], place: Place, replacements: Replacements
+    ) -> Iterator[Any]:
+        """Fetch and transform samples one after another, with ``on_error``."""
+        epoch, draws = key.epoch, self.draws
+        at_once = self._at_once(key, numbers)
+        transform, rng, stored = self.transform, self._argument, self.source.stored
+        for row, number in enumerate(numbers.tolist()):
+            try:
+                if draws:
+                    seed(draws, self.seed, epoch, number, GLOBAL)
+                place.sample(number)
+                sample = self.fetched(epoch, number) if at_once is None else at_once[row]
+                if transform is None or rng:
+                    sample = self._transformed_sample(sample, epoch, number)
+                else:
+                    sample = transform(private(sample) if stored else sample)
+                    if sample is None:
+                        raise ValueError("transform must return a sample, got None")
+            except BaseException as raised:
+                sample = replacements.of(for_a_generator(raised), number)
+            yield sample
+
+    def _at_once(self, key: BatchKey, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+        """Fetch all samples of the batch at once; None if they must be fetched one at a time."""
         try:
-            seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
-            place.batch(COLLATE)
-            if (argument := self._generator_arguments[COLLATE]) is None:
-                batch = function(held.pop())
-            else:
-                rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
-                batch = call_with(rng_of, argument, function, held.pop())
-            if batch is None:
-                raise ValueError("collate must return a batch, got None")
+            self.source.bring(numbers)
+            seed(self.draws, self.seed, key.epoch, key.index, GLOBAL_BATCH)
+            return self.source.samples(numbers)
         except BaseException as error:
-            note(error, f"in collate, batch {index} of epoch {epoch}")
+            if self.on_error != "raise" and isinstance(error, Exception):
+                return None
+            listed = ", ".join(map(str, numbers[:8])) + ", ..." * (len(numbers) > 8)
+            note(error, f"in samples {listed}, batch {key.index} of epoch {key.epoch}")
             raise
-        return batch
-
-    def _transformed(self, held: list[Any], key: BatchKey, place: Place) -> Any:
-        function = self._batch_function
-        assert function is not None
-        epoch, index = key.epoch, key.index
-        try:
-            seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
-            place.batch(BATCH_TRANSFORM)
-            if self._generator_arguments[BATCH_TRANSFORM] is None:
-                batch = function(held.pop())
-            else:
-                batch = self._call(BATCH_TRANSFORM, function, held.pop(), epoch, index)
-            if batch is None:
-                raise ValueError("batch_transform must return a batch, got None")
-        except BaseException as error:
-            note(error, f"in batch_transform, batch {index} of epoch {epoch}")
-            raise
-        return batch
-
-    def _collated_and_transformed(self, held: list[list[Any]], key: BatchKey, place: Place) -> Any:
-        return self._transformed([self._by_collate(held, key, place)], key, place)
-
-    def longer(self, epoch: int) -> list[Any]:
-        """Batches padded further along axes whose lengths may vary between batches.
-
-        TensorFlow's ``fit`` infers these axes from a few batches before it trains on the first one,
-        and padded lengths may be equal by chance. A length that is equal within each of three
-        batches is fixed if other lengths vary. If none vary, all may: longer samples are rare then.
-        Batches that fail are left out.
-        """
-        if (probing := getattr(self.collate, "probing", None)) is not None:
-            probe = Probe()
-            other = replace(self, collate=probing(probe))
-            batches = other._some(epoch)
-            if not probe.varied:
-                probe.everywhere = True
-                batches = other._some(epoch)
-            return batches
-        if self.collate is None and self.transform is None and self.source.pads:
-            return replace(self, lengthened=1)._some(epoch)
-        return []
-
-    def _some(self, epoch: int) -> list[Any]:
-        """Compute the first, the middle and the last batch."""
-        batches, last = [], len(self.order) - 1
-        for index in sorted({0, last // 2, last}):
-            with contextlib.suppress(Exception):  # The real batch raises it when it is computed.
-                batches.append(self.batch(BatchKey(epoch, index), aligned_empty).batch)
-        return batches
 
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform a single sample."""
@@ -379,28 +412,23 @@ class SourcePlan(Plan):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])
 
-        samples = Samples(self, key, numbers)
+        replacements = self._replacements(key)
         # Of several errors, raise the one of the first sample in the batch.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
-            sample = samples.replacements.of(error, int(numbers[row]), another)
+            sample = replacements.of(error, int(numbers[row]), another)
             put(sample, source.skeleton, rows, row)
-        return samples.skipped
+        return replacements.count
 
     def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
             if self.source.stored:
                 sample = private(sample)
-            sample = self._call(TRANSFORM, self.transform, sample, epoch, number)
+            rng_of = functools.partial(generator, self.seed, epoch, number, TRANSFORM)
+            sample = call_with(rng_of, self._argument, self.transform, sample)
         if sample is None:
             made_by = "source" if self.transform is None else "transform"
             raise ValueError(f"{made_by} must return a sample, got None")
         return sample
-
-    def _call(
-        self, stream: int, function: Callable[..., Any], item: Any, epoch: int, number: int
-    ) -> Any:
-        rng_of = functools.partial(generator, self.seed, epoch, number, stream)
-        return call_with(rng_of, self._generator_arguments[stream], function, item)
 
     def _whole(self, key: BatchKey, allocate: Allocate) -> Any:
         epoch, index, origin = key.place
@@ -414,3 +442,33 @@ class SourcePlan(Plan):
             note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
             raise
         return batch
+
+    # --- lengths that vary ---
+
+    def longer(self, epoch: int) -> list[Any]:
+        """Batches padded further along axes whose lengths may vary between batches.
+
+        TensorFlow's ``fit`` infers these axes from a few batches before it trains on the first one,
+        and padded lengths may be equal by chance. A length that is equal within each of three
+        batches is fixed if other lengths vary. If none vary, all may: longer samples are rare then.
+        Batches that fail are left out.
+        """
+        if (probing := getattr(self.collate, "probing", None)) is not None:
+            probe = Probe()
+            other = replace(self, collate=probing(probe))
+            batches = other._some(epoch)
+            if not probe.varied:
+                probe.everywhere = True
+                batches = other._some(epoch)
+            return batches
+        if self.collate is None and self.transform is None and self.source.pads:
+            return replace(self, lengthened=1)._some(epoch)
+        return []
+
+    def _some(self, epoch: int) -> list[Any]:
+        """Compute the first, the middle and the last batch."""
+        batches, last = [], len(self.order) - 1
+        for index in sorted({0, last // 2, last}):
+            with contextlib.suppress(Exception):  # The real batch raises it when it is computed.
+                batches.append(self.batch(BatchKey(epoch, index), aligned_empty).batch)
+        return batches

@@ -32,9 +32,14 @@ import cloudpickle
 import numpy as np
 
 from adapters.alignment import ALIGNMENT_BYTES
-from adapters.bytecode import generators_named, is_users
 from adapters.engine.memory import FileName, SharedFile, map_private
-from adapters.random_state import USE_RNG, generator_name, generators_of
+from adapters.generator_search import (
+    USE_RNG,
+    generator_name,
+    generators_named,
+    generators_of,
+    is_users,
+)
 from adapters.user_code import attributes_before_use, users_objects
 
 log = logging.getLogger("adapters")

@@ -20,8 +20,8 @@ from adapters.arguments import (
     check_thread_safe,
 )
 from adapters.batch.arranging import check_shuffle
-from adapters.bytecode import Used
 from adapters.engine import Settings, obstacle_to_processes, usable_cpus
+from adapters.generator_search import Used
 from adapters.gluon.importing import QUIET
 from adapters.gluon.plan import GluonPlan
 from adapters.sources import Source

@@ -39,8 +39,8 @@ from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.replacement import OnError
-from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
+from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon.arguments import check_arguments, settings_of
 from adapters.gluon.iteration import Iteration, Pass, mover

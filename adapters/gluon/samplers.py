@@ -15,7 +15,7 @@ from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 from adapters.arguments import check_shard_size
 from adapters.batch.arranging import order_of
 from adapters.batch.order import Order
-from adapters.bytecode import draws_unseeded
+from adapters.generator_search import draws_unseeded
 from adapters.sources import Source
 from adapters.user_code import Gate
 

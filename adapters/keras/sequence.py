@@ -28,8 +28,8 @@ from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
-from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
+from adapters.generator_search import generators_used
 from adapters.keras.arguments import (
     check_collate,
     check_flag,

@@ -23,7 +23,7 @@ from adapters.engine.pool import kept
 from tests.batches import exact
 from tests.engine.executors import end_idle_workers
 from tests.keras.recording import ALL_WORKERS, AUTO, INLINE, PROCESSES, TWO_THREADS, Options
-from tests.test_bytecode import Slots
+from tests.test_generator_search import Slots
 
 pytestmark = pytest.mark.one_backend
 
