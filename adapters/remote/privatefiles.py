@@ -1,4 +1,4 @@
-"""Private files and folders, in which nobody but the user can change what a cache stores."""
+"""Private files and folders, in which only the user can change what a cache stores."""
 
 from __future__ import annotations
 
