@@ -121,14 +121,21 @@ class _Search:
         self.process = False
         self.visited: dict[int, Any] = {}  # Ids are unique only while the object is alive.
         self._names: set[str] = set()
+        self._as_objects: set[str] = set()  # Modules of which it isn't known what is used.
         self._idle: list[tuple[str, Any, int]] = []
         for each in objects:
             try:
                 self._visit(each, 0)
                 self._visit_idle()
+                self._visit_modules()
             except Exception as error:  # Inspecting a user's object may run any code.
                 log.debug("it can't be told what %r draws from: %r", type(each), error)
                 self._guess()
+
+    def _visit_modules(self) -> None:
+        """Assume that code which names ``random`` looks it up in a module used as an object."""
+        if "random" in self._names:
+            self.named |= {each for each in ("numpy", "mxnet") if each in self._as_objects}
 
     def _guess(self) -> None:
         self.guessed |= {"random", "numpy"}
@@ -145,12 +152,12 @@ class _Search:
         own = _library(kind) not in _QUIET_MODULES  # A class of the user or of a library.
         if (isinstance(value, _PLAIN) and not own) or id(value) in self.visited:
             return
-        if depth > _DEEPEST or len(self.visited) > _MOST_OBJECTS:
+        owner = getattr(value, "__self__", None)
+        bound_to = [name for name, each in _GLOBAL.items() if each is value or each is owner]
+        if not bound_to and (depth > _DEEPEST or len(self.visited) > _MOST_OBJECTS):
             self._guess()
             return
         self.visited[id(value)] = value
-        owner = getattr(value, "__self__", None)
-        bound_to = [name for name, each in _GLOBAL.items() if each is value or each is owner]
         if isinstance(value, types.ModuleType):
             self._visit_module(value)
         elif getattr(value, "__name__", None) in _OF_A_PROCESS and callable(value):
@@ -188,6 +195,7 @@ class _Search:
 
     def _visit_module(self, module: types.ModuleType) -> None:
         name = module.__name__
+        self._as_objects.add(name.replace("mxnet.ndarray", "mxnet"))
         if name == "random" or name.startswith("numpy.random"):
             self.named.add(name.split(".")[0])
         elif name.startswith("mxnet") and "random" in name:
@@ -414,10 +422,12 @@ def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
     """
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
     modules = (getattr(module, "__dict__", {}) for module in list(sys.modules.values()))
-    for holder in itertools.chain(_Search(*owners).visited.values(), modules):
-        for name, value in _variables(holder):
-            if _holds(value, generator, _MOST_LISTS):
-                return f"{name} ({kind})"
+    holders = [*_Search(*owners).visited.values(), *modules]
+    for lists in (0, _MOST_LISTS):  # An attribute of its own is a better name than a list.
+        for holder in holders:
+            for name, value in _variables(holder):
+                if _holds(value, generator, lists):
+                    return f"{name} ({kind})"
     return f"a generator ({kind})"
 
 
@@ -438,7 +448,13 @@ def _variables(holder: Any) -> list[tuple[str, Any]]:
             return list(zip(holder.__code__.co_freevars, cells))
         return []
     if not isinstance(holder, dict):
-        prefix, members = f"{type(holder).__name__}.", getattr(holder, "__dict__", {})
+        kind = type(holder)
+        prefix, members = f"{kind.__name__}.", dict(getattr(holder, "__dict__", {}))
+        for base in kind.__mro__ if is_users(kind) else ():
+            members = {**vars(base), **members}
+        for slot in _slots_of(kind):
+            with contextlib.suppress(AttributeError):
+                members[slot.__name__] = slot.__get__(holder)
     return [
         (prefix + name, value)
         for name, value in list(members.items())

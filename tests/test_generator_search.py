@@ -196,13 +196,38 @@ def draws_by_imported_name() -> Any:
     return generators.rand(3)
 
 
+cupy = None
+
+
+def draws_by_a_chosen_module() -> Any:
+    chosen = np if cupy is None else cupy
+    return chosen.random.rand(3)
+
+
+def draws_by_a_module_in_a_tuple() -> Any:
+    module, count = np, 3
+    return module.random.rand(count)
+
+
+def draws_by_an_attribute_s_name() -> Any:
+    return getattr(np, "random").rand(3)  # noqa: B009
+
+
 _NAMES: dict[str, Any] = {"np": np}
 # Python needs a further instruction for a place above 255.
 exec(f"def of_many_names():\n {'; '.join(f'n{i}' for i in range(300))}\n np.random.rand()", _NAMES)
 
 
 @pytest.mark.parametrize(
-    "function", [draws_in_a_function_within, draws_by_imported_name, _NAMES["of_many_names"]]
+    "function",
+    [
+        draws_in_a_function_within,
+        draws_by_imported_name,
+        draws_by_a_chosen_module,
+        draws_by_a_module_in_a_tuple,
+        draws_by_an_attribute_s_name,
+        _NAMES["of_many_names"],
+    ],
 )
 def test_numpys_module_is_found_wherever_its_name_comes_from(function):
     assert generators_used(function).certainly == {"numpy"}

@@ -93,6 +93,8 @@ HANDED_OVER: dict[str, Callable[[], Any]] = {
     "an array and a view of it": lambda: (lambda x: (x, x[::2]))(fresh()),
     "a view of a view": lambda: fresh()[4:][::2].reshape(2, -1),
     "bytes": lambda: np.frombuffer(keep(fresh().tobytes()), np.float32),
+    "a view of bytes": lambda: np.frombuffer(keep(fresh().tobytes()), np.float32).reshape(4, 6),
+    "a part of bytes": lambda: np.frombuffer(memoryview(keep(fresh().tobytes()))[16:], np.float32),
     "what was unpickled": lambda: pickle.loads(pickle.dumps(fresh())),
     "Fortran's order": lambda: np.asfortranarray(fresh().reshape(4, 6)),
     "read-only, forgotten": lambda: (lambda x: (x.setflags(write=False), x)[1])(fresh()),
@@ -141,6 +143,10 @@ def test_what_somebody_else_can_reach_is_copied(made):
 
     batch = taken(call, aligned_empty)
     assert not set(addresses_of(batch)) & set(seen)
+
+
+def test_numbers_of_numpy_are_arrays_whoever_else_has_the_batch():
+    assert isinstance(taken(lambda: (fresh(), np.float32(3)), aligned_empty)[1], np.ndarray)
 
 
 def test_ten_megabytes_that_are_handed_over_are_not_copied_from_a_sequence():
