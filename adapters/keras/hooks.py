@@ -19,6 +19,7 @@ from typing import Any
 
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
+from adapters.keras.internals import called_by_keras
 from adapters.sources import Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
@@ -46,10 +47,11 @@ def divert(kind: type, base: type) -> None:
 def _diverted(own: Callable[[Any], None], account: str) -> Callable[[Any], None]:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        if is_running(self) or not self._has_begun:
+        by_keras = called_by_keras()
+        if not by_keras and (is_running(self) or not self._has_begun):
             own(self)
         else:
-            getattr(self, account)()
+            getattr(self, account)(by_keras)
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook
