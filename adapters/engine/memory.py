@@ -22,6 +22,7 @@ makes it longer when the batch needs it, so that no batch is too large for its s
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import itertools
 import logging
@@ -69,6 +70,7 @@ class SharedFile:
             self._descriptor, path = tempfile.mkstemp(prefix="loader-adapters-")
             self._temporary = path
         self.name = FileName(path, next(_serials), os.fstat(self._descriptor).st_ino)
+        _files.add(self)
 
     @property
     def size(self) -> int:
@@ -93,6 +95,17 @@ class SharedFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+_files: weakref.WeakSet[SharedFile] = weakref.WeakSet()
+
+
+def close_inherited() -> None:
+    """Close the trainer's files in a forked worker, which opens those that it needs by name."""
+    for file in list(_files):
+        file.close()
+    for slots in list(_all):
+        slots.unmap_free()
 
 
 def grow(descriptor: int, size: int) -> None:
@@ -195,6 +208,11 @@ class Slot:
             self._memory = self._file.map()
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
 
+    def unmap(self) -> None:
+        """Unmap the file, to which no array refers."""
+        with contextlib.suppress(BufferError):  # Garbage still refers to it.
+            self._memory.close()
+
     def close(self) -> None:
         """Close the file; arrays that refer to it stay valid."""
         self._file.close()
@@ -259,6 +277,11 @@ class Slots:
             slot.close()
         else:
             self.give_back(slot)
+
+    def unmap_free(self) -> None:
+        """Unmap the free slots, in a forked worker, for which they stay mapped otherwise."""
+        for slot in self._free:
+            slot.unmap()
 
     def close(self) -> None:
         """Free unused slots; held ones are freed with their arrays."""

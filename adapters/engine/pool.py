@@ -191,6 +191,7 @@ class Pool:
         for worker in self._workers:
             worker.line.close()
             os.close(worker.sentinel)
+        self._thread, self._wake = None, (-1, -1)
 
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
@@ -327,8 +328,8 @@ class Pool:
         self._selector.unregister(worker.sentinel)
         if worker.line in self._selector.get_map():
             self._selector.unregister(worker.line)
-        left = worker.bury()
         with self._lock:
+            left = worker.bury()
             self._workers.discard(worker)
             if worker in self._idle:
                 self._idle.remove(worker)

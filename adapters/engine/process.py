@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import pickle
@@ -98,12 +99,13 @@ class Worker:
         self.sentinel, held = os.pipe()
         try:
             tracker = resource_tracker_descriptor()
-            self._process: subprocess.Popen[bytes] | _Fork
-            if leave is None:
+            self._process: subprocess.Popen[bytes] | _Fork | None = None
+            if leave is not None:
+                with contextlib.suppress(OSError):  # Too little memory for a copy of the trainer.
+                    self._process = _Fork(functools.partial(self._serve, there, leave))
+            if self._process is None:
                 passed = [held, *([] if tracker is None else [tracker])]
                 self._process = _started(there.fileno(), passed)
-            else:
-                self._process = _Fork(functools.partial(self._serve, there, leave))
             self.tracker = tracker
             self._introduce(tracker)
         except BaseException:
@@ -195,6 +197,7 @@ class Worker:
 
     def bury(self) -> list[Call]:
         """Record the process's end; returns its unfinished calls."""
+        assert self._process is not None
         exitcode = self._process.wait()  # It has ended already.
         with self._lock:
             self.cause, self.deaf = exit_cause(exitcode), True
@@ -225,13 +228,21 @@ class _Fork:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()  # Otherwise, the fork would write the same text again.
-        with _ctrl_c_later():
+        # The trainer's signal handlers and finalizers must not run in the fork.
+        collects = gc.isenabled()
+        gc.disable()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
             self.pid = os.fork()
             if not self.pid:
                 try:
                     run()
                 finally:
                     os._exit(1)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if collects:
+                gc.enable()
 
     def wait(self) -> int:
         """Wait for the process's end, and return its exit code as ``Popen`` does."""

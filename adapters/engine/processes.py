@@ -301,9 +301,10 @@ class Processes:
         A fork copies the calling thread only. The main thread may have called a library that other
         threads must not call during a fork; worker threads call users' code.
         """
-        is_main = threading.current_thread() is threading.main_thread()
+        if self._may_fork is None or threading.get_ident() != threading.main_thread().ident:
+            return False
         working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
-        return self._may_fork is not None and is_main and not working and self._may_fork()
+        return not working and self._may_fork()
 
     def drained(self) -> None:
         """Free the shared memory, which no worker writes to any more."""

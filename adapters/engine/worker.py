@@ -41,7 +41,13 @@ import numpy as np
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
-from adapters.engine.memory import FileName, Place, SlotWriter, descriptors_left
+from adapters.engine.memory import (
+    FileName,
+    Place,
+    SlotWriter,
+    close_inherited,
+    descriptors_left,
+)
 from adapters.engine.serialization import Address, load_plan
 from adapters.errors import note
 from adapters.failure import Failure
@@ -218,8 +224,15 @@ class Origin(NamedTuple):
 
 
 def serve_fork(connection: Connection) -> None:
-    """Serve in a fork of the trainer, which leaves the trainer's signals, input and garbage."""
+    """Serve in a fork of the trainer, without the trainer's signal handlers, input and garbage.
+
+    All signals are blocked at first. The worker is a new thread, because libraries have state for
+    each thread, such as MXNet's current context, or GNU OpenMP's threads, which have not survived
+    the fork.
+    """
     gc.freeze()  # Finalizers of the trainer's objects must not run here.
+    gc.enable()
+    close_inherited()
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
@@ -231,7 +244,11 @@ def serve_fork(connection: Connection) -> None:
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(NAME)
     sys.path[:] = pickle.loads(connection.recv_bytes())
-    serve(connection)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    thread = threading.Thread(target=_answer, args=(connection,), daemon=True)
+    thread.start()
+    thread.join()
 
 
 def serve(connection: Connection) -> None:
@@ -239,6 +256,10 @@ def serve(connection: Connection) -> None:
     # Ctrl-C reaches the whole process group; the trainer handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _answer(connection)
+
+
+def _answer(connection: Connection) -> None:
     try:
         pickle.loads(connection.recv_bytes()).take_over()
         connection.send_bytes(pickle.dumps((UP,)))
@@ -315,6 +336,8 @@ _seen: dict[str, Any] = {}
 def _remember_modules() -> None:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
+        if module is sys.modules.get("__main__"):
+            continue  # In a fork, the training script.
         if isinstance(file, str) and file not in _seen and not file.startswith(_INSTALLED):
             _seen[file] = _changed(file)
 

@@ -33,7 +33,7 @@ _QUEUE = 10
 # MXNet.
 _FORK_SECONDS, _START_SECONDS = 0.1, 2.0
 # Libraries whose threads do not survive a fork.
-_THREADED = ("jax", "tensorflow", "torch")
+_THREADED = ("jax", "obstore", "tensorflow", "torch")
 # For fresh interpreters: MXNet's engine threads double the time of a small operation, and workers
 # have nothing else to do meanwhile. Without them: 1.7x for the transform of MXNet's MNIST tutorial.
 _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
@@ -195,8 +195,8 @@ def may_fork() -> bool:
 
     MXNet stops its engine's threads for a fork. Other libraries don't.
     """
-    linux = sys.platform.startswith("linux")
-    return linux and not any(name in sys.modules for name in _THREADED)
+    by_descriptor = hasattr(os, "memfd_create")  # A fork must not delete files in a folder.
+    return by_descriptor and not any(name in sys.modules for name in _THREADED)
 
 
 def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:

@@ -90,18 +90,29 @@ class InMemoryReader(FileReader):
     Args:
         files: Paths, by number.
         held: Contents of some of these files, by number.
+        reader: Reads the others.
     """
 
     uses_room = False
 
-    def __init__(self, files: Files, held: dict[int, bytes]) -> None:
+    def __init__(self, files: Files, held: dict[int, bytes], reader: FileReader) -> None:
         super().__init__(files)
-        self._held = held
+        self._held, self._reader = held, reader
 
     def read(self, number: int, room: Room) -> memoryview:
         """Return a whole file."""
         found = self._held.get(number)
-        return super().read(number, room) if found is None else memoryview(found)
+        return self._reader.read(number, room) if found is None else memoryview(found)
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """Answer of the reader of the other files."""
+        return self._reader.store_is_cached
+
+    @property
+    def mean_bytes(self) -> float | None:
+        """Answer of the reader of the other files."""
+        return self._reader.mean_bytes
 
 
 def _stamp(path: bytes) -> str:

@@ -157,7 +157,7 @@ class ImageSource(Decoded):
         for number in dict.fromkeys(numbers.tolist()):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
-        reader = InMemoryReader(self._files, found)
+        reader = InMemoryReader(self._files, found, self._reader)
         return ImageSource(self._files, self._labels, self._classes, self._content, reader)
 
     # Used by plans.

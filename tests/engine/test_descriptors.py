@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.engine import Engine, Settings, memory, slots
+from adapters.engine import Engine, Settings, memory
 from tests.engine.workloads import Numbers, Slow
 from tests.plans import plan_of
 
@@ -35,9 +35,9 @@ class Refusing:
         self.number = number
         self.reader = threading.current_thread()
         self.asked = 0
-        self._make = slots.Slot
+        self._make = memory.Slot
 
-    def __call__(self) -> slots.Slot:
+    def __call__(self) -> memory.Slot:
         if threading.current_thread() is not self.reader:
             self.asked += 1
             if self.asked == self.number + 1:
@@ -71,20 +71,20 @@ def told_while_reading(transform: Any, queue: int) -> list[int | None]:
 )
 def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, number, monkeypatch):
     """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
-    monkeypatch.setattr(slots, "Slot", Refusing(number))
+    monkeypatch.setattr(memory, "Slot", Refusing(number))
     assert told_while_reading(transform, queue) == [errno.EMFILE]
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
 @pytest.mark.parametrize("transform", [None, Slow(0.02)], ids=["quick", "slow"])
 def test_a_batch_whose_slot_cannot_be_mapped_can_be_read_later(transform, number, monkeypatch):
-    view, seen = slots.Slot.view, []
+    view, seen = memory.Slot.view, []
 
-    def sometimes(slot: slots.Slot) -> Any:
+    def sometimes(slot: memory.Slot) -> Any:
         seen.append(slot)
         return refused() if len(seen) == number + 1 else view(slot)
 
-    monkeypatch.setattr(slots.Slot, "view", sometimes)
+    monkeypatch.setattr(memory.Slot, "view", sometimes)
     assert told_while_reading(transform, 2) == [errno.EMFILE]
 
 

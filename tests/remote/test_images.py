@@ -37,6 +37,14 @@ def test_a_folder_in_a_store_is_that_on_a_disk(bucket, photos, end):
         np.testing.assert_array_equal(one[0], other[0])
 
 
+def test_images_held_in_memory_leave_the_others_to_the_store(bucket, photos):
+    upload(bucket, photos)
+    there = open_images("memory://bucket/photos", decode=DECODE)
+    held = there.held(np.array([0]))
+    for number in range(2):
+        assert bytes(held.read(number)) == bytes(there.read(number))
+
+
 def test_the_order_in_blocks_is_that_of_a_disk(bucket, photos, monkeypatch):
     """Some sizes stand for all, the same ones."""
     monkeypatch.setattr(files, "_MEASURED", 3)
