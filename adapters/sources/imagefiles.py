@@ -18,14 +18,14 @@ from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_
 from adapters.sources.filereader import FileReader, InMemoryReader, new_memory
 from adapters.sources.files import Files
 from adapters.sources.source import (
-    BatchRows,
+    BatchColumns,
     Composite,
     Failures,
     Group,
     Leaf,
     Numbers,
     Origin,
-    Places,
+    RowNumbers,
     Subset,
     chosen_of,
 )
@@ -229,15 +229,15 @@ class ImageSource(Decoded):
         return (decoder.shape, decoder.dtype), (self._labels.shape[1:], self._labels.dtype)
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
         assert isinstance(self._content, Images)
         assert self._content.decoder is not None
         decoder = self._content.decoder
-        images, labels = rows
-        labels[... if places is None else places] = self._labels[numbers]
+        images, labels = columns
+        labels[... if rows is None else rows] = self._labels[numbers]
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
@@ -250,8 +250,8 @@ class ImageSource(Decoded):
         def decode() -> None:
             nonlocal end
             rng = chosen(rng_of, wanted)
-            into = wanted if places is None else places[wanted].tolist()
-            for at, error in decoder.decode_rows(encoded, rng, into, images):
+            image_rows = wanted if rows is None else rows[wanted].tolist()
+            for at, error in decoder.decode_rows(encoded, rng, image_rows, images):
                 failures.append((wanted[at], error))
             encoded.clear()
             wanted.clear()
@@ -395,13 +395,13 @@ class ImageTuples(Composite):
         return tuple(known) if len(known) == len(self.parts) else None
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write images into rows of a batch, one array for each column."""
         failures: dict[int, Exception] = {}
-        for part, images in zip(self.parts, rows):
+        for part, images in zip(self.parts, columns):
             no_labels = np.empty(len(images), np.int64)
-            for place, error in part.fill(numbers, rng_of, (images, no_labels), places):
+            for place, error in part.fill(numbers, rng_of, (images, no_labels), rows):
                 failures.setdefault(place, error)
         return list(failures.items())
 

@@ -39,12 +39,12 @@ from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.recordrows import RecordRows, feature_rows, image_leaf, image_rows
 from adapters.sources.source import (
-    BatchRows,
+    BatchColumns,
     Failures,
     Leaf,
     Numbers,
     Origin,
-    Places,
+    RowNumbers,
     Source,
     chosen_of,
 )
@@ -360,18 +360,18 @@ class RecordSource(Decoded):
         return None
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch, as in ``leaves``."""
         writer = self._rows  # Another thread may close the source meanwhile.
         if writer is None:
-            writer = self._rows = self._row_writer(rows)
-        failures = writer.fill(numbers, rng_of, rows, places)
+            writer = self._rows = self._row_writer(columns)
+        failures = writer.fill(numbers, rng_of, columns, rows)
         return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
 
-    def _row_writer(self, rows: Sequence[NDArray[Any]]) -> RecordRows:
+    def _row_writer(self, columns: BatchColumns) -> RecordRows:
         assert isinstance(self._content, Images)
-        return image_rows(self._files, self._content, (rows[1].shape[1:], rows[1].dtype))
+        return image_rows(self._files, self._content, (columns[1].shape[1:], columns[1].dtype))
 
     def _told(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
@@ -425,7 +425,7 @@ class ExampleSource(RecordSource):
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
         return self._examples.skeleton
 
-    def _row_writer(self, rows: Sequence[NDArray[Any]]) -> RecordRows:
+    def _row_writer(self, columns: BatchColumns) -> RecordRows:
         return feature_rows(self._files, self._examples)
 
     def remedy(self, shape: tuple[int, ...]) -> str:

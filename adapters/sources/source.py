@@ -25,9 +25,9 @@ from adapters.structure import flatten
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 Numbers = NDArray[np.int64]
 """Sample numbers, ``(samples,)``."""
-Places = Numbers | None
+RowNumbers = Numbers | None
 """Row of each sample in a batch; None for one after another."""
-BatchRows = Sequence[NDArray[Any]]
+BatchColumns = Sequence[NDArray[Any]]
 """An array for each leaf, with a leading axis for the rows of a batch."""
 Failures = list[tuple[int, Exception]]
 """Samples that couldn't be written, by their indices among the requested ones, and why."""
@@ -219,7 +219,7 @@ class Source(abc.ABC):
         """Join with other sources to fill a batch at once; None if that isn't possible."""
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch, if ``leaves`` are known or the source gathers.
 
@@ -227,12 +227,12 @@ class Source(abc.ABC):
             numbers: Sample numbers.
             rng_of: Returns a sample's generator by its index in ``numbers``, valid until the next
                 call; None if nothing is drawn.
-            rows: An array for each of ``leaves``.
-            places: Row of each sample.
+            columns: An array for each of ``leaves``; the caller's, so no reference to it is kept.
+            rows: Row of each sample.
         """
         leaves, _ = flatten(self.gather(numbers, np.empty))
-        for column, leaf in zip(rows, leaves):
-            column[... if places is None else places] = leaf
+        for column, leaf in zip(columns, leaves):
+            column[... if rows is None else rows] = leaf
         return []
 
     # --- traits: subclasses override them, or set them in ``__init__`` ---
@@ -426,10 +426,10 @@ class Subset(Composite):
         return self.whole.gather(self.numbers[numbers], allocate)
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch."""
-        return self.whole.fill(self.numbers[numbers], rng_of, rows, places)
+        return self.whole.fill(self.numbers[numbers], rng_of, columns, rows)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
