@@ -166,10 +166,10 @@ class RecordFiles:
             storage: Any = shard.storage
             storage = storage.source if isinstance(storage, InflatedFile) else storage
             if isinstance(storage, RemoteFile):
-                told: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
+                parts: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
             else:
-                told = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
-            found.update(repr(told).encode("utf-8", "surrogateescape"))
+                parts = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
+            found.update(repr(parts).encode("utf-8", "surrogateescape"))
         if self._chosen is not None:
             found.update(np.ascontiguousarray(self._chosen).data)
         return found.hexdigest()

@@ -118,8 +118,8 @@ def read(
         needed = length + OVERHEAD_BYTES
         raise _cut(storage.name, number, offset, needed, storage.size - offset)
     if size is not None and size != length + OVERHEAD_BYTES:
-        told = f"{size} bytes, as the index has it"
-        raise RecordError(storage.name, number, offset, told, f"{length + OVERHEAD_BYTES}")
+        indexed = f"{size} bytes, as the index has it"
+        raise RecordError(storage.name, number, offset, indexed, f"{length + OVERHEAD_BYTES}")
     payload = storage.read(offset + HEADER.size, length)
     if verify:
         at = offset + HEADER.size + length

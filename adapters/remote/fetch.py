@@ -168,9 +168,9 @@ class _Threads:
         with self._lock:
             while not self._ready:
                 self._idle += 1
-                told = self._lock.wait(_IDLE_SECONDS)
+                is_notified = self._lock.wait(_IDLE_SECONDS)
                 self._idle -= 1
-                if not told and not self._ready:
+                if not is_notified and not self._ready:
                     self._count -= 1
                     return None
             piece = (self._wanted or self._expected or self._later).popleft()

@@ -315,8 +315,8 @@ def common_form(forms: Sequence[Form | None]) -> Form | None:
         if form[0] != skeleton or len(form[1]) != len(found) or None in types:
             raise ValueError(
                 "sources must have samples of one structure, shape and dtype: sources"
-                f"[{first}] has {_told((skeleton, leaves))}, sources[{place}] has {_told(form)}; "
-                "bring them into one form first"
+                f"[{first}] has {_described((skeleton, leaves))}, "
+                f"sources[{place}] has {_described(form)}; bring them into one form first"
             )
         found = tuple(leaf for leaf in types if leaf is not None)
     return skeleton, found
@@ -370,7 +370,7 @@ def _as_number(leaf: Any, common: Leaf) -> Any:
     return number if isinstance(leaf, np.generic) else number.item()
 
 
-def _told(form: Form) -> str:
+def _described(form: Form) -> str:
     skeleton, leaves = form
     words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
     return str(unflatten(skeleton, words)).replace("'", "")

@@ -82,7 +82,7 @@ class Examples(Content):
             try:
                 values[place] = make(values[place], rng)
             except ContentError as error:
-                raise told(field, error) from error
+                raise named_error(field, error) from error
         return self.joined(values)
 
     def image_in(self, payload: memoryview, format: str) -> EncodedImage | None:
@@ -152,7 +152,7 @@ class Examples(Content):
         ]
 
 
-def told(field: Field, error: ContentError) -> ContentError:
+def named_error(field: Field, error: ContentError) -> ContentError:
     """Add the feature's name to an error."""
     return ContentError(f"{_called(field)} with {error.expected}", error.found)
 
@@ -219,7 +219,7 @@ def _value(
             return _missing(field, entry, found, lists or _lists_of_images(field, payload))
         return _of_list(field, payload, held)
     except ContentError as error:
-        raise told(field, error) from error
+        raise named_error(field, error) from error
 
 
 def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
@@ -234,7 +234,7 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
         _check_count(field, len(values))
         return converted(field, values)[()]
     except ContentError as error:
-        raise told(field, error) from error
+        raise named_error(field, error) from error
 
 
 def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:

@@ -208,7 +208,7 @@ class ImageSource(Decoded):
         try:
             return self._content.image(encoded, rng), label
         except ContentError as error:
-            raise self._told(number, error) from error
+            raise self._located(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return the file and the crop of its image."""
@@ -279,35 +279,35 @@ class ImageSource(Decoded):
                     decode()
         decode()
         self._arenas.append(arena)
-        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
+        return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
         self._check_open()
         try:
             return self._reader.read(number, new_memory)
         except (ContentError, OSError) as error:
-            raise self._told(number, error) from error
+            raise self._located(number, error) from error
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the images have been closed; open them again")
 
-    def _told(self, number: int, error: Exception) -> Exception:
+    def _located(self, number: int, error: Exception) -> Exception:
         """Add the path, as it was given, to an error."""
-        told: Exception
+        located: Exception
         name = self.named(number)
         if isinstance(error, ContentError):
-            told = RecordError(name, None, 0, error.expected, error.found)
+            located = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
             what = "No such object" if is_url(self._files[number]) else _NO_FILE
             again = 'open the images again, or on_error="skip"'
-            told = FileNotFoundError(error.errno, f"{what}: {again}", name)
+            located = FileNotFoundError(error.errno, f"{what}: {again}", name)
         elif isinstance(error, OSError) and error.errno is not None:
-            told = OSError(error.errno, error.strerror, name)
+            located = OSError(error.errno, error.strerror, name)
         else:
             return error
-        told.__cause__ = error
-        return told
+        located.__cause__ = error
+        return located
 
 
 class SelectedImages(Subset):

@@ -20,7 +20,7 @@ from adapters.images import decode as decode_image
 from adapters.records import RecordFiles, Shard, example
 from adapters.sources import examples, recordparser
 from adapters.sources.decoders import Images
-from adapters.sources.examples import Examples, in_header, told
+from adapters.sources.examples import Examples, in_header, named_error
 from adapters.sources.features import Field
 from adapters.sources.recordparser import KernelColumn, RecordParser, column_of, takes_default
 from adapters.sources.source import BatchColumns, Failures, Leaf, Numbers, RowNumbers
@@ -154,7 +154,7 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
         return [values[number] for number in decoders]
 
     def with_field(column: int, error: ContentError) -> ContentError:
-        return told(content.fields[column], error)
+        return named_error(content.fields[column], error)
 
     return RecordRows(files, decoders, put, _feature_parser(files, content), with_field)
 

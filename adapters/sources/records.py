@@ -289,7 +289,7 @@ class RecordSource(Decoded):
         try:
             return self._content.sample(payload, shard.format, self.fixed_rng(number, rng))
         except ContentError as error:
-            raise self._told(number, error) from error
+            raise self._located(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return file, record and offset; for an image, also its crop."""
@@ -367,21 +367,21 @@ class RecordSource(Decoded):
         if writer is None:
             writer = self._rows = self._row_writer(columns)
         failures = writer.fill(numbers, rng_of, columns, rows)
-        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
+        return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _row_writer(self, columns: BatchColumns) -> RecordRows:
         assert isinstance(self._content, Images)
         return image_rows(self._files, self._content, (columns[1].shape[1:], columns[1].dtype))
 
-    def _told(self, number: int, error: Exception) -> Exception:
+    def _located(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
         if not isinstance(error, ContentError):
             return error
         shard, own = self._files.locate(number)
         offset = int(shard.offsets[own])
-        told = RecordError(shard.storage.name, own, offset, error.expected, error.found)
-        told.__cause__ = error
-        return told
+        located = RecordError(shard.storage.name, own, offset, error.expected, error.found)
+        located.__cause__ = error
+        return located
 
 
 class ExampleSource(RecordSource):

@@ -238,7 +238,7 @@ def _pairs(file: Any, other: Any) -> str:
 
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
     """Choose the columns of the file and its labels: the given ones, or by detection."""
-    chosen = _told(names, first) if columns is None else list(columns)
+    chosen = _detected_columns(names, first) if columns is None else list(columns)
     for name in chosen:
         if name not in names:
             raise ValueError(f"columns must be of the table's {names}, got {name!r}")
@@ -247,7 +247,7 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
     return chosen
 
 
-def _told(names: list[Any], first: list[Any]) -> list[Any]:
+def _detected_columns(names: list[Any], first: list[Any]) -> list[Any]:
     """Detect the columns of the file and its labels.
 
     Raises:
