@@ -101,7 +101,7 @@ class Shard:
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
-            self.storage.touch(*self.extents(np.array([number])))
+            self.storage.fetched_view(*self.extents(np.array([number])))
         try:
             payload = self.codec.read(self.storage, offset, number, verify, size)
         except RecordError:
@@ -151,7 +151,7 @@ class Shard:
             ConnectionError: The store doesn't answer.
         """
         if isinstance(self.storage, RemoteFile):
-            self.storage.touch(*self.extents(np.arange(first, min(last, len(self)))))
+            self.storage.fetched_view(*self.extents(np.arange(first, min(last, len(self)))))
             more = np.arange(min(last, len(self)), min(2 * last - first, len(self)))
             self.storage.expect(*self.extents(more))
 

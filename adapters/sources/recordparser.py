@@ -193,9 +193,9 @@ def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | 
     with contextlib.suppress(NoMapError, RecordError):
         if isinstance(shard.storage, RemoteFile):
             assert numbers is not None
-            return shard.storage.touch(*shard.extents(numbers))
+            return shard.storage.fetched_view(*shard.extents(numbers))
         if isinstance(shard.storage, MappedFile):
-            return shard.storage.covering(0, 0)
+            return shard.storage.whole_view()
     return None
 
 

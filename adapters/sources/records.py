@@ -322,7 +322,7 @@ class RecordSource(Decoded):
         if label_in is None or not local:
             return None
         labels: list[Any] = [None] * len(numbers)
-        for place, format, payload in self._files.lightly(numbers):
+        for place, format, payload in self._files.read_unchecked(numbers):
             labels[place] = label_in(payload, format)
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
 
