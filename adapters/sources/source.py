@@ -191,6 +191,8 @@ class Source(abc.ABC):
     def bring(self, numbers: Numbers) -> None:
         """Fetch samples that are read now, all at once if that is slow.
 
+        It may return before they are there; reading a sample waits for it.
+
         Raises:
             ConnectionError: A store doesn't answer.
         """
