@@ -188,7 +188,7 @@ def _listed(names: Iterable[str | bytes]) -> str:
     )
 
 
-def _label(values: example.Feature) -> Any:
+def _label(values: example.FeatureValues) -> Any:
     if len(values) != 1:
         return values if isinstance(values, np.ndarray) else np.array(values, object)
     return values[0].item() if isinstance(values, np.ndarray) else values[0]

@@ -154,7 +154,7 @@ class ArraySource(Source):
             return None
         return column[numbers].reshape(-1) if column.size == len(self) else None
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Gather rows and discard them."""
         self.gather(numbers, np.empty)
 

@@ -192,7 +192,7 @@ class ImageSource(Decoded):
         """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read files and discard them."""
         self.bring(numbers)
         for number in numbers.tolist():

@@ -268,7 +268,7 @@ class RecordSource(Decoded):
 
     # Used by plans.
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read records in file order and discard them."""
         self.bring(numbers)
         for number in np.sort(numbers).tolist():

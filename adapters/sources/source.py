@@ -174,7 +174,7 @@ class Source(abc.ABC):
         """Samples of a batch, fetched at once; None if they are fetched one at a time."""
         return None
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         fetched = self.samples(numbers)
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
@@ -346,10 +346,10 @@ class Composite(Source):
         part, own, _ = next(iter(self.by_part(np.array([number]))))
         return part.origin(int(own[0]), rng)
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         for part, own, _ in self.by_part(numbers):
-            part.fetch(own)
+            part.read_and_discard(own)
 
     def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching in each part."""

@@ -103,7 +103,7 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
             differ in length, or a row has no file or no label.
     """
     name = clean(path)
-    content = content_of(path).decode("utf-8", "surrogateescape")
+    content = table_bytes(path).decode("utf-8", "surrogateescape")
     text = io.StringIO(content, newline="")
     head = text.readline()
     text.seek(0)
@@ -155,7 +155,7 @@ def of_lst(path: str) -> Table:
     return Table([name for _, _, name in lines], labels)
 
 
-def content_of(path: str) -> bytes:
+def table_bytes(path: str) -> bytes:
     """Read a table, also from a URL, without its byte order mark.
 
     Raises:
@@ -180,7 +180,7 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
         OSError: The list can't be read.
         ValueError: A line is malformed.
     """
-    text = os.fsdecode(content_of(path))  # Decoded like file names, whatever their bytes.
+    text = os.fsdecode(table_bytes(path))  # Decoded like file names, whatever their bytes.
     for line, content in enumerate(text.split("\n"), 1):
         if not content.strip():
             continue
