@@ -70,7 +70,7 @@ def run_warm(options: argparse.Namespace) -> int:
     done = []
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:
-            _read_all(images, images.fetch, "picture")
+            _read_all(images, images.read_and_discard, "picture")
             done.append(f"{len(images)} pictures")
     records = [path for path in options.files if not names_images(path)]
     if records:

@@ -175,7 +175,7 @@ def _image(image: memoryview | bytes, label: Any) -> str:
     return f"label {shown}, {name} of {height} x {width}"
 
 
-def _values(values: example.Feature) -> str:
+def _values(values: example.FeatureValues) -> str:
     if isinstance(values, np.ndarray):
         shown = values[:4].tolist()
         return f"{values.dtype} {shown}" + (f" and {len(values) - 4} more" * (len(values) > 4))

@@ -110,7 +110,7 @@ class Fetching(SourcePlan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Fetch a batch, and return a single number in its place."""
         try:
-            self.source.fetch(self.order.batch(*key.place))
+            self.source.read_and_discard(self.order.batch(*key.place))
         except Exception:
             if self.on_error == "raise":
                 raise

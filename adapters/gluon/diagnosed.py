@@ -122,7 +122,7 @@ class GluonFetching(GluonPlan):
         pipeline = self.pipeline
         keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
         if pipeline.records is not None:
-            pipeline.records.fetch(np.asarray(pipeline.base_numbers(keys), np.int64))
+            pipeline.records.read_and_discard(np.asarray(pipeline.base_numbers(keys), np.int64))
         elif self._runner.gathered(drawn, np.empty) is None:
             for number in pipeline.base_numbers(keys):
                 pipeline.base[number]

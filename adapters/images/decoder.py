@@ -201,10 +201,10 @@ class ImageDecoder:
         """
         if self.draws and rng_of is None:
             raise ValueError("rng_of must give generators for a random crop or flip")
-        left = self._drawn(buffers, None, rng_of, rows, out)
+        left = self._by_kernel_crops(buffers, None, rng_of, rows, out)
         if not left:
             return []
-        return self._one_by_one(left, [buffers[place] for place in left], rng_of, rows, out)
+        return self._by_python_crops(left, [buffers[place] for place in left], rng_of, rows, out)
 
     def decode_pieces(
         self,
@@ -226,18 +226,18 @@ class ImageDecoder:
         Returns:
             Index in ``pieces`` and error of each image that couldn't be decoded.
         """
-        left = self._drawn(buffers, pieces, rng_of, rows, out)
+        left = self._by_kernel_crops(buffers, pieces, rng_of, rows, out)
         if not left:
             return []
         found = pieces[left].tolist()
         encoded = [memoryview(buffers[n])[begin : begin + size] for n, begin, size in found]
         if type(self) is ImageDecoder:
-            return self._one_by_one(left, encoded, rng_of, rows, out)
+            return self._by_python_crops(left, encoded, rng_of, rows, out)
         own = rng_of and (lambda at: rng_of(left[at]))
         failures = self.decode_rows(encoded, own, rows[left].tolist(), out)
         return [(left[at], error) for at, error in failures]
 
-    def _drawn(
+    def _by_kernel_crops(
         self,
         buffers: Sequence[memoryview | bytes],
         pieces: NDArray[np.int64] | None,
@@ -261,7 +261,7 @@ class ImageDecoder:
         table = None if self.dtype == np.uint8 else self._table
         return kernel.Target(out, self.layout == "NCHW", table)
 
-    def _one_by_one(
+    def _by_python_crops(
         self,
         places: Sequence[int],
         buffers: Sequence[memoryview | bytes],
@@ -269,7 +269,7 @@ class ImageDecoder:
         all_rows: Sequence[int] | NDArray[np.int64],
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
-        """Draw the crops of these images, then decode them, by the kernel or otherwise."""
+        """Second try, with crops drawn here; decoded by the kernel or otherwise."""
         rows = [int(all_rows[place]) for place in places]
         crops: list[Crop | None] = []
         failures: list[tuple[int, Exception]] = []

@@ -1,10 +1,10 @@
 """The native kernel, if it was built: a batch of images in one call without the GIL.
 
-It decodes baseline JPEGs and resizes raw images; it touches only the pixels that are used. It
-notices files that were cut short, and all damage that it sees before the end of the box; some
-damage, even to earlier pixels, shows only at the end of the data. Images that it leaves undone go
-to ``pixels``, which gives the same values. The environment variable ``ADAPTERS_KERNEL=0`` disables
-the kernel; with ``ADAPTERS_KERNEL=required``, a missing kernel is an error.
+It decodes baseline JPEGs and resizes raw images. It checks the last marker and the data that it
+decodes: down to the box's last row, and to the end of the data if the box reaches the image's end.
+Damage after that is not noticed, nor damage that only the end would reveal. Images that it leaves
+undone go to ``pixels``, which gives the same values. The environment variable ``ADAPTERS_KERNEL=0``
+disables the kernel; with ``ADAPTERS_KERNEL=required``, a missing kernel is an error.
 
 ``native/crops.c`` repeats the arithmetic of ``geometry`` and of NumPy's generators to the bit, so
 random crops need no step in Python per image: the GIL is held for 0.7 instead of 16 us an image, in
@@ -186,7 +186,11 @@ def _decoded(
     counters: NDArray[np.uint64] | None,
     target: Target,
 ) -> Sequence[int]:
-    """Decode images; return the indices of those that are left."""
+    """Decode images; return the indices of those that are left.
+
+    ``crops`` are either settings, from which the kernel draws each image's crop by ``key`` and
+    ``counters``, or an array with a ready crop for each image.
+    """
     numbers = np.ascontiguousarray(rows, np.int64)
     out, channels_first, table = target
     shape = len(out), *target.size

@@ -102,13 +102,13 @@ def _read_all(file: int, whole: _Range) -> None:
     if end - whole.offset < _PIECE_BYTES:  # A small range: don't block the others.
         _have_read(file, whole.offset, end)
         return
-    is_told = _system_reads_ahead(status.st_dev) < _ENOUGH_BYTES
-    if is_told:
+    gives_hints = _system_reads_ahead(status.st_dev) < _ENOUGH_BYTES
+    if gives_hints:
         _have_read(file, whole.offset, whole.offset + _PIECE_BYTES)
     with _opened(os.devnull, os.O_WRONLY) as sink:
         for at in range(whole.offset, end, _PIECE_BYTES):
             after = min(at + _PIECE_BYTES, end)
-            if is_told:
+            if gives_hints:
                 _have_read(file, after, min(after + _PIECE_BYTES, end))
             _read(file, at, after, sink)
 

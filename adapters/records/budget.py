@@ -6,9 +6,10 @@ prefetched data     ``MOST_EXPECTED_BYTES`` that were not requested yet
 windows of blocks   ``MOST_BYTES``; beyond that, records are fetched one by one
 ==================  ========================================================================
 
-Windows of an order in blocks::
+An order of samples in blocks (``batch.blocks``) reads a few blocks at once, shuffled: a window. A
+block is a range of a file::
 
-    batch requested:   hold(blocks of the next window) --> fetched whole, in the background
+    batch requested:   prefetch(blocks of the next window) --> fetched whole, in the background
     batch computed:    leave(windows that have been read)
 
 So two windows and the start of a third lie in memory. Data that fit into the generations stay
@@ -75,7 +76,7 @@ class _File(Protocol):
     @property
     def uses_cache(self) -> bool: ...
 
-    def hold(self, offset: int, size: int, window: Any) -> None: ...
+    def prefetch_block(self, offset: int, size: int, window: Any) -> None: ...
 
     def leave(self, window: Any) -> None: ...
 
@@ -104,19 +105,24 @@ class Windows:
         """Number of bytes of all windows."""
         return sum(sum([*files.values()]) for files in [*self._windows.values()])
 
-    def hold(self, file: _File, offset: int, size: int, window: Window) -> None:
-        """Start to fetch a range of a window from a file."""
-        if fetch.later_seconds() > _MOST_PIECE_SECONDS:
+    def prefetch(self, file: _File, offset: int, size: int, window: Window) -> None:
+        """Start to fetch a block of a window from a file, unless fetching records is better.
+
+        Small blocks gain nothing, and on slow connections, records come first. Data sets of up to
+        two ``HALF_BYTES`` stay in the generations anyway; of these, only data sets of up to one, or
+        with a cache, are fetched in blocks.
+        """
+        if fetch.low_priority_seconds() > _MOST_PIECE_SECONDS:
             return
         if file.uses_cache or self._size <= HALF_BYTES:
-            file.hold(offset, size, None)
+            file.prefetch_block(offset, size, None)
         elif size >= _LEAST_BLOCK_BYTES and self._size > 2 * HALF_BYTES:
             key = (id(self), window.order, window.number)
             with self._lock:
                 if self._makes_room(size, window.order):
                     files = self._windows.setdefault(key, {})
                     files[file] = files.get(file, 0) + size
-                    file.hold(offset, size, key)
+                    file.prefetch_block(offset, size, key)
 
     def leave(self, window: Window) -> None:
         """Release the windows that have been read according to ``window.over``."""

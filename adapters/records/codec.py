@@ -1,7 +1,8 @@
 """Description of a record file format: its framing, its index and its payloads.
 
 To add a format, write a ``Codec`` in a module of its own and add it to ``formats.CODECS``.
-Everything that differs between formats is defined here; no other module checks the format.
+Everything that differs between formats is defined here, and what differs in their payloads in
+``envelope``; other modules don't compare names of formats.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Following(Protocol):
 
         Args:
             storage: The file.
-            last: Offset of the record that ends at ``broken`` according to its header, or None. It
-                may be the damaged one; the result is then less than ``broken``.
+            last: Offset of the record that ends at ``broken`` according to its header, or None. If
+                its length was wrong, the result may be less than ``broken``.
             broken: Offset where a record should begin but no intact one does.
         """
         ...
@@ -70,7 +71,8 @@ class Codec:
         end: Returns the end of the record at an offset.
         begins: Returns True if a file may begin with these bytes, of which there may be fewer than
             16.
-        header_bytes: Number of bytes before the payload.
+        header_bytes: Number of bytes before the payload. To find a record's end takes at most 16
+            bytes, which ``peeking`` requests of an object.
         has_sizes: True if an index line is ``offset size`` (DALI), False if it is
             ``key<TAB>offset`` (MXNet).
         suffixes: File name suffixes, the default first. An index file's suffix replaces one of

@@ -38,6 +38,11 @@ Names = tuple[str, str]
 class Envelope(Protocol):
     """Converts an image and its label to a payload and back."""
 
+    @property
+    def has_header(self) -> bool:
+        """True if payloads usually begin with an IRHeader; False if they are Examples."""
+        ...
+
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
         """Build a payload.
 
@@ -84,6 +89,8 @@ class Envelope(Protocol):
 class BehindHeader:
     """Image after MXNet's IRHeader, with float32 labels; ``names`` is ignored."""
 
+    has_header = True
+
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
         """Build a header followed by the image."""
         _check_float32(_numbers(label))
@@ -106,6 +113,8 @@ class BehindHeader:
 
 class InExample:
     """Features of a tf.train.Example, with the names that TensorFlow's ImageNet converters use."""
+
+    has_header = False
 
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
         """Build an Example with three features."""
@@ -179,7 +188,7 @@ def _listed(names: Iterable[str | bytes]) -> str:
     )
 
 
-def _label(values: example.Feature) -> Any:
+def _label(values: example.FeatureValues) -> Any:
     if len(values) != 1:
         return values if isinstance(values, np.ndarray) else np.array(values, object)
     return values[0].item() if isinstance(values, np.ndarray) else values[0]

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 
-Feature = list[bytes] | NDArray[np.float32] | NDArray[np.int64]
+FeatureValues = list[bytes] | NDArray[np.float32] | NDArray[np.int64]
 Span = tuple[int, int]
 """Begin and end of a ``Feature`` message."""
 
@@ -70,7 +70,7 @@ class List(NamedTuple):
     end: int
 
 
-def decode(payload: memoryview | bytes) -> dict[str, Feature]:
+def decode(payload: memoryview | bytes) -> dict[str, FeatureValues]:
     """Decode the features of an Example.
 
     Returns:
@@ -170,7 +170,7 @@ def list_in(payload: memoryview, span: Span) -> List:
     return List(kind, at, end)
 
 
-def values(payload: memoryview, held: List) -> Feature:
+def values(payload: memoryview, held: List) -> FeatureValues:
     """Return a copy of the values of a list.
 
     Raises:

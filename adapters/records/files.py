@@ -166,10 +166,10 @@ class RecordFiles:
             storage: Any = shard.storage
             storage = storage.source if isinstance(storage, InflatedFile) else storage
             if isinstance(storage, RemoteFile):
-                told: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
+                parts: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
             else:
-                told = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
-            found.update(repr(told).encode("utf-8", "surrogateescape"))
+                parts = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
+            found.update(repr(parts).encode("utf-8", "surrogateescape"))
         if self._chosen is not None:
             found.update(np.ascontiguousarray(self._chosen).data)
         return found.hexdigest()
@@ -192,10 +192,22 @@ class RecordFiles:
         Selected records are read ahead only if they lie close together. If the window has ``asked``
         set, remote blocks are fetched whole and stay in memory until the window has been read.
         """
-        if window is not None and window.asked and not self.are_remote:
+        if window is not None and window.asked:
+            if self.are_remote:
+                self._prefetch_window(first, last, window)
             return
-        if window is not None and not window.asked:
+        if window is not None:
             self._windows.leave(window)
+        for shard, begin, end in self._stretches(first, last):
+            shard.will_read(begin, end)
+
+    def _prefetch_window(self, first: int, last: int, window: Window) -> None:
+        for shard, begin, end in self._stretches(first, last):
+            if isinstance(shard.storage, RemoteFile) and shard.is_in_order:
+                self._windows.prefetch(shard.storage, *shard.stretch(begin, end), window)
+
+    def _stretches(self, first: int, last: int) -> Iterator[tuple[Shard, int, int]]:
+        """Yield files with the range of records to read ahead; none if these lie far apart."""
         if self._chosen is not None:
             chosen = self._chosen[first:last]
             first, last = int(chosen.min()), int(chosen.max()) + 1
@@ -203,12 +215,8 @@ class RecordFiles:
                 return
         for start, shard in zip(self._starts.tolist(), self.shards):
             begin, end = max(0, first - start), min(len(shard), last - start)
-            if begin >= end or self._closed:
-                continue
-            if window is None or not window.asked:
-                shard.will_read(begin, end)
-            elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
-                self._windows.hold(shard.storage, *shard.stretch(begin, end), window)
+            if begin < end and not self._closed:
+                yield shard, begin, end
 
     def read(self, number: int) -> memoryview:
         """Return the payload of record ``number``, counted from 0.
@@ -220,7 +228,7 @@ class RecordFiles:
         shard, own = self.locate(number)
         return shard.read(own)
 
-    def lightly(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, memoryview]]:
+    def read_unchecked(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, memoryview]]:
         """Read scattered records of local files without checks; in large files only touched pages.
 
         Yields:
@@ -262,7 +270,7 @@ class RecordFiles:
             for storage, begins, sizes in parts:
                 storage.start(begins, sizes)
         for storage, begins, sizes in parts:
-            storage.touch(begins, sizes)
+            storage.fetched_view(begins, sizes)
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start to prefetch these records of remote files.

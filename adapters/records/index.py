@@ -153,14 +153,14 @@ def misfit(
         will_peek(storage, inorder[places].tolist())
         with mapped_lightly(storage) as some:
             for place in places:
-                end = codec.end(some, int(inorder[place]))
-                if ends is not None and ends[place] != end:
+                last_end = codec.end(some, int(inorder[place]))
+                if ends is not None and ends[place] != last_end:
                     return f"its record at byte {inorder[place]} has another size"
                 if place + 1 < len(inorder):
-                    gap = gap or end != inorder[place + 1]
+                    gap = gap or last_end != inorder[place + 1]
     except RecordError as error:
         return f"at byte {error.offset}, {error.expected} expected, {error.found} found"
-    gap = gap or end != storage.size
+    gap = gap or last_end != storage.size  # The last record was looked at, too.
     if ends is not None:
         gap = gap or bool((ends[:-1] != inorder[1:]).any())
     if gap and not newer:

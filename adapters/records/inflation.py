@@ -34,24 +34,24 @@ class InflatedFile(MappedFile):
         self.source = source
         self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
         self._view = self._map = None
-        self.covering(0, 0)
+        self.whole_view()
 
     def will_read(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""
 
     def close(self) -> None:
         """Remove the inflated data as soon as no view of them is left."""
-        self._forget_map()
+        self._close_map()
 
-    def _list(self) -> None:
+    def _register(self) -> None:
         """Register as a file that is unmapped only when a new map would fail."""
         inflated_files[self] = None
 
-    def _unmap(self) -> None:
-        super()._unmap()
+    def _let_go(self) -> None:
+        super()._let_go()
         inflated_files.pop(self, None)
 
-    def _opened(self) -> IO[bytes]:
+    def _readable(self) -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
         try:
             self.damage = inflate(self.source.stream(), file)

@@ -47,6 +47,7 @@ def _recovered(storage: Storage, codec: Codec) -> Index:
         except RecordError as error:
             following = codec.following(storage, last, position)
             if last is not None and following <= position:
+                # The previous record's length was wrong: replace that record, too.
                 position = last
                 del begins[-1], ends[-1]
             damage[len(begins)] = _wrong(storage, codec, position, len(begins), error)

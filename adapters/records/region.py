@@ -2,8 +2,8 @@
 
 A ``Region`` is an address range as long as the file; it tracks by units which bytes are available.
 A ``MemoryRegion`` is filled by writing. A ``CachedRegion`` maps a cache's files, and a page is
-available once its CRC has been checked. Any view keeps the region's memory alive. A file that no
-longer needs a region creates another.
+available once its CRC has been checked. A region is never emptied: to free memory, its file drops
+it and makes a new one; views keep the old one alive.
 """
 
 from __future__ import annotations

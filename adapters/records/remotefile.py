@@ -1,6 +1,6 @@
 """``RemoteFile``: an object in a store, or a file on a slow disk, as storage of records.
 
-    covering, touch --units--> region: there?  --no--> pieces, fetched all at once --> region
+    fetched_view --units--> region: there?  --no--> pieces, fetched all at once --> region
 
 It has one view, as long as the object, in which only requested bytes are available. Requesting a
 view waits for its bytes. ``expect`` prefetches bytes.
@@ -97,13 +97,10 @@ class RemoteFile:
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
-        return self.covering(offset, size)[offset : offset + size]
+        view = self.fetched_view(np.array([offset]), np.array([size]))
+        return view[offset : offset + size]
 
-    def covering(self, offset: int, size: int) -> memoryview:
-        """Return a view of the object in which these bytes are available."""
-        return self.touch(np.array([offset]), np.array([size]))
-
-    def touch(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
+    def fetched_view(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
         """Return a view of the object with these ranges available; fetch what is missing.
 
         Args:
@@ -123,7 +120,7 @@ class RemoteFile:
         for _ in range(_TRIES):
             region = self._region_of(begins, sizes)
             try:
-                if self._bring(region, begins, sizes):
+                if self._fetch_now(region, begins, sizes):
                     return region.view
             except EvictedError:
                 self._drop(region)
@@ -137,7 +134,7 @@ class RemoteFile:
                 self._without_cache()
         self._without_cache()
         region = self._current()
-        self._bring(region, begins, sizes)
+        self._fetch_now(region, begins, sizes)
         return region.view
 
     def expect(
@@ -156,13 +153,13 @@ class RemoteFile:
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
-    def hold(self, offset: int, size: int, window: Any) -> None:
-        """Prefetch a range whole because it will be read here.
+    def prefetch_block(self, offset: int, size: int, window: Any) -> None:
+        """Prefetch a block at low priority because it will be read here.
 
         Args:
             offset: Offset of its first byte.
             size: Size in bytes.
-            window: Window to hold it in memory until ``leave``; None to store it like other data.
+            window: Window that keeps it in memory until ``leave``; None if it is like other data.
         """
         with contextlib.suppress(Exception):
             region: Any = self._current()
@@ -172,7 +169,7 @@ class RemoteFile:
                         self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
                 region.add_block(offset, size)
-            self._start(np.array([offset]), np.array([size]), expected=True, later=region)
+            self._start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
     def leave(self, window: Any) -> None:
         """Release a window that has been read."""
@@ -216,7 +213,9 @@ class RemoteFile:
 
     # --- availability ---
 
-    def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
+    def _fetch_now(
+        self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> bool:
         """Wait for these ranges; return True if the region now has them all."""
         units, patience = region.units(begins, sizes), _BEGUN
         for _ in range(_TRIES):
@@ -229,7 +228,7 @@ class RemoteFile:
                 start(own)
             ends = time.monotonic() + _PATIENCE_SECONDS
             for piece in own + others:
-                if piece.later and not piece.ends_within(ends - time.monotonic()):
+                if piece.low_priority and not piece.ends_within(ends - time.monotonic()):
                     patience = _NONE
                     continue
                 piece.wait()
@@ -242,14 +241,15 @@ class RemoteFile:
         begins: NDArray[np.int64],
         sizes: NDArray[np.int64],
         expected: bool,
-        later: Region | None = None,
+        block_region: Region | None = None,
     ) -> None:
-        """Start to fetch ranges, at low priority if ``later`` is the region for them."""
+        """Start to fetch ranges; a block at low priority, into its region."""
         with contextlib.suppress(Exception):
-            region = later or self._region_of(begins, sizes)
+            region = block_region or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
             patience = _ANY if expected else _BEGUN
-            own, _ = self._pieces(region, missing, patience, later is not None)
+            low_priority = block_region is not None
+            own, _ = self._pieces(region, missing, patience, low_priority)
             start(own, expected)
 
     def _missing(
@@ -286,7 +286,7 @@ class RemoteFile:
         region: Region,
         missing: NDArray[np.int64],
         patience: int,
-        later: bool = False,
+        low_priority: bool = False,
     ) -> tuple[list[Piece], list[Piece]]:
         """Return pieces that bring units: new ones, not yet started, and ones in flight.
 
@@ -294,7 +294,7 @@ class RemoteFile:
             region: Region to fill.
             missing: The units, ascending and unique.
             patience: Which low-priority pieces in flight count: ``_ANY``, ``_BEGUN`` or ``_NONE``.
-            later: True if the new pieces are low-priority.
+            low_priority: True for new pieces of low priority.
         """
         if not len(missing):
             return [], []
@@ -314,7 +314,9 @@ class RemoteFile:
             gap, longest = GAP_BYTES // region.unit, PIECE_BYTES // region.unit
             for begin, end in runs(missing[~known], gap, longest):
                 number = next(self._numbers)
-                piece = Piece(begin, end, functools.partial(self._fetch, region, number), later)
+                piece = Piece(
+                    begin, end, functools.partial(self._fetch, region, number), low_priority
+                )
                 self._flying[number] = piece
                 region.flying[begin:end] = number
                 own.append(piece)
@@ -432,7 +434,7 @@ class Stream:
         """Return these bytes; fewer if the object ends before."""
         if offset + size > self._until:
             end = offset + max(size, _STREAM_BYTES)
-            self._file.covering(offset, end - offset)
+            self._file.read(offset, end - offset)
             self._file.expect(np.array([end]), np.array([_STREAM_BYTES]))
             self._until = end
         return self._file.read(offset, size)
@@ -443,7 +445,7 @@ class Stream:
 
 def _counts(piece: Piece, patience: int) -> bool:
     """True if a caller with this patience waits for the piece."""
-    return not piece.later or patience == _ANY or (patience == _BEGUN and piece.begun)
+    return not piece.low_priority or patience == _ANY or (patience == _BEGUN and piece.begun)
 
 
 def _ascending(units: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -101,7 +101,7 @@ class Shard:
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
-            self.storage.touch(*self.extents(np.array([number])))
+            self.storage.fetched_view(*self.extents(np.array([number])))
         try:
             payload = self.codec.read(self.storage, offset, number, verify, size)
         except RecordError:
@@ -136,7 +136,11 @@ class Shard:
         return Index(self.offsets[left], None if self.sizes is None else self.sizes[left])
 
     def begin_of(self, number: int) -> int:
-        """Return the offset of a record, or of the damage in its place."""
+        """Return the offset of a record, or of the damage in its place.
+
+        At the end of truncated compressed data, this is an offset in them; others are in the
+        inflated data.
+        """
         damage = self.damage.get(number)
         return int(self.offsets[number]) if damage is None else damage.offset
 
@@ -147,7 +151,7 @@ class Shard:
             ConnectionError: The store doesn't answer.
         """
         if isinstance(self.storage, RemoteFile):
-            self.storage.touch(*self.extents(np.arange(first, min(last, len(self)))))
+            self.storage.fetched_view(*self.extents(np.arange(first, min(last, len(self)))))
             more = np.arange(min(last, len(self)), min(2 * last - first, len(self)))
             self.storage.expect(*self.extents(more))
 
@@ -173,15 +177,17 @@ class Shard:
 
 
 def _cut_short(index: Index, storage: InflatedFile) -> Index:
-    """Mark the end of the compressed data in the last entry of an inflated file's index."""
-    found, last = storage.damage, len(index.offsets) - 1
+    """Add an inflated file's damage to its index, as another record or for the last damaged one."""
+    found, number = storage.damage, len(index.offsets)
     assert found is not None
-    if last in index.damage:
-        error = RecordError(storage.name, last, found.offset, found.expected, found.found)
-        return index._replace(damage={**index.damage, last: error})
-    offsets = np.append(index.offsets, storage.size)
-    sizes = None if index.sizes is None else np.append(index.sizes, 1)
-    return Index(offsets, sizes, {**index.damage, last + 1: found})
+    if number - 1 in index.damage:
+        number -= 1
+    else:
+        offsets = np.append(index.offsets, storage.size)
+        sizes = None if index.sizes is None else np.append(index.sizes, 1)
+        index = Index(offsets, sizes, index.damage)
+    error = RecordError(storage.name, number, found.offset, found.expected, found.found)
+    return index._replace(damage={**index.damage, number: error})
 
 
 def _opened(
@@ -197,33 +203,41 @@ def _opened(
     asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
     if found := _begun(head, asked):  # It may look compressed, too.
         return storage, found[0]
-    may_be_compressed = any(codec.compressible for codec in asked)
-    if may_be_compressed and head.startswith(_COMPRESSED_BEGINS):
-        inflated = InflatedFile(storage)
-        head = bytes(inflated.read(0, HEAD_BYTES))
-        compressible = [codec for codec in asked if codec.compressible]
-        if found := _begun(head, compressible):
-            return inflated, found[0]
-        if inflated.damage is not None:
-            raise inflated.damage
-        if not head or format != "auto":
-            return inflated, compressible[0]
-        titles = _titles(compressible)
-        raise RecordError(inflated.name, None, 0, f"a compressed {titles}", f"{_shown(head)} in it")
+    compressible = [codec for codec in asked if codec.compressible]
+    if compressible and head.startswith(_COMPRESSED_BEGINS):
+        return _inflated(storage, compressible, format)
     other = recognized(head)
-    if (format == "auto" and head) or other:
-        named = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
-        if named is None or not _is_damaged(storage, named):
-            raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(head))
-        return storage, named
-    return storage, asked[0]
+    if not other and (format != "auto" or not head):
+        # A damaged file of the given format, or an empty one, which has no records in any format.
+        return storage, asked[0]
+    # If the file's start is damaged, its suffix names the format, and records of it must follow.
+    named = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
+    if named is None or not _has_records(storage, named):
+        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(head))
+    return storage, named
+
+
+def _inflated(
+    storage: MappedFile | RemoteFile, compressible: list[Codec], format: str
+) -> tuple[InflatedFile, Codec]:
+    """Inflate the file, and detect its format among those that may be compressed."""
+    inflated = InflatedFile(storage)
+    head = bytes(inflated.read(0, HEAD_BYTES))
+    if found := _begun(head, compressible):
+        return inflated, found[0]
+    if inflated.damage is not None:
+        raise inflated.damage
+    if not head or format != "auto":  # Empty, or damaged.
+        return inflated, compressible[0]
+    titles = _titles(compressible)
+    raise RecordError(inflated.name, None, 0, f"a compressed {titles}", f"{_shown(head)} in it")
 
 
 def _shown(head: bytes) -> str:
     return recognized(head) or head[:_SHOWN_BYTES].hex(" ")
 
 
-def _is_damaged(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
+def _has_records(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
     """True if a file that doesn't begin like this format contains records of it."""
     return codec.following is not None and codec.following(storage.stream(), None, 0) < storage.size
 

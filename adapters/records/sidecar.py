@@ -96,6 +96,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
         obstacle = misfit(index, storage, codec, newer=newer, looked_at=looked_at)
         if obstacle is None:
             warn_of_what_is_behind(name, index, storage, codec)
+            # An older index leaves out no records, or ``misfit`` had refused it.
             return index if newer or index.sizes is not None else without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
     kept = indexcache.load(storage, codec)

@@ -1,10 +1,9 @@
 """Storage of bytes: a size and reads of ranges. All formats read through this interface alone.
 
 Formats need a ``Storage``: ``name``, ``size`` and ``read``. Batches are gathered from one view of a
-file, which ``covering`` returns: ``MappedFile`` is a local file, ``RemoteFile`` of ``remotefile``
-is fetched piece by piece. Only bytes named when the view was requested may be read from it; others
-of a remote file may be missing. Thread-safe. Returned memory stays valid as long as a reference
-exists, even after ``close``.
+file: ``MappedFile.whole_view`` of a local file, ``RemoteFile.fetched_view`` of a remote one, in
+which only the requested bytes may be read; others may be missing. Thread-safe. Returned memory
+stays valid as long as a reference exists, even after ``close``.
 """
 
 from __future__ import annotations
@@ -61,24 +60,24 @@ class MappedFile:
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
         self._view: memoryview | None = None
-        # The map of ``_view``, or an unmapped one that views still keep alive.
+        # The last map; alive while any view holds it, even after ``_let_go``.
         self._map: weakref.ref[Mapping] | None = None
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes without a copy; fewer if the file ends before."""
         try:
-            return self.covering(offset, size)[offset : offset + size]
+            return self.whole_view()[offset : offset + size]
         except NoMapError:
-            return self._copied(offset, size)
+            return self._copy_of(offset, size)
 
-    def covering(self, offset: int, size: int) -> memoryview:
+    def whole_view(self) -> memoryview:
         """Return a view of the whole file.
 
         Raises:
             NoMapError: There is no space for a map.
         """
         view = self._view
-        return self._open() if view is None else view
+        return self._map_now() if view is None else view
 
     def stream(self) -> MappedFile:
         """Return the file itself, which the system reads ahead."""
@@ -91,52 +90,54 @@ class MappedFile:
     def close(self) -> None:
         """Unmap the file as soon as no view of it is left."""
         AHEAD.forget(self.path)
-        self._forget_map()
+        self._close_map()
 
-    def _forget_map(self) -> None:
-        with _opening:
-            self._unmap()
+    def _close_map(self) -> None:
+        with _map_lock:
+            self._let_go()
             self._map = None
 
-    def _unmap(self) -> None:
+    def _let_go(self) -> None:
+        """Drop the view; the file is unmapped when no other view of it is left."""
         self._view = None
-        _open.pop(self, None)
+        _mapped_files.pop(self, None)
 
-    def _open(self) -> memoryview:
+    def _map_now(self) -> memoryview:
         if not self.size:
             return memoryview(b"")
-        with _opening:
+        with _map_lock:
             # Another thread may have been first.
-            return self._mapped() if self._view is None else self._view
+            return self._new_view() if self._view is None else self._view
 
-    def _mapped(self) -> memoryview:
+    def _new_view(self) -> memoryview:
         held = None if self._map is None else self._map()
         if held is not None:
-            return self._keep(held)
-        with self._opened() as file:
+            return self._view_of(held)
+        with self._readable() as file:
             self._check(file)
-            return self._keep(_map_of(file, self.size)) if self.size else memoryview(b"")
+            return self._view_of(_map_of(file, self.size)) if self.size else memoryview(b"")
 
-    def _keep(self, mapping: Mapping) -> memoryview:
+    def _view_of(self, mapping: Mapping) -> memoryview:
         self._map, self._view = weakref.ref(mapping), mapping.view()
         view = self._view
-        self._list()
-        while living() > _MOST_MAPPED and _open:
-            next(iter(_open))._unmap()
+        self._register()
+        while living() > _MOST_MAPPED and _mapped_files:
+            next(iter(_mapped_files))._let_go()
         return view
 
-    def _list(self) -> None:
+    def _register(self) -> None:
         """Register as a file that is unmapped when there are too many maps."""
-        _open[self] = None
+        _mapped_files[self] = None
 
-    def _copied(self, offset: int, size: int) -> memoryview:
+    def _copy_of(self, offset: int, size: int) -> memoryview:
         """Return a copy of these bytes, when there is no space for a map."""
-        with self._opened() as file:
+        with self._readable() as file:
             self._check(file)
             file.seek(offset)
             return memoryview(file.read(size))
 
-    def _opened(self) -> IO[bytes]:
+    def _readable(self) -> IO[bytes]:
+        """Open the file for mapping; an ``InflatedFile`` inflates it first."""
         return open(self.path, "rb")
 
     def _check(self, file: IO[bytes]) -> None:
@@ -162,21 +163,21 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
     """
     with contextlib.suppress(NoMapError):
         return Mapping(file.fileno(), size)
-    for other in [*_open, *inflated_files]:
-        other._unmap()
+    for other in [*_mapped_files, *inflated_files]:
+        other._let_go()
     return Mapping(file.fileno(), size)
 
 
 # Mapped files, oldest first. Removing one keeps its map alive while views exist.
-_open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+_mapped_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 # Those that must be inflated again after they are unmapped.
 inflated_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-_opening = threading.RLock()
+_map_lock = threading.RLock()
 
 
 def _reset_lock() -> None:
-    global _opening
-    _opening = threading.RLock()
+    global _map_lock
+    _map_lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_reset_lock)

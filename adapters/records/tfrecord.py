@@ -118,8 +118,8 @@ def read(
         needed = length + OVERHEAD_BYTES
         raise _cut(storage.name, number, offset, needed, storage.size - offset)
     if size is not None and size != length + OVERHEAD_BYTES:
-        told = f"{size} bytes, as the index has it"
-        raise RecordError(storage.name, number, offset, told, f"{length + OVERHEAD_BYTES}")
+        indexed = f"{size} bytes, as the index has it"
+        raise RecordError(storage.name, number, offset, indexed, f"{length + OVERHEAD_BYTES}")
     payload = storage.read(offset + HEADER.size, length)
     if verify:
         at = offset + HEADER.size + length
@@ -166,21 +166,23 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
     """
     if begins_here(storage.read(broken, HEADER.size)):
         return storage.size  # The file ends within this record.
-    start = broken if last is None or _is_whole(storage, last) else last
+    damaged = broken if last is None or _is_whole(storage, last) else last
     first: int | None = None
-    crc, until = 0, start + HEADER.size
-    for begin in itertools.chain(_headers(storage, start + 1), [storage.size]):
-        if begin < storage.size and not _is_whole(storage, begin):
+    # If the damaged record ends at a candidate, the bytes before it are the CRC of its data.
+    data_crc, crc_until = 0, damaged + HEADER.size
+    for candidate in itertools.chain(_headers(storage, damaged + 1), [storage.size]):
+        if candidate < storage.size and not _is_whole(storage, candidate):
             continue
-        if first is not None and begin - first > _MOST_SEARCHED_BYTES:
+        if first is not None and candidate - first > _MOST_SEARCHED_BYTES:
             break
-        while until < begin - FOOTER.size:
-            piece = storage.read(until, min(_WINDOW_BYTES, begin - FOOTER.size - until))
-            crc, until = extended(crc, piece), until + len(piece)
-        footer = bytes(storage.read(until, begin - until))
-        if footer == FOOTER.pack(masked(crc)):
-            return begin
-        first = begin if first is None else first
+        while crc_until < candidate - FOOTER.size:
+            size = min(_WINDOW_BYTES, candidate - FOOTER.size - crc_until)
+            piece = storage.read(crc_until, size)
+            data_crc, crc_until = extended(data_crc, piece), crc_until + len(piece)
+        footer = bytes(storage.read(crc_until, candidate - crc_until))
+        if footer == FOOTER.pack(masked(data_crc)):
+            return candidate
+        first = candidate if first is None else first
     assert first is not None
     return first
 

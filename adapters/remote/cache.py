@@ -135,7 +135,7 @@ class Cache:
         self._written = self.limit // 64  # The first write checks, even in a short process.
         self.looks = 0
         """Number of evictions that this process has tried."""
-        self._told = self._told_of_versions = False
+        self._has_warned = self._has_warned_of_versions = False
 
     # --- for users ---
 
@@ -194,8 +194,8 @@ class Cache:
         """Return the cache itself, or None with a warning if the object has no version."""
         if head.version:
             return self
-        if not self._told_of_versions:
-            self._told_of_versions = True
+        if not self._has_warned_of_versions:
+            self._has_warned_of_versions = True
             log.warning("%s isn't kept in a cache, as the store tells no version of it", clean(url))
         return None
 
@@ -272,8 +272,8 @@ class Cache:
 
     def failed(self, error: OSError) -> None:
         """Warn once that data can't be stored."""
-        if not self._told:
-            self._told = True
+        if not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "the cache in %s can't be written to, and reading goes on without it: %s",
                 self.folder,
@@ -283,7 +283,7 @@ class Cache:
     @property
     def has_failed(self) -> bool:
         """True if data couldn't be stored; a warning was logged."""
-        return self._told
+        return self._has_warned
 
     def folder_of(self, named: list[Any]) -> str:
         """Return the folder of what these values identify."""

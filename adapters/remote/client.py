@@ -84,10 +84,17 @@ def without_ranges(name: str) -> ValueError:
 
 
 class Client(Protocol):
-    """One store: a bucket, a host, a file system."""
+    """One store: a bucket, a host, a file system. See the module for errors that all methods raise.
+
+    A client may limit a request to ``retry.remaining_seconds()``, the time left for its tries.
+    """
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object."""
+        """Return the size and version of an object.
+
+        Raises:
+            ValueError: The store doesn't know the size.
+        """
         ...
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:
@@ -95,6 +102,7 @@ class Client(Protocol):
 
         Raises:
             Changed: The object has another version by now.
+            ValueError: The server gives no ranges.
         """
         ...
 
@@ -103,7 +111,11 @@ class Client(Protocol):
         ...
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """Yield all keys below a folder ("" for the root), with None for an unknown version."""
+        """Yield all keys below a folder ("" for the root), with None for an unknown version.
+
+        Raises:
+            NotImplementedError: The store can't list objects.
+        """
         ...
 
     def put(self, key: str, data: bytes | str) -> None:

@@ -19,7 +19,8 @@ from adapters.remote.urls import ListedUrl, clean, folder_of, is_url, matching, 
 
 _EXTRA = "pip install 'loader-adapters[remote]'"
 
-_clients: dict[str, Client] = {}
+_clients: dict[tuple[str, bool], Client] = {}
+"""Clients by the URL's root, and True if obstore may request such objects."""
 _opening = threading.Lock()
 
 
@@ -33,7 +34,7 @@ def client_of(url: str) -> tuple[Client, str]:
     if not is_url(url):
         return LocalFiles(), os.path.abspath(url)
     root, key = split(url)
-    known = root if obstore_client.asks_for(root, key) else f"{root}?"
+    known = root, obstore_client.asks_for(root, key)
     with _opening:
         client = _clients.get(known)
         if client is None:

@@ -26,7 +26,7 @@ MOST_THREADS = 128
 GAP_BYTES = 128 << 10
 # Most threads for low-priority pieces: 32 fetch 1.8 GB/s at 30 ms and 100 MB/s each, but 2 while
 # more than 16 threads fetch other pieces, as for the first batch.
-_MOST_LATER, _LATER_BESIDE, _BESIDE = 32, 2, 16
+_MOST_LOW_PRIORITY, _LOW_PRIORITY_BESIDE, _MANY_OTHERS = 32, 2, 16
 # Longest request: at 100 MB/s a connection, a latency of 30 ms is 40% of its time. It is also the
 # most that a lost or hanging connection costs.
 PIECE_BYTES = 4 << 20
@@ -65,17 +65,17 @@ class Piece:
         begin: Its first unit.
         end: The unit after its last.
         fetch: Fetches and stores the range.
-        later: True for low priority: it starts after all others, and waiting for it is optional.
+        low_priority: True if it starts after all others, and waiting for it is optional.
     """
 
-    __slots__ = ("_begun", "_done", "_fetch", "begin", "end", "error", "later")
+    __slots__ = ("_begun", "_done", "_fetch", "begin", "end", "error", "low_priority")
 
     def __init__(
-        self, begin: int, end: int, fetch: Callable[[Piece], None], later: bool = False
+        self, begin: int, end: int, fetch: Callable[[Piece], None], low_priority: bool = False
     ) -> None:
         self.begin = begin
         self.end = end
-        self.later = later
+        self.low_priority = low_priority
         self.error: BaseException | None = None
         self._fetch = fetch
         self._begun = threading.Lock()
@@ -121,24 +121,24 @@ class _Threads:
         self._lock = threading.Condition()
         self._wanted: deque[Piece] = deque()
         self._expected: deque[Piece] = deque()
-        self._later: deque[Piece] = deque()
-        self._count = self._idle = self._at_later = 0
-        self.later_seconds = self.later_at = 0.0
+        self._low_priority: deque[Piece] = deque()
+        self._count = self._idle = self._at_low_priority = 0
+        self.low_priority_seconds = self.low_priority_at = 0.0
         """Moving average of a low-priority piece's seconds, and the time of the last update."""
 
     @property
     def _ready(self) -> int:
         """Number of pieces that threads may start."""
-        at_others = self._count - self._idle - self._at_later
-        most = _LATER_BESIDE if at_others > _BESIDE else _MOST_LATER
-        later = max(0, min(len(self._later), most - self._at_later))
-        return len(self._wanted) + len(self._expected) + later
+        at_others = self._count - self._idle - self._at_low_priority
+        most = _LOW_PRIORITY_BESIDE if at_others > _MANY_OTHERS else _MOST_LOW_PRIORITY
+        low_priority = max(0, min(len(self._low_priority), most - self._at_low_priority))
+        return len(self._wanted) + len(self._expected) + low_priority
 
     def submit(self, pieces: Sequence[Piece], expected: bool) -> None:
         with self._lock:
             for piece in pieces:
                 soon = self._expected if expected else self._wanted
-                (self._later if piece.later else soon).append(piece)
+                (self._low_priority if piece.low_priority else soon).append(piece)
             for _ in range(min(self._ready - self._idle, MOST_THREADS - self._count)):
                 name = f"adapters-fetching-{self._count + 1}"
                 try:
@@ -157,24 +157,26 @@ class _Threads:
             try:
                 piece.run()
             finally:
-                if piece.later:
+                if piece.low_priority:
                     with self._lock:
-                        self._at_later -= 1
-                        self.later_at = time.monotonic()
-                        self.later_seconds += (self.later_at - began - self.later_seconds) / 8
+                        self._at_low_priority -= 1
+                        self.low_priority_at = time.monotonic()
+                        self.low_priority_seconds += (
+                            self.low_priority_at - began - self.low_priority_seconds
+                        ) / 8
             del piece
 
     def _next(self) -> Piece | None:
         with self._lock:
             while not self._ready:
                 self._idle += 1
-                told = self._lock.wait(_IDLE_SECONDS)
+                is_notified = self._lock.wait(_IDLE_SECONDS)
                 self._idle -= 1
-                if not told and not self._ready:
+                if not is_notified and not self._ready:
                     self._count -= 1
                     return None
-            piece = (self._wanted or self._expected or self._later).popleft()
-            self._at_later += piece.later
+            piece = (self._wanted or self._expected or self._low_priority).popleft()
+            self._at_low_priority += piece.low_priority
             return piece
 
 
@@ -187,10 +189,10 @@ def start(pieces: Sequence[Piece], expected: bool = False) -> None:
         _threads.submit(pieces, expected)
 
 
-def later_seconds() -> float:
+def low_priority_seconds() -> float:
     """Return the recent average time of a low-priority piece; 0 if unknown or old."""
-    is_known = time.monotonic() - _threads.later_at < _REMEMBERED_SECONDS
-    return _threads.later_seconds if is_known else 0.0
+    is_known = time.monotonic() - _threads.low_priority_at < _REMEMBERED_SECONDS
+    return _threads.low_priority_seconds if is_known else 0.0
 
 
 def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> list[_Result]:

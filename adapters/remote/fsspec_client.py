@@ -173,7 +173,7 @@ class FileSystem:
                 answer.raise_for_status()
                 if answer.status != 206 and (head is None or (begin, end) != (0, head.size)):
                     raise without_ranges(clean(f"{self._root}/{key}"))
-                told = {each: answer.headers.get(each) for each in _TOLD}
+                headers = {each: answer.headers.get(each) for each in _TOLD}
                 data = await answer.read()
                 place = _PLACE.match(answer.headers.get("Content-Range", ""))
                 if place and (int(place[1]), int(place[2]) + 1) != (begin, begin + len(data)):
@@ -183,7 +183,7 @@ class FileSystem:
                 size = answer.headers.get("Content-Range", "").rpartition("/")[2]
                 if not size.isdecimal():
                     size = len(data) if answer.status != 206 or head is None else head.size
-                return data, _head({"size": size, **told})
+                return data, _head({"size": size, **headers})
 
         with _Translated():
             found: tuple[bytes, Head] = sync(

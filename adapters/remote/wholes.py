@@ -57,7 +57,7 @@ class Wholes:
         self.cache = cache
         self._folders: dict[str, str] = {}
         self._urls: dict[str, str] = {}
-        self._told = False
+        self._has_warned = False
 
     def has(self, url: str, identity: bytes) -> bool:
         """True if the object has a file; it may turn out to be damaged."""
@@ -79,8 +79,8 @@ class Wholes:
             os.close(descriptor)
         data = memoryview(content)[: -_END.size]
         if not _is_right(content, data):
-            if not self._told:
-                self._told = True
+            if not self._has_warned:
+                self._has_warned = True
                 log.warning("%s is damaged, or was not written whole; it is fetched again", path)
             return None
         if time.time() - status.st_mtime > _USED_EVERY_SECONDS:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adapters.generators import RngOf
 from adapters.ownership import Allocate, detached
-from adapters.sources.source import BatchRows, Failures, Numbers, Places, Source
+from adapters.sources.source import BatchColumns, Failures, Numbers, RowNumbers, Source
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
 from adapters.structure import flatten, in_order, unflatten
 
@@ -107,7 +107,7 @@ class ArraySource(Source):
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write rows into those of a batch.
 
@@ -115,12 +115,12 @@ class ArraySource(Source):
             ValueError: An array was shortened in place.
         """
         self._check_lengths()
-        for column, into in zip(self._columns, rows):
+        for column, into in zip(self._columns, columns):
             if isinstance(column, Stored) or column.dtype.hasobject:
                 own = take_rows(column, numbers, None, np.empty)
             else:
                 own = column[numbers]
-            into[... if places is None else places] = own
+            into[... if rows is None else rows] = own
         return []
 
     def samples(self, numbers: Numbers) -> Sequence[Any]:
@@ -154,7 +154,7 @@ class ArraySource(Source):
             return None
         return column[numbers].reshape(-1) if column.size == len(self) else None
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Gather rows and discard them."""
         self.gather(numbers, np.empty)
 

@@ -21,13 +21,13 @@ from adapters.ownership import Allocate
 from adapters.readahead import Window
 from adapters.sources.labels import listed
 from adapters.sources.source import (
-    BatchRows,
+    BatchColumns,
     Composite,
     Failures,
     Group,
     Leaf,
     Numbers,
-    Places,
+    RowNumbers,
     Source,
     Subset,
 )
@@ -205,9 +205,9 @@ class Concatenation(Composite):
             return self.parts[at].gather(own, allocate)
         assert self._form is not None
         skeleton, leaves = self._form
-        rows = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
-        self._fill(groups, None, rows, None)
-        return unflatten(skeleton, rows)
+        columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
+        self._fill(groups, None, columns, None)
+        return unflatten(skeleton, columns)
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
@@ -220,35 +220,35 @@ class Concatenation(Composite):
         return None if self._form is None else self._form[0]
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch, one source at a time."""
-        if self._united is not None and not self._united.fill(numbers, rng_of, rows, places):
+        if self._united is not None and not self._united.fill(numbers, rng_of, columns, rows):
             return []  # After a failure, each source reports its own errors.
-        return self._fill(self._by_place(numbers), rng_of, rows, places)
+        return self._fill(self._by_place(numbers), rng_of, columns, rows)
 
     def _fill(
         self,
         groups: Iterable[_Group],
         rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: NDArray[np.int64] | None,
+        columns: BatchColumns,
+        rows: RowNumbers,
     ) -> list[tuple[int, Exception]]:
         failures: list[tuple[int, Exception]] = []
         for at, own, mine in groups:
             part, form = self.parts[at], self._forms[at]
-            into = mine if places is None else places[mine]
+            own_rows = mine if rows is None else rows[mine]
             draw = chosen(rng_of, mine) if part.draws else None
-            given = _like(rows, form[1]) if self._cast[at] and form is not None else rows
-            failed = part.fill(own, draw, given, into)
+            given = _like(columns, form[1]) if self._cast[at] and form is not None else columns
+            failed = part.fill(own, draw, given, own_rows)
             failures += [(int(mine[place]), error) for place, error in failed]
-            if given is rows:
+            if given is columns:
                 continue
-            right = np.delete(into, [place for place, _ in failed])
-            for column, found in zip(rows, given):
+            right = np.delete(own_rows, [place for place, _ in failed])
+            for column, found in zip(columns, given):
                 if found is not column:
                     check_exact(found[right], column.dtype)
-                    column[into] = found[into]
+                    column[own_rows] = found[own_rows]
         return failures
 
     # --- traits ---
@@ -259,11 +259,11 @@ class Concatenation(Composite):
         return f"{len(self.parts)} sources, one after another: {'; '.join(ways)}"
 
 
-def _like(rows: Sequence[NDArray[Any]], leaves: Sequence[Leaf]) -> list[NDArray[Any]]:
+def _like(columns: BatchColumns, leaves: Sequence[Leaf]) -> list[NDArray[Any]]:
     """Arrays for these leaves: those of a batch, or new ones for leaves of another dtype."""
     return [
         column if column.dtype == dtype else np.empty((len(column), *shape), dtype)
-        for column, (shape, dtype) in zip(rows, leaves)
+        for column, (shape, dtype) in zip(columns, leaves)
     ]
 
 
@@ -315,8 +315,8 @@ def common_form(forms: Sequence[Form | None]) -> Form | None:
         if form[0] != skeleton or len(form[1]) != len(found) or None in types:
             raise ValueError(
                 "sources must have samples of one structure, shape and dtype: sources"
-                f"[{first}] has {_told((skeleton, leaves))}, sources[{place}] has {_told(form)}; "
-                "bring them into one form first"
+                f"[{first}] has {_described((skeleton, leaves))}, "
+                f"sources[{place}] has {_described(form)}; bring them into one form first"
             )
         found = tuple(leaf for leaf in types if leaf is not None)
     return skeleton, found
@@ -370,7 +370,7 @@ def _as_number(leaf: Any, common: Leaf) -> Any:
     return number if isinstance(leaf, np.generic) else number.item()
 
 
-def _told(form: Form) -> str:
+def _described(form: Form) -> str:
     skeleton, leaves = form
     words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
     return str(unflatten(skeleton, words)).replace("'", "")

@@ -90,7 +90,9 @@ class Features(Content):
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._fields = dict(fields)
 
-    def sample(self, payload: memoryview, format: str, rng: Any) -> dict[str, example.Feature]:
+    def sample(
+        self, payload: memoryview, format: str, rng: Any
+    ) -> dict[str, example.FeatureValues]:
         """Map each name to a list of bytes, float32 ``(values,)`` or int64 ``(values,)``."""
         features = example.decode(payload)
         if not features:

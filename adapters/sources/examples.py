@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.records import envelope, example, irheader, recordio
+from adapters.records import envelope, example, irheader
+from adapters.records.formats import CODECS
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
 from adapters.sources.decoders import Content, EncodedImage, check_alike
 from adapters.sources.features import Field
@@ -81,7 +82,7 @@ class Examples(Content):
             try:
                 values[place] = make(values[place], rng)
             except ContentError as error:
-                raise told(field, error) from error
+                raise named_error(field, error) from error
         return self.joined(values)
 
     def image_in(self, payload: memoryview, format: str) -> EncodedImage | None:
@@ -131,7 +132,7 @@ class Examples(Content):
 
     def _held(self, payload: memoryview, format: str) -> list[Any]:
         """Read the values of all parts from a record."""
-        if format == recordio.NAME and _has_header(payload):
+        if CODECS[format].envelope.has_header and _has_header(payload):
             fields = in_header(self._read)
             return [_behind_header(field, payload, self.moves) for field in fields]
         lists: dict[bytes, list[example.Span]] = {}
@@ -151,7 +152,7 @@ class Examples(Content):
         ]
 
 
-def told(field: Field, error: ContentError) -> ContentError:
+def named_error(field: Field, error: ContentError) -> ContentError:
     """Add the feature's name to an error."""
     return ContentError(f"{_called(field)} with {error.expected}", error.found)
 
@@ -218,7 +219,7 @@ def _value(
             return _missing(field, entry, found, lists or _lists_of_images(field, payload))
         return _of_list(field, payload, held)
     except ContentError as error:
-        raise told(field, error) from error
+        raise named_error(field, error) from error
 
 
 def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
@@ -227,13 +228,13 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
         if field.kind == example.BYTES_LIST:
             return _of_bytes(field, [held])
         values = np.frombuffer(held, "<f4").astype(np.float32)
-        # Object labels begin with widths, so no shape has rows of them.
+        # A detection label begins with two widths, so it can't be cut into rows.
         if field.part_of is None and (moves or (field.varies and field.shape)):
             irheader.refuse_objects(values)
         _check_count(field, len(values))
         return converted(field, values)[()]
     except ContentError as error:
-        raise told(field, error) from error
+        raise named_error(field, error) from error
 
 
 def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:
@@ -437,5 +438,5 @@ def _values_in(field: Field, payload: memoryview) -> memoryview:
     if flag:
         return payload[behind : behind + 4 * flag]
     # For zero labels, MXNet's ``pack`` writes a header with a label of 0.
-    none = not label and field.varies and field.count > 1
-    return payload[:0] if none else payload[_LABEL_AT : _LABEL_AT + 4]
+    is_empty_list = not label and field.varies and field.count > 1
+    return payload[:0] if is_empty_list else payload[_LABEL_AT : _LABEL_AT + 4]

@@ -18,14 +18,14 @@ from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_
 from adapters.sources.filereader import FileReader, InMemoryReader, new_memory
 from adapters.sources.files import Files
 from adapters.sources.source import (
-    BatchRows,
+    BatchColumns,
     Composite,
     Failures,
     Group,
     Leaf,
     Numbers,
     Origin,
-    Places,
+    RowNumbers,
     Subset,
     chosen_of,
 )
@@ -192,7 +192,7 @@ class ImageSource(Decoded):
         """Labels of these files, if each has exactly one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read files and discard them."""
         self.bring(numbers)
         for number in numbers.tolist():
@@ -208,7 +208,7 @@ class ImageSource(Decoded):
         try:
             return self._content.image(encoded, rng), label
         except ContentError as error:
-            raise self._told(number, error) from error
+            raise self._located(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return the file and the crop of its image."""
@@ -229,15 +229,15 @@ class ImageSource(Decoded):
         return (decoder.shape, decoder.dtype), (self._labels.shape[1:], self._labels.dtype)
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
         assert isinstance(self._content, Images)
         assert self._content.decoder is not None
         decoder = self._content.decoder
-        images, labels = rows
-        labels[... if places is None else places] = self._labels[numbers]
+        images, labels = columns
+        labels[... if rows is None else rows] = self._labels[numbers]
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
@@ -250,8 +250,8 @@ class ImageSource(Decoded):
         def decode() -> None:
             nonlocal end
             rng = chosen(rng_of, wanted)
-            into = wanted if places is None else places[wanted].tolist()
-            for at, error in decoder.decode_rows(encoded, rng, into, images):
+            image_rows = wanted if rows is None else rows[wanted].tolist()
+            for at, error in decoder.decode_rows(encoded, rng, image_rows, images):
                 failures.append((wanted[at], error))
             encoded.clear()
             wanted.clear()
@@ -279,35 +279,35 @@ class ImageSource(Decoded):
                     decode()
         decode()
         self._arenas.append(arena)
-        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
+        return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
         self._check_open()
         try:
             return self._reader.read(number, new_memory)
         except (ContentError, OSError) as error:
-            raise self._told(number, error) from error
+            raise self._located(number, error) from error
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the images have been closed; open them again")
 
-    def _told(self, number: int, error: Exception) -> Exception:
+    def _located(self, number: int, error: Exception) -> Exception:
         """Add the path, as it was given, to an error."""
-        told: Exception
+        located: Exception
         name = self.named(number)
         if isinstance(error, ContentError):
-            told = RecordError(name, None, 0, error.expected, error.found)
+            located = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
             what = "No such object" if is_url(self._files[number]) else _NO_FILE
             again = 'open the images again, or on_error="skip"'
-            told = FileNotFoundError(error.errno, f"{what}: {again}", name)
+            located = FileNotFoundError(error.errno, f"{what}: {again}", name)
         elif isinstance(error, OSError) and error.errno is not None:
-            told = OSError(error.errno, error.strerror, name)
+            located = OSError(error.errno, error.strerror, name)
         else:
             return error
-        told.__cause__ = error
-        return told
+        located.__cause__ = error
+        return located
 
 
 class SelectedImages(Subset):
@@ -395,13 +395,13 @@ class ImageTuples(Composite):
         return tuple(known) if len(known) == len(self.parts) else None
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write images into rows of a batch, one array for each column."""
         failures: dict[int, Exception] = {}
-        for part, images in zip(self.parts, rows):
+        for part, images in zip(self.parts, columns):
             no_labels = np.empty(len(images), np.int64)
-            for place, error in part.fill(numbers, rng_of, (images, no_labels), places):
+            for place, error in part.fill(numbers, rng_of, (images, no_labels), rows):
                 failures.setdefault(place, error)
         return list(failures.items())
 

@@ -1,6 +1,6 @@
 """``ObjectReader``: reads whole objects behind URLs, with many concurrent requests.
 
-    start, expect --Fetch each--> threads --> here --read--> decoder, then the only owner
+    start, expect --Request each--> threads --> _requests --read--> decoder, then the only owner
 
 A file usually takes one request, and so is of one version even if the object changes meanwhile. The
 version is the listed one, or the one that this process read first; another one is an error. Fetched
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.remote import Cache, Changed, Head, client_of, is_url
+from adapters.remote import Cache, Head, client_of, is_url
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
@@ -39,17 +39,17 @@ _MOST_EXPECTED_BYTES = 128 << 20
 _GUESSED_BYTES = 100_000
 
 
-class Fetch(Piece):
+class Request(Piece):
     """Request for one file, in flight or done."""
 
-    __slots__ = ("data", "held", "is_expected", "stays")
+    __slots__ = ("data", "held_bytes", "is_expected", "stays")
 
     def __init__(self, number: int, reader: ObjectReader, is_expected: bool, stays: bool) -> None:
         self.data: memoryview | None = None
-        self.held = 0
+        self.held_bytes = 0
         self.is_expected = is_expected
         self.stays = stays  # In memory until it is read; else in the cache alone.
-        super().__init__(number, number + 1, reader._fetch)
+        super().__init__(number, number + 1, reader._run)
 
     @property
     def is_done(self) -> bool:
@@ -83,11 +83,11 @@ class ObjectReader(FileReader):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._here: OrderedDict[int, Fetch] = OrderedDict()
-        self._held = self._ahead = 0
+        self._requests: OrderedDict[int, Request] = OrderedDict()
+        self._held_bytes = self._ahead = 0
         # Versions that were read here; memory pages are allocated as they are written.
-        self._seen = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
-        self._came = self._count = 0
+        self._versions_read = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
+        self._bytes_seen = self._files_seen = 0
         self._is_closed = False
         _readers[self] = None
 
@@ -100,32 +100,32 @@ class ObjectReader(FileReader):
             OSError: The file doesn't exist or can't be read.
         """
         with self._lock:
-            fetch = self._here.pop(number, None)
-            is_stale = fetch is not None and fetch.is_stale
-            if fetch is not None:
-                self._forget(fetch)
-        if fetch is not None and not is_stale:
-            fetch.wait()
-            if fetch.error is not None:
-                raise fetch.error
-            if fetch.data is not None:
-                return fetch.data
-        return self._got(number)
+            request = self._requests.pop(number, None)
+            is_stale = request is not None and request.is_stale
+            if request is not None:
+                self._forget(request)
+        if request is not None and not is_stale:
+            request.wait()
+            if request.error is not None:
+                raise request.error
+            if request.data is not None:
+                return request.data
+        return self._read_now(number)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files, ahead of files that are only expected."""
         if len(numbers) > 1:
-            start(self._fetches(numbers.tolist(), expected=False, stays=True))
+            start(self._new_requests(numbers.tolist(), expected=False, stays=True))
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching these files, up to the limit; for another process, into the cache."""
         if self._wholes is not None or not elsewhere:
-            start(self._fetches(numbers.tolist(), True, stays=not elsewhere), expected=True)
+            start(self._new_requests(numbers.tolist(), True, stays=not elsewhere), expected=True)
 
     def will_read(self, first: int, last: int) -> None:
         """Start fetching these files into the cache, if there is one."""
         if self._wholes is not None:
-            start(self._fetches(range(first, last), True, stays=False), expected=True)
+            start(self._new_requests(range(first, last), True, stays=False), expected=True)
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -146,7 +146,7 @@ class ObjectReader(FileReader):
         return side_by_side(self._stamp, numbers)
 
     def _stamp(self, number: int) -> str:
-        identity = self._known(number)
+        identity = self._known_version(number)
         if identity is None:
             try:
                 identity = identity_of(self._files[number], self._head(number))
@@ -156,7 +156,7 @@ class ObjectReader(FileReader):
 
     def only(self, number: int) -> tuple[Files, ObjectReader]:
         """Return one file by itself, and its reader."""
-        files, identity = self._files.only(number), self._known(number)
+        files, identity = self._files.only(number), self._known_version(number)
         listed = None
         if identity is not None:
             listed = Listed(np.frombuffer(identity, np.uint8).reshape(1, -1), None)
@@ -166,100 +166,101 @@ class ObjectReader(FileReader):
         """Free memory and start no more requests."""
         self._is_closed = True  # Ends retries that no read waits for.
         with self._lock:
-            fetches = [*self._here.values()]
-            self._here.clear()
-            self._held = self._ahead = 0
-        for fetch in fetches:
-            fetch.cancel()
+            requests = [*self._requests.values()]
+            self._requests.clear()
+            self._held_bytes = self._ahead = 0
+        for request in requests:
+            request.cancel()
 
     # --- requests in flight ---
 
-    def _fetches(self, numbers: Iterable[int], expected: bool, stays: bool) -> list[Fetch]:
+    def _new_requests(self, numbers: Iterable[int], expected: bool, stays: bool) -> list[Request]:
         """Requests to start for these files: not those in memory or in the cache."""
         wanted = [number for number in dict.fromkeys(numbers) if not self._is_kept(number)]
-        found: list[Fetch] = []
+        found: list[Request] = []
         with self._lock:
             room = self._room() if expected else len(wanted)
             for number in wanted:
-                fetch = self._here.get(number)
-                if fetch is not None and fetch.is_stale and not expected:
-                    self._forget(fetch)
-                    fetch = None
-                if fetch is None:
+                request = self._requests.get(number)
+                if request is not None and request.is_stale and not expected:
+                    self._forget(request)
+                    request = None
+                if request is None:
                     if len(found) >= room:
                         break
-                    fetch = self._here[number] = Fetch(number, self, expected, stays)
+                    request = self._requests[number] = Request(number, self, expected, stays)
                     self._ahead += expected
-                elif expected or fetch.is_done:
+                elif expected or request.is_done:
                     continue
-                fetch.stays |= stays
-                found.append(fetch)
+                request.stays |= stays
+                found.append(request)
         return found
 
     def _room(self) -> int:
         """Number of files that may still be fetched ahead."""
         return int(_MOST_EXPECTED_BYTES / self._mean()) - self._ahead
 
-    def _fetch(self, piece: Piece) -> None:
-        assert isinstance(piece, Fetch)
+    def _run(self, piece: Piece) -> None:
+        assert isinstance(piece, Request)
         number = piece.begin
         try:
             if piece.stays or not self._is_kept(number):
-                piece.data = self._got(number)
+                piece.data = self._read_now(number)
         finally:
             with self._lock:
-                if self._here.get(number) is piece:  # Else a read took it and is its only owner.
-                    self._came_in(number, piece)
+                # If it isn't there, a read took it and is its only owner.
+                if self._requests.get(number) is piece:
+                    self._store_result(number, piece)
 
-    def _came_in(self, number: int, fetch: Fetch) -> None:
-        if not fetch.stays:
-            del self._here[number]
-            self._forget(fetch)
-        elif fetch.data is not None:
-            fetch.held = len(fetch.data)
-            self._held += fetch.held
-            if self._held > _MOST_HELD_BYTES:
+    def _store_result(self, number: int, request: Request) -> None:
+        if not request.stays:
+            del self._requests[number]
+            self._forget(request)
+        elif request.data is not None:
+            request.held_bytes = len(request.data)
+            self._held_bytes += request.held_bytes
+            if self._held_bytes > _MOST_HELD_BYTES:
                 self._drop()
 
     def _drop(self) -> None:
         """Drop the oldest files over the limit; reading one fetches it again."""
-        for number, fetch in [*self._here.items()]:
-            if self._held <= _MOST_HELD_BYTES:
+        for number, request in [*self._requests.items()]:
+            if self._held_bytes <= _MOST_HELD_BYTES:
                 return
-            if fetch.held:
-                del self._here[number]
-                self._forget(fetch)
+            if request.held_bytes:
+                del self._requests[number]
+                self._forget(request)
 
-    def _forget(self, fetch: Fetch) -> None:
-        self._held -= fetch.held
-        self._ahead -= fetch.is_expected
-        fetch.held = 0
-        fetch.is_expected = False
+    def _forget(self, request: Request) -> None:
+        self._held_bytes -= request.held_bytes
+        self._ahead -= request.is_expected
+        request.held_bytes = 0
+        request.is_expected = False
 
     # --- one file ---
 
-    def _got(self, number: int) -> memoryview:
+    def _read_now(self, number: int) -> memoryview:
         url = os.fsdecode(self._files.path(number))
         wholes, is_remote = self._wholes, is_url(url)
-        identity = self._known(number)
+        identity = self._known_version(number)
         if wholes is not None and identity is None:
-            head = self._asked(number)
-            identity = None if head is None else self._noted(number, url, head)
+            head = self._ask_version(number)
+            identity = None if head is None else self._check_version(number, url, head)
         if wholes is not None and identity is not None:
             found = wholes.get(url, identity)
             if found is not None:
                 return found
-        data, head = self._fetched(number, url) if is_remote else self._local(number, url)
+        data, head = self._download(number, url) if is_remote else self._local(number, url)
         if not len(data):
             raise ContentError("an image", "an empty object")
         if head is not None:
-            identity = self._noted(number, url, head)
+            identity = self._check_version(number, url, head)
             if wholes is not None and wholes.cache.for_version(url, head) is not None:
                 wholes.keep(url, identity, data)
-        self._came, self._count = self._came + len(data), self._count + 1
+        self._bytes_seen, self._files_seen = self._bytes_seen + len(data), self._files_seen + 1
         return memoryview(data)
 
-    def _fetched(self, number: int, url: str) -> tuple[bytes | memoryview, Head]:
+    def _download(self, number: int, url: str) -> tuple[bytes | memoryview, Head]:
         client, key = client_of(url)
 
         def once() -> tuple[bytes | memoryview, Head]:
@@ -292,7 +293,7 @@ class ObjectReader(FileReader):
                 raise ContentError("a file", "something else") from None
         return persistently(lambda: client.head(key), self._files.named(number))
 
-    def _asked(self, number: int) -> Head | None:
+    def _ask_version(self, number: int) -> Head | None:
         """Look up a file's version; None if the store can't provide it."""
         try:
             head = self._head(number)
@@ -311,29 +312,29 @@ class ObjectReader(FileReader):
     def _mean(self) -> float:
         if self._listed is not None and self._listed.mean_bytes:
             return self._listed.mean_bytes
-        return max(1.0, self._came / self._count) if self._count else _GUESSED_BYTES
+        return max(1.0, self._bytes_seen / self._files_seen) if self._files_seen else _GUESSED_BYTES
 
     # --- versions ---
 
-    def _known(self, number: int) -> bytes | None:
+    def _known_version(self, number: int) -> bytes | None:
         """Identity of the version that was listed, or read first; None if unknown."""
         if self._listed is not None:
             listed: bytes = self._listed.identities[number].tobytes()
             if any(listed):
                 return listed
-        seen: bytes = self._seen[number].tobytes()
+        seen: bytes = self._versions_read[number].tobytes()
         return seen if any(seen) else None
 
-    def _noted(self, number: int, url: str, head: Head) -> bytes:
-        """Record the version that was read, which must be the known one."""
-        identity, known = identity_of(url, head), self._known(number)
+    def _check_version(self, number: int, url: str, head: Head) -> bytes:
+        """Compare a version with the known one, or record the first one; return its identity."""
+        identity, known = identity_of(url, head), self._known_version(number)
         if known is None:
-            self._seen[number] = np.frombuffer(identity, np.uint8)
+            self._versions_read[number] = np.frombuffer(identity, np.uint8)
         elif known != identity:
-            found = Changed(f"{head.size} bytes of version {head.version}").found
             raise ContentError(
                 "the version of the object that was listed, or read first",
-                f"one that was changed since: {found}; open the images again",
+                f"one that was changed since: {head.size} bytes of version {head.version}; "
+                "open the images again",
             )
         return identity
 
@@ -341,7 +342,7 @@ class ObjectReader(FileReader):
         """True if the cache has the file."""
         if self._wholes is None:
             return False
-        identity = self._known(number)
+        identity = self._known_version(number)
         url = os.fsdecode(self._files.path(number))
         return identity is not None and self._wholes.has(url, identity)
 

@@ -1,8 +1,8 @@
 """``RecordParser``: the kernel's parser, from record files into the columns of a batch.
 
 All records of a batch are parsed in one call without Python code per record, from the files' own
-memory (``native/records.c``). Nothing is learned or remembered of a record but that its CRC was
-checked. The kernel writes what is stored: bytes, float32 or int64; fields of other dtypes are
+memory (``native/records.c``). Between calls, nothing is remembered but which CRCs were checked. The
+kernel writes what is stored: bytes, float32 or int64; fields of other dtypes are
 converted here, all rows at once. Records that it doesn't take, because they are damaged or of a
 kind that it leaves to Python, are named, to be read one by one.
 """
@@ -26,7 +26,7 @@ from adapters.records.storage import MappedFile
 from adapters.sources import examples
 from adapters.sources.examples import misfits, of_raw, put
 from adapters.sources.features import Field
-from adapters.sources.source import BatchRows, Numbers, Places
+from adapters.sources.source import BatchColumns, Numbers, RowNumbers
 
 # What a field is in a record with an IRHeader, as in ``native/records.h``.
 CONTENT, LABEL, OWN_LABEL, LABELS, ID, ID2, NOWHERE = range(7)
@@ -44,7 +44,7 @@ Parsed = tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes], Pieces]
 files' bytes, valid as long as they are referenced; and where the images lie in them."""
 
 
-class Column(NamedTuple):
+class KernelColumn(NamedTuple):
     """Field of records that is written into a column."""
 
     name: bytes
@@ -85,7 +85,7 @@ class RecordParser:
         self,
         files: RecordFiles,
         fields: Sequence[Field],
-        columns: Sequence[Column],
+        columns: Sequence[KernelColumn],
         kind_of: Callable[[Shard], int],
         labels: Sequence[int],
     ) -> None:
@@ -98,14 +98,15 @@ class RecordParser:
         self._fields = fields
         self._labels = labels
         self._images = [place for place, column in enumerate(columns) if column.is_place]
-        # Dtypes of the fields that are converted.
-        self._stored = {
-            place: stored
-            for place, (field, column) in enumerate(zip(fields, columns))
-            if not (column.is_place or column.prefix)
-            and ((stored := _stored(field)) != field.dtype or stored.kind == "b")
-        }
-        self._is_direct = not (self._images or self._stored or labels)
+        # Dtypes that the kernel writes for the fields that are converted afterwards.
+        self._converted: dict[int, np.dtype[Any]] = {}
+        for place, (field, column) in enumerate(zip(fields, columns)):
+            dtype = _kernel_dtype(field)
+            if column.is_place or column.prefix:  # An image, or a raw array, which is copied.
+                continue
+            if dtype != field.dtype or dtype.kind == "b":  # Any byte but 0 is True.
+                self._converted[place] = dtype
+        self._is_direct = not (self._images or self._converted or labels)
         self._schema = module.schema(
             [(c.name, c.kind, c.part, c.is_place, c.size, c.prefix, c.default) for c in columns]
         )
@@ -113,37 +114,37 @@ class RecordParser:
         self._stays = len(self._shards) <= _MOST_FILES and not files.are_remote
         self._opened: _Opened | None = None
 
-    def parse(self, numbers: Numbers, into: Places, rows: BatchRows) -> Parsed:
+    def parse(self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns) -> Parsed:
         """Write the fields of these records, except for images.
 
         Args:
             numbers: Record numbers. The files must be open.
-            into: Row of each record.
-            rows: An array for each field, contiguous, ``(rows, *shape)``.
+            rows: Row of each record.
+            columns: An array for each field, contiguous, ``(rows, *shape)``.
 
         Raises:
             ConnectionError: A store doesn't answer.
         """
         if self._is_direct:
-            return *self._parsed(numbers, into, rows), {}
-        own = list(rows)
-        pieces = {place: np.empty((len(rows[0]), 3), np.int64) for place in self._images}
+            return *self._parsed(numbers, rows, columns), {}
+        own = list(columns)
+        pieces = {place: np.empty((len(columns[0]), 3), np.int64) for place in self._images}
         for place, piece in pieces.items():
             own[place] = piece
-        for place, dtype in self._stored.items():
-            own[place] = np.empty(rows[place].shape, dtype)
-        wrong, buffers = self._parsed(numbers, into, own)
-        written: Any = slice(None) if into is None else into
+        for place, dtype in self._converted.items():
+            own[place] = np.empty(columns[place].shape, dtype)
+        wrong, buffers = self._parsed(numbers, rows, own)
+        written: Any = slice(None) if rows is None else rows
         masks = [] if wrong is None else [wrong]
         for place in self._labels:
             masks.append(np.array(list(map(irheader.are_objects, own[place][written])), bool))
-        for place in self._stored:
-            misfit = _convert(self._fields[place], own[place][written], rows[place], written)
+        for place in self._converted:
+            misfit = _convert(self._fields[place], own[place][written], columns[place], written)
             masks += [] if misfit is None else [misfit]
         return functools.reduce(np.logical_or, masks) if masks else None, buffers, pieces
 
     def _parsed(
-        self, numbers: Numbers, into: Places, columns: BatchRows
+        self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns
     ) -> tuple[NDArray[np.bool_] | None, list[memoryview | bytes]]:
         numbers = np.ascontiguousarray(self._files.in_order(numbers))
         if self._stays:
@@ -153,7 +154,7 @@ class RecordParser:
                 self._opened = opened if all(map(len, opened.buffers)) else None
         else:
             opened, numbers = self._open_for(numbers)
-        wrong = self._kernel.gather(self._schema, opened.handle, numbers, into, tuple(columns))
+        wrong = self._kernel.gather(self._schema, opened.handle, numbers, rows, tuple(columns))
         return None if wrong is None else np.frombuffer(wrong, np.bool_), opened.buffers
 
     def _open_for(self, numbers: Numbers) -> tuple[_Opened, Numbers]:
@@ -192,22 +193,22 @@ def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | 
     with contextlib.suppress(NoMapError, RecordError):
         if isinstance(shard.storage, RemoteFile):
             assert numbers is not None
-            return shard.storage.touch(*shard.extents(numbers))
+            return shard.storage.fetched_view(*shard.extents(numbers))
         if isinstance(shard.storage, MappedFile):
-            return shard.storage.covering(0, 0)
+            return shard.storage.whole_view()
     return None
 
 
-def column_of(field: Field, has_headers: bool) -> Column:
+def column_of(field: Field, has_headers: bool) -> KernelColumn:
     """Make the kernel's column of a field; ``has_headers`` if records begin with an IRHeader."""
     part = _PARTS.get(field.key, CONTENT) if has_headers else NOWHERE
     if field.decoder is not None:
-        return Column(field.key, example.BYTES_LIST, 1, part, is_place=True)
+        return KernelColumn(field.key, example.BYTES_LIST, 1, part, is_place=True)
     count = field.count * (1 if field.raw is None else field.raw.itemsize)
-    return Column(field.key, field.kind, count, part, default=default_row(field) or None)
+    return KernelColumn(field.key, field.kind, count, part, default=default_row(field))
 
 
-def _stored(field: Field) -> np.dtype[Any]:
+def _kernel_dtype(field: Field) -> np.dtype[Any]:
     """Dtype that the kernel writes for a feature."""
     if field.raw is not None:
         return field.raw
@@ -215,13 +216,21 @@ def _stored(field: Field) -> np.dtype[Any]:
 
 
 def default_row(field: Field) -> bytes | None:
-    """Bytes that it writes for a missing feature, empty if none; None if it can't."""
+    """Row that the kernel writes for a missing feature; None if that is an error."""
     if field.default is None or field.decoder is not None:
-        return b""
+        return None
     with np.errstate(all="ignore"):
-        row = np.ascontiguousarray(field.default.astype(_stored(field)))
-        same = row.astype(field.dtype).tobytes() == field.default.tobytes()
-    return row.tobytes() if same else None
+        return field.default.astype(_kernel_dtype(field)).tobytes() or None
+
+
+def takes_default(field: Field) -> bool:
+    """True if the kernel can write the field's default exactly, or the field has none."""
+    row = default_row(field)
+    if row is None or field.default is None:
+        return True
+    with np.errstate(all="ignore"):
+        same = np.frombuffer(row, _kernel_dtype(field)).astype(field.dtype).tobytes()
+    return same == field.default.tobytes()
 
 
 def _convert(

@@ -17,13 +17,13 @@ from adapters.errors import ContentError, RecordError, UnlikeError
 from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder, kernel, npy, size_of
 from adapters.images import decode as decode_image
-from adapters.records import RecordFiles, Shard, example, recordio
+from adapters.records import RecordFiles, Shard, example
 from adapters.sources import examples, recordparser
 from adapters.sources.decoders import Images
-from adapters.sources.examples import Examples, in_header, told
+from adapters.sources.examples import Examples, in_header, named_error
 from adapters.sources.features import Field
-from adapters.sources.recordparser import Column, RecordParser, column_of, default_row
-from adapters.sources.source import BatchRows, Failures, Leaf, Numbers, Places
+from adapters.sources.recordparser import KernelColumn, RecordParser, column_of, takes_default
+from adapters.sources.source import BatchColumns, Failures, Leaf, Numbers, RowNumbers
 
 Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
 """Writes all fields of one record into a row, but encoded images, which are returned.
@@ -65,31 +65,33 @@ class RecordRows:
         self._with_field = with_field
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
         if self._parser is None:
             failures: dict[int, Exception] = {}
-            self._one_by_one(numbers.argsort(), numbers, rng_of, rows, places, failures)
+            self._one_by_one(numbers.argsort(), numbers, rng_of, columns, rows, failures)
             return list(failures.items())
-        wanted, into, order = numbers, places, None
-        if self._decoders:  # In the order of the files.
+        if self._decoders:  # Images are decoded in the order of the files.
             order = numbers.argsort(kind="stable")
-            wanted, into = numbers[order], order if places is None else places[order]
-        wrong, buffers, pieces = self._parser.parse(wanted, into, rows)
-        if wrong is None and not pieces:
+            left, buffers, pieces = self._parser.parse(
+                numbers[order], order if rows is None else rows[order], columns
+            )
+        else:
+            order = np.arange(len(numbers))
+            left, buffers, pieces = self._parser.parse(numbers, rows, columns)
+        if left is None and not pieces:
             return []
         failures = {}
-        inorder = np.arange(len(numbers)) if order is None else order
-        done = inorder if wrong is None else inorder[~wrong]
-        own = done if places is None else places[done]
-        for column, decoder in self._decoders.items() if len(done) else ():
-            rng = chosen(rng_of, done)
-            failed = decoder.decode_pieces(buffers, pieces[column][own], rng, own, rows[column])
-            self._note(failures, column, done, failed)
-        if wrong is not None:
-            self._one_by_one(inorder[wrong], numbers, rng_of, rows, places, failures)
+        parsed = order if left is None else order[~left]
+        parsed_rows = parsed if rows is None else rows[parsed]
+        for number, decoder in self._decoders.items() if len(parsed) else ():
+            rng, found = chosen(rng_of, parsed), pieces[number][parsed_rows]
+            failed = decoder.decode_pieces(buffers, found, rng, parsed_rows, columns[number])
+            self._note(failures, number, parsed, failed)
+        if left is not None:
+            self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)
         return list(failures.items())
 
     def _one_by_one(
@@ -97,39 +99,39 @@ class RecordRows:
         todo: NDArray[np.int64],
         numbers: Numbers,
         rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
-        places: Places,
+        columns: BatchColumns,
+        rows: RowNumbers,
         failures: dict[int, Exception],
     ) -> None:
         """Read records one after another, and write their rows."""
-        wanted: list[int] = []
-        into: list[int] = []
+        read: list[int] = []
+        read_rows: list[int] = []
         encoded: list[list[memoryview]] = []
         for at in todo.tolist():
-            row = at if places is None else int(places[at])
+            row = at if rows is None else int(rows[at])
             try:
-                shard, number = self._files.locate(int(numbers[at]))
-                encoded.append(self._put(shard.read(number), shard.format, row, rows))
+                shard, own = self._files.locate(int(numbers[at]))
+                encoded.append(self._put(shard.read(own), shard.format, row, columns))
             except Exception as error:
                 failures[at] = error
                 continue
-            wanted.append(at)
-            into.append(row)
-        for (column, decoder), group in zip(self._decoders.items(), zip(*encoded)):
-            failed = decoder.decode_rows(group, chosen(rng_of, wanted), into, rows[column])
-            self._note(failures, column, wanted, failed)
+            read.append(at)
+            read_rows.append(row)
+        for (number, decoder), group in zip(self._decoders.items(), zip(*encoded)):
+            failed = decoder.decode_rows(group, chosen(rng_of, read), read_rows, columns[number])
+            self._note(failures, number, read, failed)
 
     def _note(
         self,
         failures: dict[int, Exception],
         column: int,
-        wanted: Sequence[int] | NDArray[np.int64],
+        samples: Sequence[int] | NDArray[np.int64],
         failed: Sequence[tuple[int, Exception]],
     ) -> None:
         """Record the first failure of each sample."""
         for at, error in failed:
             known = self._with_field(column, error) if isinstance(error, ContentError) else error
-            failures.setdefault(int(wanted[at]), known)
+            failures.setdefault(int(samples[at]), known)
 
 
 # --- typed features ---
@@ -144,29 +146,29 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
     """
     decoders = {at: each.decoder for at, each in enumerate(content.fields) if each.decoder}
 
-    def put(payload: memoryview, format: str, row: int, rows: Any) -> list[memoryview]:
+    def put(payload: memoryview, format: str, row: int, columns: Any) -> list[memoryview]:
         values = content.values(payload, format)
-        for column, into in enumerate(rows):
-            if column not in decoders:
-                into[row] = values[column]
-        return [values[column] for column in decoders]
+        for number, column in enumerate(columns):
+            if number not in decoders:
+                column[row] = values[number]
+        return [values[number] for number in decoders]
 
     def with_field(column: int, error: ContentError) -> ContentError:
-        return told(content.fields[column], error)
+        return named_error(content.fields[column], error)
 
     return RecordRows(files, decoders, put, _feature_parser(files, content), with_field)
 
 
 def _feature_parser(files: RecordFiles, content: Examples) -> RecordParser | None:
     fields = content.fields
-    # If only some files are RecordIO, their records are read one by one.
-    has_headers = all(shard.format == recordio.NAME for shard in files.shards)
+    # If only some files have headers, their records are read one by one.
+    has_headers = all(shard.codec.envelope.has_header for shard in files.shards)
     if has_headers:
         try:
             fields = in_header(fields)
         except ContentError:  # May be Examples; if not, reading one by one reports it.
             return None
-    if kernel.load() is None or any(default_row(field) is None for field in fields):
+    if kernel.load() is None or not all(map(takes_default, fields)):
         return None
     labels = [
         place
@@ -179,8 +181,8 @@ def _feature_parser(files: RecordFiles, content: Examples) -> RecordParser | Non
     ]
 
     def kind_of(shard: Shard) -> int:
-        is_header = shard.format == recordio.NAME
-        return shard.codec.kernel_kind if is_header == has_headers else recordparser.LEFT
+        is_alike = shard.codec.envelope.has_header == has_headers
+        return shard.codec.kernel_kind if is_alike else recordparser.LEFT
 
     columns = [column_of(field, has_headers) for field in fields]
     return RecordParser(files, fields, columns, kind_of, labels)
@@ -199,15 +201,16 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
     """
     decoder = content.decoder
 
-    def put(payload: memoryview, format: str, row: int, rows: Any) -> list[memoryview]:
+    def put(payload: memoryview, format: str, row: int, columns: Any) -> list[memoryview]:
         encoded, label = content.split(payload, format)
         try:
-            _put_label(label, rows[1], row)
+            _put_label(label, columns[1], row)
             if decoder is not None:
                 return [encoded]
-            _put_image(encoded, rows[0], row)
+            _put_image(encoded, columns[0], row)
         except UnlikeError as error:
-            # After a header with a damaged label count, no image begins.
+            # If no image follows the label, the header's label count is damaged: report damage.
+            # Otherwise, the label or the image is unlike the others.
             raise (error if _is_image(encoded) else error.damage) from None
         return []
 
@@ -251,16 +254,18 @@ def _image_parser(files: RecordFiles, content: Images, leaf: Leaf) -> RecordPars
     if kernel.load() is None or dtype not in _KINDS or len(shape) > 1 or 0 in shape:
         return None
     if content.decoder is not None:
-        first = Column(image.encode(), example.BYTES_LIST, 1, recordparser.CONTENT, is_place=True)
+        first = KernelColumn(
+            image.encode(), example.BYTES_LIST, 1, recordparser.CONTENT, is_place=True
+        )
     elif (raw := _first_raw(files, content)) is not None:
         size, prefix = raw[0].nbytes, raw[1]
-        first = Column(
+        first = KernelColumn(
             image.encode(), example.BYTES_LIST, size, recordparser.CONTENT, prefix=prefix
         )
     else:
         return None
     part = recordparser.LABELS if shape else recordparser.OWN_LABEL
-    second = Column(label.encode(), _KINDS[dtype], sum(shape) or 1, part)
+    second = KernelColumn(label.encode(), _KINDS[dtype], sum(shape) or 1, part)
     fields = [
         Field(image, first.name, first.kind, np.dtype(np.uint8)),
         Field(label, second.name, second.kind, dtype, shape),
@@ -268,7 +273,7 @@ def _image_parser(files: RecordFiles, content: Images, leaf: Leaf) -> RecordPars
 
     def kind_of(shard: Shard) -> int:
         # One value of an Example is a number, not an array.
-        is_other = shape == (1,) and shard.format != recordio.NAME
+        is_other = shape == (1,) and not shard.codec.envelope.has_header
         return recordparser.LEFT if is_other else shard.codec.kernel_kind
 
     labels = [1] if content.moves and shape else []

@@ -39,12 +39,12 @@ from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.recordrows import RecordRows, feature_rows, image_leaf, image_rows
 from adapters.sources.source import (
-    BatchRows,
+    BatchColumns,
     Failures,
     Leaf,
     Numbers,
     Origin,
-    Places,
+    RowNumbers,
     Source,
     chosen_of,
 )
@@ -268,7 +268,7 @@ class RecordSource(Decoded):
 
     # Used by plans.
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read records in file order and discard them."""
         self.bring(numbers)
         for number in np.sort(numbers).tolist():
@@ -289,7 +289,7 @@ class RecordSource(Decoded):
         try:
             return self._content.sample(payload, shard.format, self.fixed_rng(number, rng))
         except ContentError as error:
-            raise self._told(number, error) from error
+            raise self._located(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return file, record and offset; for an image, also its crop."""
@@ -322,7 +322,7 @@ class RecordSource(Decoded):
         if label_in is None or not local:
             return None
         labels: list[Any] = [None] * len(numbers)
-        for place, format, payload in self._files.lightly(numbers):
+        for place, format, payload in self._files.read_unchecked(numbers):
             labels[place] = label_in(payload, format)
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
 
@@ -360,28 +360,28 @@ class RecordSource(Decoded):
         return None
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch, as in ``leaves``."""
         writer = self._rows  # Another thread may close the source meanwhile.
         if writer is None:
-            writer = self._rows = self._row_writer(rows)
-        failures = writer.fill(numbers, rng_of, rows, places)
-        return [(place, self._told(int(numbers[place]), error)) for place, error in failures]
+            writer = self._rows = self._row_writer(columns)
+        failures = writer.fill(numbers, rng_of, columns, rows)
+        return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
-    def _row_writer(self, rows: Sequence[NDArray[Any]]) -> RecordRows:
+    def _row_writer(self, columns: BatchColumns) -> RecordRows:
         assert isinstance(self._content, Images)
-        return image_rows(self._files, self._content, (rows[1].shape[1:], rows[1].dtype))
+        return image_rows(self._files, self._content, (columns[1].shape[1:], columns[1].dtype))
 
-    def _told(self, number: int, error: Exception) -> Exception:
+    def _located(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
         if not isinstance(error, ContentError):
             return error
         shard, own = self._files.locate(number)
         offset = int(shard.offsets[own])
-        told = RecordError(shard.storage.name, own, offset, error.expected, error.found)
-        told.__cause__ = error
-        return told
+        located = RecordError(shard.storage.name, own, offset, error.expected, error.found)
+        located.__cause__ = error
+        return located
 
 
 class ExampleSource(RecordSource):
@@ -425,7 +425,7 @@ class ExampleSource(RecordSource):
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
         return self._examples.skeleton
 
-    def _row_writer(self, rows: Sequence[NDArray[Any]]) -> RecordRows:
+    def _row_writer(self, columns: BatchColumns) -> RecordRows:
         return feature_rows(self._files, self._examples)
 
     def remedy(self, shape: tuple[int, ...]) -> str:

@@ -88,7 +88,7 @@ class SequenceSource(Source):
         """Return a whole batch, the smallest unit."""
         return self.batch(number)
 
-    def fetch(self, numbers: NDArray[np.int64]) -> None:
+    def read_and_discard(self, numbers: NDArray[np.int64]) -> None:
         """Make the first of these batches and discard it."""
         self.batch(int(numbers[0]))
 

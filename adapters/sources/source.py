@@ -25,9 +25,9 @@ from adapters.structure import flatten
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 Numbers = NDArray[np.int64]
 """Sample numbers, ``(samples,)``."""
-Places = Numbers | None
+RowNumbers = Numbers | None
 """Row of each sample in a batch; None for one after another."""
-BatchRows = Sequence[NDArray[Any]]
+BatchColumns = Sequence[NDArray[Any]]
 """An array for each leaf, with a leading axis for the rows of a batch."""
 Failures = list[tuple[int, Exception]]
 """Samples that couldn't be written, by their indices among the requested ones, and why."""
@@ -174,7 +174,7 @@ class Source(abc.ABC):
         """Samples of a batch, fetched at once; None if they are fetched one at a time."""
         return None
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         fetched = self.samples(numbers)
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
@@ -190,6 +190,8 @@ class Source(abc.ABC):
 
     def bring(self, numbers: Numbers) -> None:
         """Fetch samples that are read now, all at once if that is slow.
+
+        It may return before they are there; reading a sample waits for it.
 
         Raises:
             ConnectionError: A store doesn't answer.
@@ -219,7 +221,7 @@ class Source(abc.ABC):
         """Join with other sources to fill a batch at once; None if that isn't possible."""
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch, if ``leaves`` are known or the source gathers.
 
@@ -227,12 +229,12 @@ class Source(abc.ABC):
             numbers: Sample numbers.
             rng_of: Returns a sample's generator by its index in ``numbers``, valid until the next
                 call; None if nothing is drawn.
-            rows: An array for each of ``leaves``.
-            places: Row of each sample.
+            columns: An array for each of ``leaves``; the caller's, so no reference to it is kept.
+            rows: Row of each sample.
         """
         leaves, _ = flatten(self.gather(numbers, np.empty))
-        for column, leaf in zip(rows, leaves):
-            column[... if places is None else places] = leaf
+        for column, leaf in zip(columns, leaves):
+            column[... if rows is None else rows] = leaf
         return []
 
     # --- traits: subclasses override them, or set them in ``__init__`` ---
@@ -344,10 +346,10 @@ class Composite(Source):
         part, own, _ = next(iter(self.by_part(np.array([number]))))
         return part.origin(int(own[0]), rng)
 
-    def fetch(self, numbers: Numbers) -> None:
+    def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         for part, own, _ in self.by_part(numbers):
-            part.fetch(own)
+            part.read_and_discard(own)
 
     def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching in each part."""
@@ -426,10 +428,10 @@ class Subset(Composite):
         return self.whole.gather(self.numbers[numbers], allocate)
 
     def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, rows: BatchRows, places: Places = None
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch."""
-        return self.whole.fill(self.numbers[numbers], rng_of, rows, places)
+        return self.whole.fill(self.numbers[numbers], rng_of, columns, rows)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""

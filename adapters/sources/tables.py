@@ -103,7 +103,7 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
             differ in length, or a row has no file or no label.
     """
     name = clean(path)
-    content = content_of(path).decode("utf-8", "surrogateescape")
+    content = table_bytes(path).decode("utf-8", "surrogateescape")
     text = io.StringIO(content, newline="")
     head = text.readline()
     text.seek(0)
@@ -155,7 +155,7 @@ def of_lst(path: str) -> Table:
     return Table([name for _, _, name in lines], labels)
 
 
-def content_of(path: str) -> bytes:
+def table_bytes(path: str) -> bytes:
     """Read a table, also from a URL, without its byte order mark.
 
     Raises:
@@ -180,7 +180,7 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
         OSError: The list can't be read.
         ValueError: A line is malformed.
     """
-    text = os.fsdecode(content_of(path))  # Decoded like file names, whatever their bytes.
+    text = os.fsdecode(table_bytes(path))  # Decoded like file names, whatever their bytes.
     for line, content in enumerate(text.split("\n"), 1):
         if not content.strip():
             continue
@@ -238,7 +238,7 @@ def _pairs(file: Any, other: Any) -> str:
 
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
     """Choose the columns of the file and its labels: the given ones, or by detection."""
-    chosen = _told(names, first) if columns is None else list(columns)
+    chosen = _detected_columns(names, first) if columns is None else list(columns)
     for name in chosen:
         if name not in names:
             raise ValueError(f"columns must be of the table's {names}, got {name!r}")
@@ -247,7 +247,7 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
     return chosen
 
 
-def _told(names: list[Any], first: list[Any]) -> list[Any]:
+def _detected_columns(names: list[Any], first: list[Any]) -> list[Any]:
     """Detect the columns of the file and its labels.
 
     Raises:

@@ -120,7 +120,7 @@ def test_a_batch_is_what_its_images_are_one_by_one(options):
 def test_all_of_them_are_drawn_by_the_kernel(monkeypatch):
     """What the others prove is proven of it, and not of what it leaves."""
     decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
-    monkeypatch.setattr(ImageDecoder, "_one_by_one", lambda *_: pytest.fail("left"))
+    monkeypatch.setattr(ImageDecoder, "_by_python_crops", lambda *_: pytest.fail("left"))
     out = np.zeros((4, 30, 40, 3), np.uint8)
     rng_of = Generators(1, 2, DECODE, np.arange(4))
     assert decoder.decode_rows([BASELINE] * 4, rng_of, range(4), out) == []

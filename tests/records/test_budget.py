@@ -21,7 +21,7 @@ class File:
 
     uses_cache = False
 
-    def hold(self, offset, size, window):
+    def prefetch_block(self, offset, size, window):
         """Nothing."""
 
     def leave(self, window):
@@ -47,7 +47,7 @@ def test_data_sets_come_and_hold_in_several_threads(often):
                 own = Windows(3 * budget.HALF_BYTES)
                 for number in range(40):
                     for file in [File() for _ in range(8)]:
-                        own.hold(file, 0, MIB, Window(0, number, 0, True))
+                        own.prefetch(file, 0, MIB, Window(0, number, 0, True))
                     own.leave(Window(0, number, number - 2, False))
         except RuntimeError as error:
             errors.append(error)
@@ -66,8 +66,8 @@ def test_all_data_sets_together_hold_no_more_than_may_be(monkeypatch):
     several = [Windows(3 * budget.HALF_BYTES) for _ in range(3)]
     for each in several:
         for _ in range(6):
-            each.hold(File(), 0, MIB, Window(0, 0, -2, True))
+            each.prefetch(File(), 0, MIB, Window(0, 0, -2, True))
     assert [each.bytes for each in several] == [6 * MIB, 4 * MIB, 0]
     several[0].close()
-    several[2].hold(File(), 0, MIB, Window(0, 0, -2, True))
+    several[2].prefetch(File(), 0, MIB, Window(0, 0, -2, True))
     assert [each.bytes for each in several] == [0, 4 * MIB, MIB]

@@ -101,6 +101,14 @@ def test_damage_of_a_compressed_file_is_an_error(content, tmp_path):
         read(path)
 
 
+def test_the_error_at_the_end_of_compressed_data_names_the_record_after_the_last(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(DAMAGED["without its trailer"])
+    with pytest.raises(RecordError) as caught:
+        read(path)
+    assert caught.value.record == len(RECORDS)
+
+
 def test_a_compressed_file_gets_no_index(tmp_path):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(gzip.compress(CONTENT))

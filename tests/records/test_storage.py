@@ -177,7 +177,7 @@ def test_threads_that_open_at_once_map_a_file_once(tmp_path):
 
     def work(_: int) -> object:
         start.wait()
-        return file.covering(0, 0)
+        return file.whole_view()
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(map(id, pool.map(work, range(8))))) == 1
@@ -191,10 +191,10 @@ if sys.argv[2] == "mapped":
     files.read(0)
 else:
     for shard in files.shards:
-        shard.storage._unmap()
+        shard.storage._let_go()
 held, done = threading.Event(), threading.Event()
 def hold():
-    with storage._opening:
+    with storage._map_lock:
         held.set()
         done.wait(20)
 thread = threading.Thread(target=hold)

@@ -163,7 +163,7 @@ def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
 
 def test_records_by_themselves_are_sooner_where_connections_are_slow(bucket, monkeypatch):
     urls, server = bucket
-    monkeypatch.setattr(fetch, "later_seconds", lambda: 0.6)
+    monkeypatch.setattr(fetch, "low_priority_seconds", lambda: 0.6)
     monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
@@ -203,7 +203,7 @@ def test_a_cache_gets_whole_blocks(bucket, tmp_path):
 
 def test_a_batch_does_not_wait_for_what_is_for_later(server, tmp_path, monkeypatch):
     """Of pieces that nobody has begun; those of which records are needed are as large as these."""
-    monkeypatch.setattr(fetch, "_MOST_LATER", 1)
+    monkeypatch.setattr(fetch, "_MOST_LOW_PRIORITY", 1)
     monkeypatch.setattr(remotefile, "_PATIENCE_SECONDS", 0.02)
     path = written(tmp_path, "tfrecord", records())
     serve(server, tmp_path)

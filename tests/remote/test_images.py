@@ -272,14 +272,14 @@ def test_what_is_expected_is_bounded(server, photos, monkeypatch):
     source = open_images(urls_of(server, photos))
     monkeypatch.setattr(objectreader, "_MOST_EXPECTED_BYTES", 3 * objectreader._GUESSED_BYTES)
     source.expect(np.arange(24), elsewhere=False)
-    assert len(source._reader._here) == 3
+    assert len(source._reader._requests) == 3
     source.expect(np.arange(24), elsewhere=False)
-    assert len(source._reader._here) == 3
+    assert len(source._reader._requests) == 3
     source[:3]
     source.expect(np.arange(10, 12), elsewhere=False)
-    assert len(source._reader._here) == 2
+    assert len(source._reader._requests) == 2
     source.close()
-    assert not source._reader._here
+    assert not source._reader._requests
 
 
 def test_what_is_held_is_bounded_and_fetched_again(server, photos, monkeypatch):
@@ -287,12 +287,12 @@ def test_what_is_held_is_bounded_and_fetched_again(server, photos, monkeypatch):
     here, there = open_images(photos), open_images(urls_of(server, photos))
     monkeypatch.setattr(objectreader, "_MOST_HELD_BYTES", 3000)
     there.bring(np.arange(24))
-    for fetch in list(there._reader._here.values()):
+    for fetch in list(there._reader._requests.values()):
         fetch.wait()
-    assert there._reader._held <= 3000
+    assert there._reader._held_bytes <= 3000
     for one, other in zip(there, here, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
-    assert there._reader._held >= 0
+    assert there._reader._held_bytes >= 0
 
 
 # --- packing ---

@@ -98,7 +98,7 @@ def test_what_failed_before_anybody_asked_is_fetched_again(server, photos, monke
         patched.setenv("ADAPTERS_REMOTE_SECONDS", "0.2")
         server.settings.down = True
         source.expect(numbers, elsewhere=False)
-        for fetch in [*source._reader._here.values()]:
+        for fetch in [*source._reader._requests.values()]:
             fetch.wait()
             assert isinstance(fetch.error, ConnectionError)
         server.settings.down = False

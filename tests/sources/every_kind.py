@@ -44,9 +44,9 @@ class Squares(Source):
         return np.int64(number * number)
 
     def fill(
-        self, numbers: Any, rng_of: Any, rows: Any, places: Any = None
+        self, numbers: Any, rng_of: Any, columns: Any, rows: Any = None
     ) -> list[tuple[int, Exception]]:
-        rows[0][... if places is None else places] = numbers * numbers
+        columns[0][... if rows is None else rows] = numbers * numbers
         return []
 
 

@@ -150,7 +150,7 @@ def test_where_there_is_no_room_for_a_map_records_are_read(tmp_path, monkeypatch
     def no_room(*_: Any, **__: Any) -> Any:
         raise NoMapError(12, "no room")
 
-    monkeypatch.setattr(MappedFile, "covering", no_room)
+    monkeypatch.setattr(MappedFile, "whole_view", no_room)
     assert_batches_are_the_samples(source_of("tfrecord", shards(tmp_path, "tfrecord")))
 
 

@@ -180,8 +180,8 @@ def test_a_damaged_sample_is_replaced_in_its_own_row(tmp_path):
         skeleton = 0
         draws = True
 
-        def fill(self, numbers, rng_of, rows, places=None):
-            rows[0][... if places is None else places] = numbers
+        def fill(self, numbers, rng_of, columns, rows=None):
+            columns[0][... if rows is None else rows] = numbers
             return [(row, ValueError("odd")) for row in np.flatnonzero(numbers == 3).tolist()]
 
     source = Odd(list(range(10))).select([3, 5, 5, 3])

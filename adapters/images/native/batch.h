@@ -71,7 +71,7 @@ int axis_fits(const Axis *axis, int64_t pixels, int32_t wanted);
 /* Whether nothing is resized. */
 int is_whole(const Crop *crop);
 
-/* The last pixel that a tap reads, or one behind it. */
+/* One behind the last pixel that a tap reads. */
 int32_t tap_end(const Tap *tap, const Axis *axis);
 
 /* Left to right. */

@@ -140,6 +140,7 @@ PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
                           &key, &counters, &out, &batch->rows, &batch->height, &batch->width,
                           &batch->channels_first, &table))
         return NULL;
+    /* Either a tuple of settings, from which crops are drawn, or an array of ready crops. */
     if (PyTuple_Check(crops) && !PyArg_ParseTuple(crops, ASKED, INTO(work.asked))) return NULL;
     PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
     Py_ssize_t count = tuple == NULL ? -1 : PyObject_Size(rows);

@@ -306,8 +306,8 @@ static int write_default(const Field *field, uint8_t *row) {
     return 1;
 }
 
-/* Write what an entry has that begins like the one of the same place in the record before: the same
- * bytes say the same about it. Returns its end, or NULL. */
+/* Write what an entry has without parsing it again, if it starts with the same bytes (name and
+ * lengths) as the entry at this place in the previous record. Returns its end, or NULL. */
 static inline const uint8_t *write_alike(const Schema *schema, const Head *head, Reader features,
                                          const Target *target) {
     const uint8_t *entry = features.begin;

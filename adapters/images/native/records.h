@@ -85,7 +85,7 @@ typedef struct {
     int is_checked;
 } Record;
 
-/* How an entry of the record before began, up to its values. */
+/* First bytes of an entry of the previous record, up to its values: its name and lengths. */
 typedef struct {
     const uint8_t *bytes; /* Or NULL. */
     size_t size, entry_size;
