@@ -137,7 +137,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize(
     "page",
     [
@@ -279,7 +278,6 @@ def groups() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @pytest.mark.full
-@pytest.mark.spread
 @pytest.mark.parametrize(("name", "group"), [pytest.param(*each, id=each[0]) for each in groups()])
 def test_the_programs_of_recipes_run(name, group, tmp_path):
     """Each in an empty folder of its own."""
