@@ -17,7 +17,7 @@ import numpy as np
 
 from adapters.keras.device import stacked
 from adapters.keras.internals import get_tensor_spec, tensorflow
-from adapters.keras.progress import Account
+from adapters.keras.progress import Cursor
 from adapters.structure import flatten, map_leaves, unflatten
 
 # Batch size up to which grouping saves more than its two copies cost.
@@ -27,6 +27,8 @@ _LEAST_BATCHES = 100
 # Time limit for collecting a group.
 _GROUP_SECONDS = 0.001
 _MOST_BATCHES = 8
+# Kinds of dtypes that TensorFlow takes as strings.
+_TEXT = "OSU"
 
 
 def worth_grouping(batches: list[Any], number: float) -> bool:
@@ -109,11 +111,14 @@ def for_tensorflow(batch: Any) -> Any:
     if type(batch) is tuple:
         while batch and batch[-1] is None:
             batch = batch[:-1]
+        # The usual batch: looking at it is faster than mapping it.
+        if all(type(leaf) is np.ndarray and leaf.dtype.kind not in _TEXT for leaf in batch):
+            return batch
     return map_leaves(_as_text, batch)
 
 
 def _as_text(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in _TEXT:
         return leaf
     return tensorflow().constant(leaf)
 
@@ -140,13 +145,15 @@ class Signature:
         self.specs = get_tensor_spec(batches)
         self._flat, self._skeleton = flatten(self.specs)
         self._dtypes = [np.dtype(spec.dtype.as_numpy_dtype) for spec in self._flat]
+        # Shapes of the latest batch that matched: comparing with a spec of TensorFlow is slow.
+        self._shapes: list[Any] | None = None
 
-    def checked(self, batch: Any, account: Account) -> Any:
+    def checked(self, batch: Any, cursor: Cursor) -> Any:
         """Return the batch, with its arrays cast to the dtypes of the first ones.
 
         Args:
             batch: A batch, as ``for_tensorflow`` returns it.
-            account: Cursor of the pass, for the batch number in errors.
+            cursor: Cursor of the pass, for the batch number in errors.
 
         Raises:
             ValueError: The batch doesn't match. TensorFlow's own error would say less, or it would
@@ -155,19 +162,22 @@ class Signature:
         leaves, structure = flatten(batch)
         if structure != self._skeleton:
             found = f"is made like {structure}, the first ones {self._skeleton}"
-            raise _unlike(account, found, "give all of them the same structure")
+            raise _unlike(cursor, found, "give all of them the same structure")
         other = False
-        for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
-            shape = getattr(leaf, "shape", spec.shape)  # A TensorShape for TensorFlow's tensors.
-            if not spec.shape.is_compatible_with(shape):
+        # A TensorShape for TensorFlow's tensors.
+        shapes: list[Any] = [getattr(leaf, "shape", None) for leaf in leaves]
+        match = shapes == self._shapes
+        for leaf, shape, spec, dtype in zip(leaves, shapes, self._flat, self._dtypes):
+            if not (match or spec.shape.is_compatible_with(shape)):
                 found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
-                raise _unlike(account, found, self._remedy)
+                raise _unlike(cursor, found, self._remedy)
             if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
                 continue
             if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
                 found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
-                raise _unlike(account, found, "give all of them the same dtype")
+                raise _unlike(cursor, found, "give all of them the same dtype")
             other = True
+        self._shapes = shapes
         if not other:
             return batch
         cast = [
@@ -192,10 +202,10 @@ def remedy_of(plan: Any) -> str:
     return f"{made}; or let one of the first two batches differ there as later ones do"
 
 
-def _unlike(account: Account, found: str, remedy: str) -> ValueError:
+def _unlike(cursor: Cursor, found: str, remedy: str) -> ValueError:
     return ValueError(
         "batches must have one structure, equal shapes and equal dtypes on TensorFlow: number "
-        f"{account.step + account.taken} of epoch {account.epoch} {found}; {remedy}"
+        f"{cursor.step + cursor.taken} of epoch {cursor.epoch} {found}; {remedy}"
     )
 
 

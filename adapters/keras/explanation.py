@@ -29,7 +29,7 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
         yield f"shard: {order.shard[0]} of {order.shard[1]}{samples}"
     if plan.own_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
-    if internals.by_own_adapter:
+    if internals.by_own_adapter():
         yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
     yield f"workers: {engine.description.removeprefix(_AUTO)}{_idle(plan, engine)}"
 

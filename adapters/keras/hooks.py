@@ -19,7 +19,6 @@ from typing import Any
 
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.keras.internals import called_by_keras
 from adapters.sources import Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
@@ -47,11 +46,10 @@ def divert(kind: type, base: type) -> None:
 def _diverted(own: Callable[[Any], None], account: str) -> Callable[[Any], None]:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        by_keras = called_by_keras()
-        if not by_keras and (is_running(self) or not self._has_begun):
+        if is_running(self) or not self._has_begun:
             own(self)
         else:
-            getattr(self, account)(by_keras)
+            getattr(self, account)()
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook

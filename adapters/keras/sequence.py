@@ -14,12 +14,16 @@ from adapters import replaying, viewing
 from adapters.arguments import (
     DaskClient,
     batches_of,
+    check_function,
     check_integer,
+    check_on_error,
+    check_shard,
+    check_thread_safe,
     position_of,
     samples_of,
     unit_of,
 )
-from adapters.batch.arranging import order_of
+from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.replacement import OnError
@@ -27,19 +31,20 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Waits
 from adapters.generator_search import generators_used
 from adapters.keras.arguments import (
-    check_arguments,
+    check_collate,
+    check_flag,
     check_given_shard,
     check_members,
     check_order,
     check_subclass,
     check_whole_batches,
+    check_workers,
     fixed,
     index_of,
     settings_of,
 )
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
-from adapters.keras.internals import called_by_keras, notice_own_adapter
 from adapters.keras.progress import Iteration, Progress, is_read_by_a_call
 from adapters.keras.shutdown import opened
 from adapters.keras.sources import Inner, source_of, without_none
@@ -48,7 +53,7 @@ from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
 
 # Attributes of a sequence that has started; a copy makes its own.
-_BEGUN = frozenset({"_engine", "_progress", "_served"})
+_BEGUN = frozenset({"_engine", "_progress"})
 _beginning = threading.RLock()
 _Self = TypeVar("_Self", bound="SafeSequence")
 
@@ -142,8 +147,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     _engine: Engine
     _progress: Progress
-    _served: set[int] | None
-    """Batches that Keras's own adapter has read in its current epoch; None outside of one."""
     _measured = False
     """True if the sequence is read for a measurement, so that nothing else inspects its batches."""
 
@@ -172,47 +175,44 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         bucket_by: Any = None,
         thread_safe: bool | None = None,
     ) -> None:
-        check_arguments(
-            batch_size=batch_size,
-            transform=transform,
-            batch_transform=batch_transform,
-            collate=collate,
-            seed=seed,
-            shard=shard,
-            on_error=on_error,
-            workers=workers,
-            shuffle=shuffle,
-            flags={
-                "drop_remainder": drop_remainder,
-                "use_multiprocessing": use_multiprocessing,
-            },
-            max_queue_size=max_queue_size,
-            thread_safe=thread_safe,
-        )
+        check_integer("batch_size", batch_size, 1)
+        check_integer("seed", seed, 0)
+        check_integer("max_queue_size", max_queue_size, 1)
+        check_workers(workers, use_multiprocessing)
+        check_function("transform", transform, "sample")
+        check_function("batch_transform", batch_transform, "batch")
+        check_collate(collate)
+        check_shuffle(shuffle)
+        check_flag("drop_remainder", drop_remainder)
+        check_flag("use_multiprocessing", use_multiprocessing)
+        check_on_error(on_error)
+        check_thread_safe(thread_safe)
+        check_shard(shard)
         super().__init__(max_queue_size=int(max_queue_size))
         source = without_none(source)
         self._source: Source = (
             source._as_source() if isinstance(source, SafeSequence) else source_of(source)
         )
         if self._source.whole_batches:
-            check_whole_batches(
-                source,
-                endless=self._source.endless,
-                transform=transform,
-                collate=collate,
-                drop_remainder=drop_remainder,
-                on_error=on_error,
-                shuffle=shuffle,
-            )
+            given: dict[str, Any] = {"transform": transform, "collate": collate, "shuffle": shuffle}
+            given |= {"drop_remainder": drop_remainder, "on_error": on_error}
+            check_whole_batches(source, self._source.endless, given)
             batch_size = 1
         else:
             check_members(source)
         self._shard = ShardArgument(shard)
-        size, part = int(batch_size), self._shard.part
-        samples = None if self._source.endless else len(self._source)
-        given = samples, size, shuffle, int(seed), bool(drop_remainder), part
-        asked = {"weights": weights, "bucket_by": bucket_by, "tolerant": on_error != "raise"}
-        order = order_of(*given, source=self._source, **asked)
+        order = order_of(
+            None if self._source.endless else len(self._source),
+            int(batch_size),
+            shuffle,
+            int(seed),
+            bool(drop_remainder),
+            self._shard.part,
+            source=self._source,
+            weights=weights,
+            bucket_by=bucket_by,
+            tolerant=on_error != "raise",
+        )
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, collate, batch_transform, on_error)
@@ -268,8 +268,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         key = self._progress.continuation.key(self.epoch, number)
         batch = self._engine.compute(key).batch
         self._progress.read_by_number()
-        if self._served is not None:
-            self._served.add(number)
         return batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -282,7 +280,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def workers(self) -> Any:
         """Constructor's ``workers``: ``"auto"``, a number or a Dask client; see ``explain``."""
-        return 0 if called_by_keras() else self._settings.cluster or self._settings.workers
+        return self._settings.cluster or self._settings.workers
 
     @workers.setter
     def workers(self, value: Any) -> None:
@@ -291,7 +289,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def use_multiprocessing(self) -> bool:
         """Constructor's ``use_multiprocessing``; ``workers="auto"`` may override False."""
-        return not called_by_keras() and self._settings.use_multiprocessing
+        return self._settings.use_multiprocessing
 
     @use_multiprocessing.setter
     def use_multiprocessing(self, value: Any) -> None:
@@ -479,7 +477,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._engine = Engine(self._plan, settings)
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
-        self._served = None
         opened.add(self)
 
     def _as_source(self) -> SequenceSource:
@@ -555,13 +552,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- hooks ---
 
-    # Keras calls these two if its own adapter is in use, see installation.install. HookedEngine
-    # calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch instead.
+    # HookedEngine calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch.
 
     def on_epoch_begin(self) -> None:
         """Hook for subclasses, called once per epoch, before its first batch is computed."""
         if not is_running(self):
-            self._begin_epoch(called_by_keras())
+            self._begin_epoch()
 
     def on_epoch_end(self) -> None:
         """Start the next epoch, after your own loop over ``seq[i]``.
@@ -571,28 +567,21 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, after its last batch has been delivered, or by such a loop.
         """
         if not is_running(self):
-            self._end_epoch(called_by_keras())
+            self._end_epoch()
 
-    def _begin_epoch(self, by_keras: bool) -> None:
-        """Start recording the batches that Keras reads, or call the hooks that are due."""
-        if by_keras:
-            notice_own_adapter()
-            self._served = set()
-        elif not is_read_by_a_call(self._settled()._progress):
+    def _begin_epoch(self) -> None:
+        """Call the hooks that are due in the user's own loop."""
+        if not is_read_by_a_call(self._settled()._progress):
             self._engine.enter_epoch(self.epoch)
 
-    def _end_epoch(self, by_keras: bool) -> None:
-        """Start the next epoch; within Keras only if it has read every batch of this one."""
-        if by_keras:
-            if self._served is not None and len(self._served) == self._plan.num_batches:
-                self._progress.advance()
-            self._served = None
-        elif is_read_by_a_call(self._settled()._progress):
+    def _end_epoch(self) -> None:
+        """Start the next epoch, at the end of the user's own loop."""
+        if is_read_by_a_call(self._settled()._progress):
             return
-        elif self._endless:
+        if self._endless:
             turn(self._engine, self._source)
-        else:
-            calls = self._hook_calls
-            if self._hooked and calls == [self.epoch, self.epoch]:
-                calls[0] += 1  # No begin hook for an epoch of which nothing was read.
-            self._progress.end_epoch()
+            return
+        calls = self._hook_calls
+        if self._hooked and calls == [self.epoch, self.epoch]:
+            calls[0] += 1  # No begin hook for an epoch of which nothing was read.
+        self._progress.end_epoch()

@@ -1,4 +1,4 @@
-"""Sources that only ``SafeSequence`` reads: Keras's ``PyDataset`` and ``Sequence``."""
+"""Sources that only ``SafeSequence`` reads, and ``SafeSequence`` as Keras itself reads it."""
 
 from __future__ import annotations
 
@@ -51,6 +51,42 @@ class Inner:
     def __getstate__(self) -> dict[str, Any]:
         # Hooks are called in the consumer's process, not in worker processes.
         return {**self.__dict__, "_hooked": None}
+
+
+class StockView(keras.utils.PyDataset):  # type: ignore[misc]
+    """``SafeSequence`` for Keras's own adapter: the same batches, without workers.
+
+    The epoch advances when Keras has read every batch of one.
+
+    Args:
+        sequence: The sequence.
+    """
+
+    def __init__(self, sequence: Any) -> None:
+        super().__init__()
+        self._sequence = sequence
+        self._served: set[int] | None = None
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches in an epoch; None if it is endless."""
+        return self._sequence.num_batches  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._sequence[index]
+        if self._served is not None:
+            self._served.add(index)
+        return batch
+
+    def on_epoch_begin(self) -> None:
+        """Start counting: Keras has read batches before, to learn their shapes."""
+        self._served = set()
+
+    def on_epoch_end(self) -> None:
+        """Advance the epoch of the sequence, unless batches of this one are left."""
+        if self._served is not None and len(self._served) == self.num_batches:
+            self._sequence._progress.advance()
+        self._served = None
 
 
 def without_none(source: Any) -> Any:

@@ -15,8 +15,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from adapters.keras.calls import Fit, FitCallback
 from adapters.keras.internals import sync_state
+from adapters.keras.patches import Call, FitCallback
 from adapters.keras.progress import place_after, place_of
 from adapters.keras.resume import Resume
 
@@ -89,14 +89,14 @@ class Watch(FitCallback):
         self._path = path
         self._spike = float(spike)
         self.noticed: list[Noticed] = []
-        self._fit: Fit | None = None
+        self._fit: Call | None = None
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._mean, self._samples = 0.0, 0
         self._averaged: bool | None = None
         """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
 
-    def fit_begins(self, fit: Fit) -> None:
+    def fit_begins(self, fit: Call) -> None:
         """Start from scratch.
 
         Raises:
@@ -111,7 +111,7 @@ class Watch(FitCallback):
         self._losses.clear()
         self._noticed_now.clear()
 
-    def fit_ends(self, fit: Fit) -> None:
+    def fit_ends(self, fit: Call) -> None:
         """Release the training data."""
         self._fit = None
 
