@@ -225,8 +225,12 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **kwargs)  # Raises an error that says what is wrong.
         arguments = given.arguments
         model = args[0] if args else arguments.get("self")
+        callbacks = arguments.get("callbacks")
+        if callbacks is not None and not hasattr(callbacks, "callbacks"):
+            # Keras inspects the hooks of a flat list only, and calls others in another thread.
+            arguments["callbacks"] = list(_flat(callbacks))
         this = Call(model, arguments, method.__name__ == "fit")
-        if internals.by_own_adapter() and this.sequence is not None:
+        if internals.by_own_adapter() and (this.sequence or this.validation):
             _patch_again()
         with _notified(this, arguments), _registered(this):
             return method(*given.args, **given.kwargs)
@@ -292,6 +296,8 @@ def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``fit``, ``evaluate`` or ``predict``: Keras's own adapter reads ``StockView``."""
 
     def view(value: Any) -> Any:
+        if type(value) is tuple:  # Such as validation_data=(sequence,).
+            return tuple(map(view, value))
         return StockView(value) if isinstance(value, SafeSequence) else value
 
     @functools.wraps(method)
@@ -325,6 +331,7 @@ def install() -> None:
     if missing or is_stock:
         return
     _patch_get_data_adapter()
+    _view_in_own_adapter()
     for name, kind in _BEGINNINGS.items():
         _wrap_beginning(name, kind)
     if not internals.missing_to_continue():
@@ -377,6 +384,25 @@ def _patch_again() -> None:
         "adapters.keras before the other package"
     )
     _patch_get_data_adapter()
+
+
+def _view_in_own_adapter() -> None:
+    """Give Keras's own adapter a ``StockView`` where other code makes it read a sequence."""
+    stock = internals.PyDatasetAdapter.__init__
+
+    @functools.wraps(stock)
+    def __init__(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(x, SafeSequence):
+            log.warning(
+                "Keras reads a SafeSequence by its own adapter, as other code has restored its "
+                "get_data_adapter since adapters.keras was imported: the batches are the same, "
+                "none of them is computed ahead of time; import adapters.keras before the other "
+                "package"
+            )
+            x = StockView(x)
+        stock(self, x, *args, **kwargs)
+
+    internals.PyDatasetAdapter.__init__ = __init__
 
 
 def _wrap_beginning(name: str, kind: str) -> None:
