@@ -72,7 +72,7 @@ class Comparison:
 
         Args:
             moment: Time of the delivery, in seconds.
-            alone_seconds: The shortest time in which a batch was computed.
+            alone_seconds: Time of a batch without competition for the GIL.
         """
         if self._left_to_settle:
             self._left_to_settle -= 1

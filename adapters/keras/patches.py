@@ -93,7 +93,7 @@ class Call:
         self.steps_done = 0
         """Steps of this epoch that ``Resume`` skips if it has no end that the sequence knows."""
         self.samples: dict[int, int] = {}
-        """Number of samples of the latest batches, by position over all epochs. Keras weights the
+        """Number of samples of the latest batches, by running number. Keras weights the
         loss of a batch by it."""
         self._hooks: dict[str, dict[str, Any]] = {}
 
@@ -104,12 +104,12 @@ class Call:
             return max(1, int(self.epochs - self.initial_epoch))
         return 1
 
-    def hands_out(self, place: int, batch: Any) -> None:
+    def hands_out(self, number: int, batch: Any) -> None:
         """Record the number of samples of a batch, for a ``FitCallback``."""
         shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
         if shape:
-            self.samples[place] = int(shape[0])
-            self.samples.pop(place - _LATEST, None)
+            self.samples[number] = int(shape[0])
+            self.samples.pop(number - _LATEST, None)
 
     def take_callbacks(self, arguments: dict[str, Any]) -> None:
         """Sort the callbacks of a ``fit``, and move each ``FitCallback`` to the front."""
@@ -226,7 +226,7 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
         arguments = given.arguments
         model = args[0] if args else arguments.get("self")
         this = Call(model, arguments, method.__name__ == "fit")
-        if internals.by_own_adapter() and this.sequence is not None:
+        if internals.by_keras_adapter() and this.sequence is not None:
             _patch_again()
         with _notified(this, arguments), _registered(this):
             return method(*given.args, **given.kwargs)
@@ -307,7 +307,7 @@ def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Make Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``."""
-    if not internals.by_own_adapter():
+    if not internals.by_keras_adapter():
         return
     missing = internals.missing()
     is_stock = os.environ.get("ADAPTERS_STOCK_KERAS") == "1"
@@ -352,7 +352,7 @@ def _patch_get_data_adapter() -> None:
         call = calls[-1] if calls else None
         if call is None:
             _notice_undone()
-        x._settled()
+        x._with_shard()
         part = internals.shard_of(answer)
         if part is None and internals.tensorflow_shards(call and call.model):
             part = 0, 1
