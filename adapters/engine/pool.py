@@ -55,7 +55,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._rested = threading.Condition(self._lock)
+        self._one_is_idle = threading.Condition(self._lock)
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._lessees: set[int] = set()
@@ -124,10 +124,10 @@ class Pool:
             busy = []
             for worker in workers:
                 worker.lessee = None
-                if worker.cause:
+                if worker.dead:
                     continue
                 if any(sent.job is not None for sent in worker.unanswered):
-                    worker.draining.append(lessee)
+                    worker.drains_for = lessee
                     worker.deadline = time.monotonic() + _DRAIN_SECONDS
                     busy.append(worker)
                 else:
@@ -198,8 +198,8 @@ class Pool:
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while len(self._idle) < count and any(w.draining for w in self._workers):
-            if not self._rested.wait(max(0.0, deadline - time.monotonic())):
+        while len(self._idle) < count and any(w.drains_for is not None for w in self._workers):
+            if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 
     def _end_the_outdated(self) -> None:
@@ -228,7 +228,7 @@ class Pool:
                 worker = key.data
                 if worker is None:
                     os.read(self._wake[0], 4096)
-                elif not worker.cause:
+                elif not worker.dead:
                     try:
                         self._look_at(worker, key.fileobj)
                     except BaseException:
@@ -302,8 +302,8 @@ class Pool:
                 worker.opened_plans.add(content[0])
             sent = worker.unanswered.popleft()
             lessee = worker.lessee
-            if worker.draining and not worker.unanswered:
-                self._rest(worker)
+            if worker.drains_for is not None and not worker.unanswered:
+                self._become_idle(worker)
         if lessee is None:
             return
         if kind == OPENED:
@@ -311,19 +311,19 @@ class Pool:
         else:
             lessee.answered(worker, sent, content[0])
 
-    def _rest(self, worker: Worker) -> None:
+    def _become_idle(self, worker: Worker) -> None:
         """Make a worker idle that has done its last job for an earlier executor."""
-        drained, worker.draining = worker.draining, []
         self._idle.append(worker)
         if worker.deadline:  # Otherwise its end was requested.
             self._put_off([worker])
-        self._rested.notify_all()
-        self._tell_drained(drained)
+        self._one_is_idle.notify_all()
+        self._end_draining(worker)
 
-    def _tell_drained(self, lessees: list[Lessee]) -> None:
-        for lessee in lessees:
-            if not any(lessee in other.draining for other in self._workers):
-                lessee.drained()
+    def _end_draining(self, worker: Worker) -> None:
+        """Note that a worker drains no longer; tell its earlier lessee if it was the last one."""
+        lessee, worker.drains_for = worker.drains_for, None
+        if lessee is not None and not any(w.drains_for is lessee for w in self._workers):
+            lessee.drained()
 
     def _bury(self, worker: Worker) -> None:
         assert self._selector is not None
@@ -336,15 +336,14 @@ class Pool:
             if worker in self._idle:
                 self._idle.remove(worker)
             lessee, worker.lessee = worker.lessee, None
-            drained, worker.draining = worker.draining, []
-            self._tell_drained(drained)
+            self._end_draining(worker)
         if lessee is not None:
             lessee.died(worker, left)
 
     def _end_the_late(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            if worker.lessee is None and not worker.cause and worker.deadline <= now:
+            if worker.lessee is None and not worker.dead and worker.deadline <= now:
                 if worker in self._idle:
                     self._idle.remove(worker)
                 worker.kill()

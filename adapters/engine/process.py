@@ -138,12 +138,18 @@ class Worker:
         self.unanswered: collections.deque[SentMessage] = collections.deque()
         """Messages that it will answer, oldest first."""
         self.lessee: Lessee | None = None
-        self.draining: list[Lessee] = []
+        self.drains_for: Lessee | None = None
+        """Earlier lessee whose last job it is still doing."""
         self.deadline = 0.0
-        """Time at which a worker that is idle or draining is ended."""
+        """Time at which a worker that is idle or draining is ended; 0 if its end was requested."""
         self.cause = ""
         """Cause of its death; empty while it isn't known to be dead."""
         self._lock = threading.Lock()
+
+    @property
+    def dead(self) -> bool:
+        """True if its death has been noticed."""
+        return bool(self.cause)
 
     def _introduce(self, tracker: int | None) -> None:
         """Send the process the facts about its parent."""
@@ -169,7 +175,7 @@ class Worker:
         """
         data = pickle.dumps(message, 5)
         with self._lock:
-            if self.cause:
+            if self.dead:
                 return False
             if sent is not None:
                 self.unanswered.append(sent)
@@ -187,7 +193,7 @@ class Worker:
     def send_remaining(self) -> None:
         """Send unsent data, once the socket accepts more; a dead worker is noticed elsewhere."""
         with self._lock, contextlib.suppress(OSError):
-            if not self.cause:
+            if not self.dead:
                 self.line.flush()
 
     @property
@@ -198,7 +204,7 @@ class Worker:
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""
         with contextlib.suppress(ProcessLookupError):
-            if not self.cause:
+            if not self.dead:
                 os.kill(self.pid, signal.SIGKILL)
 
     def bury(self) -> list[SentMessage]:

@@ -320,11 +320,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_integer("epoch", epoch, 0)
         self._move(int(epoch), 0)
 
-    def _move(self, epoch: int, step: int, rest: Continuation = WHOLE) -> None:
+    def _move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         source = self._plan.source
         if isinstance(source, SequenceSource):
             source.check_epoch(epoch)
-        self._progress.move(epoch, step, rest)
+        self._progress.move(epoch, step, continuation)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position of the latest pass: two integers, ``{"epoch": e, "batch": i}``.
@@ -383,11 +383,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def _go_on(self, epoch: int, samples: int) -> None:
         """Make the next pass start after this many samples of an epoch's order."""
-        rest = self._plan.order.continuation(epoch, samples) if samples else WHOLE
-        if rest is None:
+        continuation = self._plan.order.continuation(epoch, samples) if samples else WHOLE
+        if continuation is None:
             self._move(epoch + 1, 0)
         else:
-            self._move(epoch, rest.step, rest)
+            self._move(epoch, continuation.step, continuation)
 
     # --- inspection ---
 
@@ -446,9 +446,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
-        rest = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
+        resumed = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
-        key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
+        key = key_of(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)
         return replaying.replay_batch(plan, key, self.epoch)
 
     # --- lifetime, copies, shards ---

@@ -175,12 +175,12 @@ class Watch(FitCallback):
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
-        rest = sequence._progress.continuation
+        resumed = sequence._progress.continuation
         for number in numbers:
             own_epoch, own_step = position_after(first_epoch, 0, number, plan.num_batches)
-            key = rest.key(own_epoch, own_step, plan.shuffled if shuffled else None)
+            key = resumed.key(own_epoch, own_step, plan.shuffled if shuffled else None)
             state = (
-                {"epoch": own_epoch, "samples": plan.order.consumed(rest.step, rest.origin)}
+                {"epoch": own_epoch, "samples": plan.order.consumed(resumed.step, resumed.origin)}
                 if key.origin
                 else None
             )
