@@ -86,7 +86,7 @@ class Stream:
         supply.batches_left = self._estimated_length - step
         if not self._window:
             supply.change_workers()
-        if self._window or supply.read_ahead:
+        if self._window or supply.batches_ahead:
             self._ask(1)
             pending = self._first()
             assembled = supply.result(pending)
@@ -167,7 +167,7 @@ class Stream:
         """True if ``next`` would not wait for a worker."""
         first = next(iter(tuple(self._window)), None)
         if first is None:
-            return not self._supply.read_ahead
+            return not self._supply.batches_ahead
         return first.state not in (UNSUBMITTED, QUEUED)
 
     @property
@@ -199,7 +199,7 @@ class Stream:
     def _ask(self, least: int) -> None:
         """Fill the window, with at least ``least`` batches."""
         supply = self._supply
-        wanted = max(least, supply.read_ahead)
+        wanted = max(least, supply.batches_ahead)
         if len(self._window) >= wanted:
             return
         try:

@@ -19,14 +19,14 @@ batches are computed inline.
 
 Several numbers limit the batches ahead of the consumer:
 
-| number           | limits                                                                      |
-|------------------|-----------------------------------------------------------------------------|
-| max_queue_size   | batches that are ready; the user's setting                                  |
-| executor_limit   | batches that the executor has memory for                                    |
-| most_ready       | the smaller of these two                                                    |
-| window           | batches ready or in progress; more than most_ready for many active workers  |
-| read_ahead       | the part of the window that the stream fills; 0 without active workers      |
-| group_limit      | batches that TensorFlow's reader takes at once                              |
+| number              | limits                                                                  |
+|---------------------|-------------------------------------------------------------------------|
+| ``max_queue_size``  | batches that are ready; the user's setting                              |
+| ``_executor_limit`` | batches that the executor has memory for                                |
+| ``most_ready``      | the smaller of these two                                                |
+| ``window``          | batches ready or in progress; larger if there are many active workers   |
+| ``batches_ahead``   | the part of the window that the stream fills; 0 without active workers  |
+| ``group_limit``     | batches that TensorFlow's reader takes at once                          |
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Supply:
         return self._dispatcher.finding
 
     @property
-    def read_ahead(self) -> int:
+    def batches_ahead(self) -> int:
         """Number of batches that the stream has under way; 0 if it computes them inline."""
         choice = self._choice
         if choice is None or self.state is not WorkerState.WORKING:
@@ -284,7 +284,7 @@ class Supply:
     @property
     def group_limit(self) -> int:
         """Batches that may be taken at once without exceeding the limit ahead of the trainer."""
-        if self.undecided or self.read_ahead:
+        if self.undecided or self.batches_ahead:
             return 1
         return max(1, self.window - self.ahead_elsewhere)
 
@@ -292,13 +292,13 @@ class Supply:
 
     def ask(self, pending: Pending) -> None:
         """Have workers compute a batch, if there are any."""
-        if self.read_ahead and self.start_workers():
+        if self.batches_ahead and self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             with self._lock:
                 if self._outdated:
                     self._outdated = False
                     self._send_again()
-                    if not self.read_ahead:
+                    if not self.batches_ahead:
                         return
             self.plan.prefetch(pending.key, elsewhere=processes)
             self._dispatcher.ask(pending, self._batch_seconds)
@@ -437,7 +437,7 @@ class Supply:
         if self._may_use_fewer and working and (complete or threads):
             self._comparison_of_workers().delivered(moment, self._alone_seconds)
         # While workers start, or rest, waiting says nothing about their number.
-        if self._tuner is not None and complete and self.read_ahead:
+        if self._tuner is not None and complete and self.batches_ahead:
             self._tuner.observe(waited_seconds)
 
     def drop(self, pendings: list[Pending]) -> None:

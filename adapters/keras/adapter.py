@@ -244,7 +244,7 @@ class SafeSequenceAdapter(Adapter):
             left = left_after(stream.position[1], self._engine.plan.num_batches)
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
             self._engine.batches_left = left
-            if self._engine.read_ahead:
+            if self._engine.batches_ahead:
                 self._engine.start_workers()
         except BaseException:
             stream.close()
