@@ -26,7 +26,7 @@ from adapters.keras.dataset import (
     worth_grouping,
 )
 from adapters.keras.device import Staged, Transfer, for_jax, for_torch, jax_transfer
-from adapters.keras.hooks import turn
+from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
 from adapters.keras.progress import Cursor, Progress, is_read_by_a_call, left_after
 from adapters.keras.sequence import SafeSequence
@@ -70,66 +70,76 @@ class SafeSequenceAdapter(Adapter):
         self._source = x._source
         self._shuffled = shuffle and not x._plan.order.shuffle
         self._endless = x._endless or steps is not None
-        self._turns = x._endless and x._plan.own_epochs
+        """True if one iterator runs over the ends of epochs."""
+        self._ends_keras_epochs = x._endless and x._plan.changes_between_epochs
+        """True if the source's hooks are called at the ends of Keras's epochs, as it has none."""
         self._steps = steps
         self._progress = x._progress
         # Not for validation on the same sequence.
         self.trains = call is not None and call.trains and call.sequence is x and not call.readers
         """True if ``fit`` trains on what is read."""
-        self._call = call if self.trains and call.fit_callbacks else None
-        self._last_epoch = self._progress.start[0] + call.most_epochs - 1 if self.trains else 0
-        # An enclosing call reads the same sequence.
-        self._aside = is_read_by_a_call(self._progress)
+        self._callback_call = call if self.trains and call.fit_callbacks else None
+        """Call whose callbacks are told which batches are read."""
+        self._last_epoch = (
+            self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
+        )
+        self._secondary = is_read_by_a_call(self._progress)
+        """True for a secondary pass: an enclosing call reads the same sequence."""
         self._inspection = _inspection(x, call.model) if self.trains else None
-        self._together = self._in_epoch = 0
+        self._batches_per_report = 0
+        """Batches that the trainer reports at once; 0 if it doesn't report any."""
+        self._reported_in_epoch = 0
+        """Batches that it has reported in this epoch of Keras."""
         self._cursor: Cursor | None = None
         self._batches: weakref.ref[_Batches] | None = None
-        self._begun = call is None
-        self._within = self._on_tensorflow = self._strategy = False
+        self._trains_now = call is None
+        """True once what is read is consumed; False while Keras builds the model from it."""
+        self._in_epoch = self._on_tensorflow = self._strategy = False
         self._signature: Signature | None = None
         self._error: BaseException | None = None
         self._engine.retain()
-        self._reads = True
+        self._open = True
+        """True until ``end``."""
 
     def end(self) -> None:
         """End the pass: the call is over, normally or by an exception."""
-        if self._reads:
+        if self._open:
             self._let_go()
-            if not (self._aside or self._engine.plan.own_epochs):
-                self._progress.settle()
+            if not (self._secondary or self._engine.plan.changes_between_epochs):
+                self._progress.advance_if_finished()
 
     def _let_go(self) -> None:
-        self._reads = False
+        self._open = False
         self.interrupt()
         self._engine.batches_after = 0
         self._engine.release()
 
     def reads(self, progress: Progress) -> bool:
         """True if the call is running and reads the sequence with this ``Progress``."""
-        return self._reads and self._progress is progress
+        return self._open and self._progress is progress
 
     def begin(self) -> None:
         """Treat what is read from now on as consumed by the trainer."""
-        self._begun = True
+        self._trains_now = True
 
     def expect_reports(self, batches: int) -> bool:
         """Prepare for a call of ``consume`` after every so many batches; False if it isn't.
 
         A strategy of TensorFlow reads for several devices, so that its steps aren't batches.
         """
-        self._together = 0 if self._strategy else batches
+        self._batches_per_report = 0 if self._strategy else batches
         cursor = self._cursor
-        if self._together and cursor is not None and cursor.trained is None:
+        if self._batches_per_report and cursor is not None and cursor.trained is None:
             # With steps_per_epoch, Keras 3.6 goes on with the pass that it has built the model
             # with, by one execution.
             cursor.trained = min(cursor.taken, batches)
-        return self._together > 0
+        return self._batches_per_report > 0
 
     def consume(self, batches: int) -> None:
         """Count batches that the trainer has finished."""
         if self._steps and SPLITS_EXECUTIONS:
-            batches = min(batches, self._steps - self._in_epoch)
-        self._in_epoch += batches
+            batches = min(batches, self._steps - self._reported_in_epoch)
+        self._reported_in_epoch += batches
         if self._cursor is not None:
             self._progress.consume(self._cursor, batches)
 
@@ -140,7 +150,7 @@ class SafeSequenceAdapter(Adapter):
             batches.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_reads", False):
+        if getattr(self, "_open", False):
             self._let_go()
 
     @property
@@ -152,12 +162,12 @@ class SafeSequenceAdapter(Adapter):
     def done(self) -> int:
         """Number of batches to skip at the start of this epoch: they were delivered before."""
         if self._endless:
-            return self._call.steps_done if self._call is not None else 0
-        return (self._next_start() or self._progress.start)[1]
+            return self._callback_call.steps_done if self._callback_call is not None else 0
+        return self._next_start()[1]
 
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""
-        self._within, self._in_epoch = True, 0
+        self._in_epoch, self._reported_in_epoch = True, 0
         cursor = self._cursor
         if self._endless and cursor is not None and cursor.stamp == self._progress.stamp:
             self._progress.follow(cursor)  # Its batches may have been read ahead already.
@@ -169,17 +179,18 @@ class SafeSequenceAdapter(Adapter):
             Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
         """
         self.raise_error()
-        if self._cursor is not None and self._begun:
-            if self._together > 1 and not (self._endless or self._cursor.left):
-                # Keras 3.6 doesn't report an execution with fewer steps.
-                self._progress.consume(self._cursor, self._together - 1)
+        if self._cursor is not None and self._trains_now:
+            if self._batches_per_report > 1 and not (self._endless or self._cursor.left):
+                # Keras 3.6 doesn't report a last execution with fewer steps. ``consume`` counts no
+                # more batches than were read.
+                self._progress.consume(self._cursor, self._batches_per_report - 1)
             self._progress.advance_past(self._cursor)
             # TensorFlow may have read all batches of this epoch during the previous one.
-            if self._turns and self._within:
-                turn(self._engine, self._source)
+            if self._ends_keras_epochs and self._in_epoch:
+                next_keras_epoch(self._engine, self._source)
         elif self._cursor is not None:
             self._cursor.taken = 0  # Keras has only built the model or its metrics with it.
-        self._within = False
+        self._in_epoch = False
 
     def raise_error(self) -> None:
         """Raise the error of a batch that TensorFlow saw only as the end of the data."""
@@ -193,18 +204,18 @@ class SafeSequenceAdapter(Adapter):
     def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
         """Iterator of the next pass; with ``transfer``, batches are sent to the device ahead."""
         # Keras asks for the next iterator at the end of an epoch, before on_epoch_end.
-        if self._cursor is not None and self._begun:
+        if self._cursor is not None and self._trains_now:
             self._progress.advance_past(self._cursor)
         return _Batches(self, transfer)
 
     def on_the_device(self) -> Iterator[Any] | None:
         """Iterator over batches that are on JAX's GPU ahead of time; None if Keras copies them."""
-        epoch, step = self._next_start() or self._progress.start
+        epoch, step = self._next_start()
         further = math.inf if self._endless else max(0, self._last_epoch - epoch)
         batches = (1 + further) * (self._engine.plan.num_batches or math.inf) - step
         transfer = jax_transfer(batches, self._engine.most_ready)
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
-        if transfer is None or (self._endless and self._engine.plan.own_epochs):
+        if transfer is None or (self._endless and self._engine.plan.changes_between_epochs):
             return None
         return self.batches(transfer)
 
@@ -225,7 +236,7 @@ class SafeSequenceAdapter(Adapter):
         self._on_tensorflow = True
         self._strategy = tensorflow().distribute.has_strategy()
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
-        ahead = not (self._endless and self._engine.plan.own_epochs)
+        ahead = not (self._endless and self._engine.plan.changes_between_epochs)
         # One batch in the prefetch buffer and one on its way there.
         self._engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(self._next_start())
@@ -233,7 +244,7 @@ class SafeSequenceAdapter(Adapter):
             left = left_after(stream.position[1], self._engine.plan.num_batches)
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
             self._engine.batches_left = left
-            if self._engine.depth:
+            if self._engine.batches_ahead:
                 self._engine.start_workers()
         except BaseException:
             stream.close()
@@ -250,7 +261,7 @@ class SafeSequenceAdapter(Adapter):
             if adapter is None:
                 return iter(())
             batches, engine = adapter.batches(), adapter._engine
-            return Groups(batches, lambda: engine.room) if grouped else batches
+            return Groups(batches, lambda: engine.group_limit) if grouped else batches
 
         return tf_dataset(iterator, signature.specs, grouped, ahead)
 
@@ -266,28 +277,35 @@ class SafeSequenceAdapter(Adapter):
         self.interrupt()
         self._batches = weakref.ref(batches)
         start = self._next_start()
-        self._cursor = cursor = self._progress.begin(start, self._aside, self._shuffled)
-        if self._together:
+        self._cursor = cursor = self._progress.begin(start, self._secondary, self._shuffled)
+        if self._batches_per_report:
             cursor.trained = 0
         return cursor, self._open_stream((cursor.epoch, cursor.step))
 
-    def _next_start(self) -> tuple[int, int] | None:
-        # Epochs of one fit are consecutive, even if a callback evaluates the sequence in between.
-        # Only set_epoch and load_state_dict change that.
-        cursor = self._cursor
-        if self._aside and (cursor is None or not self.trains):
-            return self._progress.start[0], 0
-        if cursor is None or cursor.stamp != self._progress.stamp:
-            return None
-        return cursor.start_of_next if self._begun else (cursor.epoch, cursor.step)
+    def _next_start(self) -> tuple[int, int]:
+        """Return ``(epoch, step)`` at which this adapter's next pass starts.
 
-    def _open_stream(self, start: tuple[int, int] | None) -> Stream:
-        epoch, step = start or self._progress.start
-        continuation = WHOLE if self._aside else self._progress.continuation
-        if not (self._aside or self._endless):
+        - A secondary pass starts with the sequence's current epoch.
+        - The first pass, or one after ``set_epoch`` or ``load_state_dict``, starts at the
+          sequence's position.
+        - A pass after one that only built the model starts where that did.
+        - Other passes start after the previous one, even if a callback has evaluated the sequence
+          meanwhile.
+        """
+        cursor, progress = self._cursor, self._progress
+        if self._secondary and (cursor is None or not self.trains):
+            return progress.next_start()[0], 0
+        if cursor is None or cursor.stamp != progress.stamp:
+            return progress.next_start()
+        return cursor.start_of_next if self._trains_now else (cursor.epoch, cursor.step)
+
+    def _open_stream(self, start: tuple[int, int]) -> Stream:
+        epoch, step = start
+        continuation = WHOLE if self._secondary else self._progress.continuation
+        if not (self._secondary or self._endless):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
-        return self._engine.stream(epoch, step, self._shuffled, continuation, self._aside)
+        return self._engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
 
 
 class _Batches(Reading):
@@ -316,8 +334,8 @@ class _Batches(Reading):
             raise StopIteration
         batch = self._fetch_ahead()
         assert self._cursor is not None
-        if adapter._call is not None:
-            adapter._call.hands_out(self._cursor.place, batch)
+        if adapter._callback_call is not None:
+            adapter._callback_call.hands_out(self._cursor.running_number, batch)
         adapter._progress.hand_out(self._cursor)
         return batch
 
@@ -361,8 +379,8 @@ class _Batches(Reading):
     def _parks(self) -> bool:
         if self._finished:
             return True
-        own_epochs = self._engine.plan.own_epochs
-        return self._cursor is not None and not (self._cursor.left or own_epochs)
+        changes_between_epochs = self._engine.plan.changes_between_epochs
+        return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
 
     def _made(self, batch: Any) -> Any:
         adapter = self._owner()
@@ -380,7 +398,7 @@ class _Batches(Reading):
         adapter = self._adapter
         assert self._cursor is not None
         self._finished = True
-        if adapter._begun and not adapter._on_tensorflow:
+        if adapter._trains_now and not adapter._on_tensorflow:
             adapter._progress.advance_past(self._cursor)
         self.close()
 

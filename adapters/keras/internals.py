@@ -85,7 +85,7 @@ _torch_device: Any = (
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 
 
-def by_own_adapter() -> bool:
+def by_keras_adapter() -> bool:
     """True if Keras's own adapter reads a ``SafeSequence``, see ``patches.install``."""
     return not hasattr(getattr(data_adapters, "get_data_adapter", None), "for_safe_sequence")
 

@@ -93,7 +93,7 @@ class Call:
         self.steps_done = 0
         """Steps of this epoch that ``Resume`` skips if it has no end that the sequence knows."""
         self.samples: dict[int, int] = {}
-        """Number of samples of the latest batches, by position over all epochs. Keras weights the
+        """Number of samples of the latest batches, by running number. Keras weights the
         loss of a batch by it."""
         self._hooks: dict[str, dict[str, Any]] = {}
 
@@ -104,12 +104,12 @@ class Call:
             return max(1, int(self.epochs - self.initial_epoch))
         return 1
 
-    def hands_out(self, place: int, batch: Any) -> None:
+    def hands_out(self, number: int, batch: Any) -> None:
         """Record the number of samples of a batch, for a ``FitCallback``."""
         shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
         if shape:
-            self.samples[place] = int(shape[0])
-            self.samples.pop(place - _LATEST, None)
+            self.samples[number] = int(shape[0])
+            self.samples.pop(number - _LATEST, None)
 
     def take_callbacks(self, arguments: dict[str, Any]) -> None:
         """Sort the callbacks of a ``fit``, and move each ``FitCallback`` to the front."""
@@ -230,8 +230,6 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
             # Keras inspects the hooks of a flat list only, and calls others in another thread.
             arguments["callbacks"] = list(_flat(callbacks))
         this = Call(model, arguments, method.__name__ == "fit")
-        if internals.by_own_adapter() and (this.sequence or this.validation):
-            _patch_again()
         with _notified(this, arguments), _registered(this):
             return method(*given.args, **given.kwargs)
 
@@ -313,7 +311,7 @@ def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Make Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``."""
-    if not internals.by_own_adapter():
+    if not internals.by_keras_adapter():
         return
     missing = internals.missing()
     is_stock = os.environ.get("ADAPTERS_STOCK_KERAS") == "1"
@@ -331,7 +329,7 @@ def install() -> None:
     if missing or is_stock:
         return
     _patch_get_data_adapter()
-    _view_in_own_adapter()
+    _view_in_keras_adapter()
     for name, kind in _BEGINNINGS.items():
         _wrap_beginning(name, kind)
     if not internals.missing_to_continue():
@@ -359,7 +357,7 @@ def _patch_get_data_adapter() -> None:
         call = calls[-1] if calls else None
         if call is None:
             _notice_undone()
-        x._settled()
+        x._with_shard()
         part = internals.shard_of(answer)
         if part is None and internals.tensorflow_shards(call and call.model):
             part = 0, 1
@@ -376,33 +374,29 @@ def _patch_get_data_adapter() -> None:
     internals.data_adapters.get_data_adapter = get_data_adapter
 
 
-def _patch_again() -> None:
-    """Patch ``get_data_adapter`` again, with a warning, after other code has undone it."""
-    log.warning(
-        "Keras would read a SafeSequence by its own adapter, as other code has restored its "
-        "get_data_adapter since adapters.keras was imported: it is patched again; import "
-        "adapters.keras before the other package"
-    )
-    _patch_get_data_adapter()
+_viewed = threading.Event()
+"""Set once Keras's own adapter has read a sequence, and a warning has said so."""
 
 
-def _view_in_own_adapter() -> None:
-    """Give Keras's own adapter a ``StockView`` where other code makes it read a sequence."""
+def _view_in_keras_adapter() -> None:
+    """Give Keras's own adapter a ``StockView`` if other code makes it read a sequence."""
     stock = internals.PyDatasetAdapter.__init__
 
     @functools.wraps(stock)
-    def __init__(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(x, SafeSequence):
-            log.warning(
-                "Keras reads a SafeSequence by its own adapter, as other code has restored its "
-                "get_data_adapter since adapters.keras was imported: the batches are the same, "
-                "none of them is computed ahead of time; import adapters.keras before the other "
-                "package"
-            )
+            if not _viewed.is_set():
+                _viewed.set()
+                log.warning(
+                    "Keras reads a SafeSequence by its own adapter, as other code has restored its "
+                    "get_data_adapter since adapters.keras was imported: the batches are the same, "
+                    "none of them is computed ahead of time; import adapters.keras before the "
+                    "other package"
+                )
             x = StockView(x)
         stock(self, x, *args, **kwargs)
 
-    internals.PyDatasetAdapter.__init__ = __init__
+    internals.PyDatasetAdapter.__init__ = init
 
 
 def _wrap_beginning(name: str, kind: str) -> None:

@@ -4,7 +4,7 @@ The epoch advances when a pass has delivered its last batch. An abandoned pass c
 next pass starts where it started.
 
 While a ``fit`` reads a sequence, only the training moves its position. A validation over the same
-sequence, or a callback that evaluates it or loops over it, is a secondary pass (``aside``). So the
+sequence, or a callback that evaluates it or loops over it, is a secondary pass. So the
 running calls of each thread are registered here. This module is independent of frameworks.
 """
 
@@ -19,16 +19,23 @@ from adapters.batch.key import WHOLE, Continuation
 from adapters.engine import Engine, Reading, Stream
 
 
-def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
-    """Position ``(epoch, step)`` after ``count`` more batches; None for an endless epoch."""
+def position_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
+    """Position ``(epoch, step)`` after ``count`` more batches.
+
+    Args:
+        epoch: Epoch to start from.
+        step: Step to start from.
+        count: Number of batches.
+        num_batches: Batches in an epoch; None if it is endless.
+    """
     if num_batches is None:
         return epoch, step + count
     epochs, step = divmod(step + count, num_batches)
     return epoch + epochs, step
 
 
-def place_of(epoch: int, step: int, num_batches: int | None) -> int:
-    """Number of a batch counted over all epochs, or within an endless epoch."""
+def running_number(epoch: int, step: int, num_batches: int | None) -> int:
+    """Number of a batch, counted over all epochs, or within an endless epoch (None)."""
     return epoch * (num_batches or 0) + step
 
 
@@ -44,7 +51,7 @@ class Cursor:
         num_batches: Batches in an epoch; None if it is endless.
         start: Epoch and number of the first batch.
         stamp: ``Progress.stamp`` at the start of the pass.
-        aside: True for a secondary pass, which doesn't move the position, see ``Progress``.
+        secondary: True for a secondary pass, which doesn't move the position, see ``Progress``.
         shuffled: True if the order of the batches in an epoch is permuted.
     """
 
@@ -53,14 +60,14 @@ class Cursor:
         num_batches: int | None,
         start: tuple[int, int],
         stamp: int,
-        aside: bool,
+        secondary: bool,
         shuffled: bool,
     ) -> None:
         self._num_batches = num_batches
         self.epoch, self.step = start
         self._most = left_after(self.step, num_batches)
         self.stamp = stamp
-        self.aside = aside
+        self.secondary = secondary
         self.shuffled = shuffled
         self.taken = 0
         """Number of batches handed out."""
@@ -73,15 +80,15 @@ class Cursor:
         return self._most - self.taken
 
     @property
-    def place(self) -> int:
-        """Number of the batch to hand out next, see ``place_of``."""
-        return place_of(self.epoch, self.step + self.taken, self._num_batches)
+    def running_number(self) -> int:
+        """Number of the batch to hand out next, counted over all epochs."""
+        return running_number(self.epoch, self.step + self.taken, self._num_batches)
 
     @property
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch that the trainer needs next."""
         consumed = self.taken if self.trained is None else self.trained
-        return place_after(self.epoch, self.step, consumed, self._num_batches)
+        return position_after(self.epoch, self.step, consumed, self._num_batches)
 
     @property
     def start_of_next(self) -> tuple[int, int]:
@@ -93,7 +100,7 @@ class Cursor:
 class Progress:
     """Position of a sequence: two integers, and the pass that moves them.
 
-    A secondary pass (``aside``) doesn't move the position.
+    A secondary pass doesn't move the position.
 
     Args:
         num_batches: Batches in an epoch; None if it is endless.
@@ -116,23 +123,27 @@ class Progress:
         """Current epoch."""
         return self._start[0]
 
-    @property
-    def start(self) -> tuple[int, int]:
-        """``(epoch, step)`` at which the next pass starts."""
-        self.settle()
+    def next_start(self) -> tuple[int, int]:
+        """Return ``(epoch, step)`` at which the next pass starts, after advancing if that is due.
+
+        Advancing may call the user's hooks.
+        """
+        self.advance_if_finished()
         return self._start
 
-    def settle(self) -> None:
+    def advance_if_finished(self) -> None:
         """Advance the epoch if the latest pass has reached its end."""
         if self._latest is not None:
             self.advance_past(self._latest)
 
     def begin(
-        self, start: tuple[int, int] | None = None, aside: bool = False, shuffled: bool = False
+        self, start: tuple[int, int] | None = None, secondary: bool = False, shuffled: bool = False
     ) -> Cursor:
         """Start a pass, at the start of the current epoch or at ``start``."""
-        cursor = Cursor(self._num_batches, start or self.start, self.stamp, aside, shuffled)
-        if not aside:
+        cursor = Cursor(
+            self._num_batches, start or self.next_start(), self.stamp, secondary, shuffled
+        )
+        if not secondary:
             self._latest, self._just_advanced = cursor, False
         return cursor
 
@@ -146,20 +157,23 @@ class Progress:
             self.follow(cursor)
 
     def consume(self, cursor: Cursor, batches: int) -> None:
-        """Count batches that the trainer reports, and make ``position`` report this pass."""
+        """Count batches that the trainer reports, up to those that were delivered.
+
+        Makes ``position`` report this pass.
+        """
         cursor.trained = min(cursor.taken, (cursor.trained or 0) + batches)
         if cursor.stamp == self.stamp:
             self.follow(cursor)
 
     def follow(self, cursor: Cursor) -> None:
         """Make ``position`` report this pass, unless it is secondary."""
-        if not cursor.aside:
+        if not cursor.secondary:
             self._latest = cursor
 
     def advance_past(self, cursor: Cursor) -> None:
         """Advance the epoch if the pass has reached its end and ``move`` wasn't called since."""
         start = cursor.start_of_next
-        moved = cursor.aside or cursor.stamp != self.stamp
+        moved = cursor.secondary or cursor.stamp != self.stamp
         if not moved and start[0] > max(cursor.epoch, self._start[0]):
             self._start = start
             self._advanced()
@@ -170,7 +184,7 @@ class Progress:
 
     def end_epoch(self) -> None:
         """Advance the epoch, unless a pass that reached its end has just done so."""
-        self.settle()
+        self.advance_if_finished()
         if not self._just_advanced:
             self.advance()
         self._just_advanced = False
@@ -243,13 +257,13 @@ class Iteration(Reading):
         return batch
 
     def _begin(self) -> Stream:
-        aside = is_read_by_a_call(self._progress)
-        start = (self._progress.start[0], 0) if aside else None
-        self._cursor = cursor = self._progress.begin(start, aside)
+        secondary = is_read_by_a_call(self._progress)
+        start = (self._progress.next_start()[0], 0) if secondary else None
+        self._cursor = cursor = self._progress.begin(start, secondary)
         self._left = cursor.left
-        if not aside:
+        if not secondary:
             self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
-        continuation = WHOLE if aside else self._progress.continuation
+        continuation = WHOLE if secondary else self._progress.continuation
         return self._engine.stream(cursor.epoch, cursor.step, False, continuation)
 
     def close(self) -> None:

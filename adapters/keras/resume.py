@@ -120,14 +120,14 @@ class Resume(FitCallback):
         self._fit, self._trained, self._stopped_inside = fit, False, False
         self._stopped_before_end = self._spoiled = False
         self._schedule.restart()
-        self._lock.take(fit.sequence._settled()._plan.order.shard[0])
+        self._lock.take(fit.sequence._with_shard()._plan.order.shard[0])
         if self._lock.writes:
             self._folder.clean()
         self._state = state = self._folder.newest()
         if state is None:
             # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
-            progress.move(*progress.start, progress.continuation)
+            progress.move(*progress.next_start(), progress.continuation)
         else:
             steps = fit.steps_per_epoch
             if steps is not None and state["step"] >= steps:
@@ -332,6 +332,6 @@ def _check_keras() -> None:
 def _data_of(fit: Call) -> dict[str, Any]:
     """Fingerprint of the order of the training data."""
     assert fit.sequence is not None
-    order = fit.sequence._settled()._plan.order
+    order = fit.sequence._with_shard()._plan.order
     permuted = bool(fit.shuffle and not order.shuffle and not fit.sequence._endless)
     return {**order.fingerprint(), "shuffle of fit": permuted}

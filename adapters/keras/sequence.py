@@ -44,7 +44,7 @@ from adapters.keras.arguments import (
     settings_of,
 )
 from adapters.keras.explanation import explanation
-from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
+from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
 from adapters.keras.progress import Iteration, Progress, is_read_by_a_call
 from adapters.keras.shutdown import opened
 from adapters.keras.sources import Inner, source_of, without_none
@@ -214,7 +214,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             tolerant=on_error != "raise",
         )
         check_order(order)
-        code = self._source.own_code if isinstance(source, Source) else (source,)
+        code = self._source.users_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, collate, batch_transform, on_error)
         self._plan = SourcePlan(
             self._source,
@@ -229,7 +229,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             thread_safe=thread_safe,
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
-        self._hook_calls = [0, 0]
+        self._begin_hooks = self._end_hooks = 0
         self._begin(0, 0)
 
     # --- batches ---
@@ -245,12 +245,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 "a SafeSequence of a source without an end (num_batches is None) has no length: "
                 "give fit steps_per_epoch, or the source a __len__"
             )
-        return len(self._settled()._plan.order)
+        return len(self._with_shard()._plan.order)
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches in an epoch; None if the source is endless."""
-        return self._settled()._plan.num_batches
+        return self._with_shard()._plan.num_batches
 
     def __bool__(self) -> bool:
         """Return True, as an endless sequence has no length."""
@@ -263,7 +263,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             IndexError: ``index`` is not in ``range(-len(seq), len(seq))``, or is negative and the
                 source is endless.
         """
-        number = index_of(index, self._settled()._plan.num_batches)
+        number = index_of(index, self._with_shard()._plan.num_batches)
         self._engine.enter_epoch(self.epoch)
         key = self._progress.continuation.key(self.epoch, number)
         batch = self._engine.compute(key).batch
@@ -272,7 +272,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch, or over the rest of one after ``load_state_dict``."""
-        self._settled()._shard.notice()
+        self._with_shard()._shard.notice()
         return Iteration(self, self._engine, self._progress)
 
     # --- worker settings ---
@@ -320,11 +320,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_integer("epoch", epoch, 0)
         self._move(int(epoch), 0)
 
-    def _move(self, epoch: int, step: int, rest: Continuation = WHOLE) -> None:
+    def _move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         source = self._plan.source
         if isinstance(source, SequenceSource):
             source.check_epoch(epoch)
-        self._progress.move(epoch, step, rest)
+        self._progress.move(epoch, step, continuation)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position of the latest pass: two integers, ``{"epoch": e, "batch": i}``.
@@ -344,7 +344,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         In a callback of ``fit``, the next batch is the one after the last that was trained on; up
         to two more under a ``tf.distribute`` strategy, which reads ahead itself.
         """
-        progress = self._settled()._progress
+        progress = self._with_shard()._progress
         epoch, step = progress.position()
         order, goes_on = self._plan.order, progress.continuation.covers(epoch, step)
         if order.elastic and progress.counts_samples and (goes_on or self._sharded):
@@ -364,7 +364,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: The state doesn't fit a sequence of this length, or a ``PyDataset`` with
                 hooks has already left its epoch.
         """
-        count = self._settled()._plan.num_batches
+        count = self._with_shard()._plan.num_batches
         order = self._plan.order
         if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
             self._go_on(*at)
@@ -383,11 +383,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def _go_on(self, epoch: int, samples: int) -> None:
         """Make the next pass start after this many samples of an epoch's order."""
-        rest = self._plan.order.continuation(epoch, samples) if samples else WHOLE
-        if rest is None:
+        continuation = self._plan.order.continuation(epoch, samples) if samples else WHOLE
+        if continuation is None:
             self._move(epoch + 1, 0)
         else:
-            self._move(epoch, rest.step, rest)
+            self._move(epoch, continuation.step, continuation)
 
     # --- inspection ---
 
@@ -402,7 +402,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print how the batches are made, and by which workers: one line per stage."""
-        print("\n".join(explanation(self._settled()._plan, self._engine)))
+        print("\n".join(explanation(self._with_shard()._plan, self._engine)))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """Return the first samples of the current epoch's first batches, for display.
@@ -411,7 +411,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         table, and ``.save("sheet.png")`` writes the sheet. The position doesn't change.
         """
         check_integer("batches", batches, 1)
-        plan = self._settled()._plan
+        plan = self._with_shard()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
         continuation = self._progress.continuation
@@ -442,13 +442,13 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 before the state, with batches or shards of another size.
         """
         check_integer("epoch", epoch, 0)
-        plan, epoch = self._settled()._plan, int(epoch)
+        plan, epoch = self._with_shard()._plan, int(epoch)
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
-        rest = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
+        resumed = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
-        key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
+        key = key_of(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)
         return replaying.replay_batch(plan, key, self.epoch)
 
     # --- lifetime, copies, shards ---
@@ -456,7 +456,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def _hooked(self) -> bool:
         """True if the class overrides a hook."""
-        return own_hooks(type(self), SafeSequence)
+        return overrides_hooks(type(self), SafeSequence)
 
     @property
     def _endless(self) -> bool:
@@ -466,10 +466,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Create the engine and the position, at this batch."""
         settings, num_batches = self._settings, self._plan.num_batches
-        if self._endless and self._plan.own_epochs:
+        if self._endless and self._plan.changes_between_epochs:
             # Only Keras knows when its epochs end, and their hooks change later batches.
             settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
-        self._hook_calls = list(self._hook_calls)
         if self._hooked:
             self._engine = HookedEngine(self._plan, settings, self)
             self._progress = Progress(num_batches, self._engine.leave_for)
@@ -481,8 +480,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def _as_source(self) -> SequenceSource:
         """Return a source for another sequence, which has separate workers."""
-        hooked = self if self._settled()._hooked else None
-        return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
+        hooked = self if self._with_shard()._hooked else None
+        return SequenceSource(Inner(self._plan, self.epoch, hooked), changes_between_epochs=True)
 
     @property
     def _has_begun(self) -> bool:
@@ -507,9 +506,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             engine.close(wait=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        progress = self._settled()._progress
+        progress = self._with_shard()._progress
         state = {name: value for name, value in self.__dict__.items() if name not in _BEGUN}
-        return {**state, "_position": (*progress.start, progress.continuation)}
+        return {**state, "_position": (*progress.next_start(), progress.continuation)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -535,7 +534,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             return
         order = self._plan.order.of_shard(shard)
         check_order(order)
-        (epoch, step), before = self._progress.start, self._progress.continuation
+        (epoch, step), before = self._progress.next_start(), self._progress.continuation
         goes_on = before.covers(epoch, step)
         consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
         self._engine.close()
@@ -544,7 +543,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if step and order.elastic:  # Batches differ between shards, so count samples.
             self._go_on(epoch, consumed)
 
-    def _settled(self: _Self) -> _Self:
+    def _with_shard(self: _Self) -> _Self:
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():
             self._take_shard(None)
@@ -556,7 +555,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def on_epoch_begin(self) -> None:
         """Hook for subclasses, called once per epoch, before its first batch is computed."""
-        if not is_running(self):
+        if not is_in_hook(self):
             self._begin_epoch()
 
     def on_epoch_end(self) -> None:
@@ -566,22 +565,21 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         has just reached the end of the epoch. As a hook for subclasses, it is called once per
         epoch, after its last batch has been delivered, or by such a loop.
         """
-        if not is_running(self):
+        if not is_in_hook(self):
             self._end_epoch()
 
     def _begin_epoch(self) -> None:
         """Call the hooks that are due in the user's own loop."""
-        if not is_read_by_a_call(self._settled()._progress):
+        if not is_read_by_a_call(self._with_shard()._progress):
             self._engine.enter_epoch(self.epoch)
 
     def _end_epoch(self) -> None:
         """Start the next epoch, at the end of the user's own loop."""
-        if is_read_by_a_call(self._settled()._progress):
+        if is_read_by_a_call(self._with_shard()._progress):
             return
         if self._endless:
-            turn(self._engine, self._source)
+            next_keras_epoch(self._engine, self._source)
             return
-        calls = self._hook_calls
-        if self._hooked and calls == [self.epoch, self.epoch]:
-            calls[0] += 1  # No begin hook for an epoch of which nothing was read.
+        if self._hooked and self._begin_hooks == self._end_hooks == self.epoch:
+            self._begin_hooks += 1  # No begin hook for an epoch of which nothing was read.
         self._progress.end_epoch()

@@ -9,7 +9,7 @@ import keras
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
-from adapters.keras.hooks import NAMES, own_hooks, run_hook
+from adapters.keras.hooks import NAMES, overrides_hooks, run_hook
 from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
 
 
@@ -110,14 +110,14 @@ def source_of(source: Any) -> Source:
         ValueError: Arrays have unequal lengths, or there are no samples.
     """
     if isinstance(source, keras.utils.PyDataset):
-        own = own_hooks(type(source), keras.utils.PyDataset) or any(
+        own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
             name in vars(source) for name in NAMES
         )
-        return SequenceSource(source, own_epochs=own)
+        return SequenceSource(source, changes_between_epochs=own)
     bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
     if any(
         base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
     ):
-        return SequenceSource(source, own_epochs=True)
+        return SequenceSource(source, changes_between_epochs=True)
     refuse_parts_in_a_list(source)
     return as_source(source)
