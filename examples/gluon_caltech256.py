@@ -1,6 +1,6 @@
 """Caltech-256, or any folder of photos, into a Gluon ResNet.
 
-Without a folder, pictures are made. `adapters pack FOLDER caltech --format recordio --resize 256`
+Without a folder, images are made. `adapters pack FOLDER caltech --format recordio --resize 256`
 packs the photos once; `open_records("caltech*.rec", decode=...)` then takes the place of
 `open_images`.
 """

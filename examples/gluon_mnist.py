@@ -18,13 +18,13 @@ from mxnet.gluon.data.vision import MNIST, transforms
 from shapes import arrays_of
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--small", action="store_true", help="made pictures in place of MNIST")
+parser.add_argument("--small", action="store_true", help="made images in place of MNIST")
 parser.add_argument("--epochs", type=int, default=2)
 options = parser.parse_args()
 
 if options.small:
-    pictures, labels = arrays_of(2000)
-    data = gluon.data.ArrayDataset(mx.nd.array(pictures, dtype="uint8"), labels.astype("int32"))
+    images, labels = arrays_of(2000)
+    data = gluon.data.ArrayDataset(mx.nd.array(images, dtype="uint8"), labels.astype("int32"))
 else:
     data = MNIST(train=True)
 to_tensor = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.13, 0.31)])

@@ -14,7 +14,7 @@ from shapes import arrays_of
 from adapters import SafeSequence
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("name", nargs="?", help='as "mnist" or "beans"; without it, made pictures')
+parser.add_argument("name", nargs="?", help='as "mnist" or "beans"; without it, made images')
 parser.add_argument("--epochs", type=int, default=2)
 options = parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Keras on JAX on several processes, by `fit`; any number of them goes on with a run.
+"""Keras on JAX on several processes, by `fit`; a run can be resumed on any number of them.
 
     job="--coordinator 127.0.0.1:9000 --processes 2 --folder run"
     python examples/several_jax.py $job --rank 0 &
@@ -27,7 +27,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--coordinator", help="host:port of rank 0")
 parser.add_argument("--processes", type=int, default=1)
 parser.add_argument("--rank", type=int)
-parser.add_argument("--folder", type=Path, help="where the run is kept, for all processes")
+parser.add_argument("--folder", type=Path, help="where the run is saved, for all processes")
 parser.add_argument("--epochs", type=int, default=3)
 options = parser.parse_args()
 

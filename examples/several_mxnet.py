@@ -6,8 +6,8 @@
     DMLC_ROLE=worker python examples/several_mxnet.py --folder run --stop-after 20 &
     DMLC_ROLE=worker python examples/several_mxnet.py --folder run --stop-after 20
 
-Scheduler and server stay in the import of MXNet. Another number of workers goes on with the run in
-the folder. It runs alone, too.
+Scheduler and server stay in the import of MXNet. The run in the folder can be resumed on another
+number of workers. It runs alone, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mxnet import autograd, gluon
 from shapes import arrays_of
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--folder", type=Path, help="where the run is kept, for all processes")
+parser.add_argument("--folder", type=Path, help="where the run is saved, for all processes")
 parser.add_argument("--stop-after", type=int, help="batches")
 options = parser.parse_args()
 
@@ -43,11 +43,11 @@ trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, kv
 loss_of, batches = gluon.loss.SoftmaxCrossEntropyLoss(), 0
 
 while train.epoch < 3 and batches != options.stop_after:
-    for pictures, labels in train:
+    for images, labels in train:
         with autograd.record():
-            loss = loss_of(net(pictures), labels)
+            loss = loss_of(net(images), labels)
         loss.backward()
-        trainer.step(len(pictures) * kv.num_workers)
+        trainer.step(len(images) * kv.num_workers)
         batches += 1
         if batches == options.stop_after:
             break
@@ -58,4 +58,4 @@ if kv.rank == 0:
         options.folder.mkdir(exist_ok=True)
         net.save_parameters(str(options.folder / "run.params"))
         (options.folder / "position.json").write_text(json.dumps(position))
-    print(f"{batches} batches, loss {loss.mean().asscalar():.3f}, stands at {position}")
+    print(f"{batches} batches, loss {loss.mean().asscalar():.3f}, position {position}")

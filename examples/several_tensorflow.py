@@ -38,12 +38,12 @@ with strategy.scope():
 
 
 @tf.function(reduce_retracing=True)
-def step(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """One step on each process, with the mean of the gradients."""
 
-    def local(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def local(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            logits = pictures @ weight + bias
+            logits = images @ weight + bias
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
         gradients = tape.gradient(loss, [weight, bias])
@@ -52,10 +52,10 @@ def step(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             variable.assign_sub(0.01 * gradient)
         return loss
 
-    return strategy.run(local, args=(pictures, labels))
+    return strategy.run(local, args=(images, labels))
 
 
 for _ in range(3):
-    for pictures, labels in train:
-        loss = step(tf.constant(pictures), tf.constant(labels))
-print(f"loss {float(loss):.3f}, stands at {train.state_dict()}")
+    for images, labels in train:
+        loss = step(tf.constant(images), tf.constant(labels))
+print(f"loss {float(loss):.3f}, position {train.state_dict()}")

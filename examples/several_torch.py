@@ -1,4 +1,4 @@
-"""PyTorch on several processes, in a loop of its own; any number of them goes on with a run.
+"""PyTorch on several processes, in a loop of its own; a run can be resumed on any number of them.
 
     torchrun --nproc-per-node 2 examples/several_torch.py --folder run --stop-after 20
     torchrun --nproc-per-node 3 examples/several_torch.py --folder run
@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from adapters import SafeSequence
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--folder", type=Path, help="where the run is kept")
+parser.add_argument("--folder", type=Path, help="where the run is saved")
 parser.add_argument("--stop-after", type=int, help="batches")
 options = parser.parse_args()
 
@@ -37,15 +37,15 @@ saved = options.folder / "run.pt" if options.folder else None
 if saved is not None and saved.exists():
     run = torch.load(saved)
     model.load_state_dict(run["model"])
-    train.load_state_dict(run["position"])  # Of whichever number of processes.
+    train.load_state_dict(run["position"])  # Saved by any number of processes.
 parallel = DistributedDataParallel(model) if several else model
 optimizer = torch.optim.SGD(parallel.parameters(), 0.01)
 loss_of, batches = torch.nn.CrossEntropyLoss(), 0
 
 while train.epoch < 3 and batches != options.stop_after:
-    for pictures, labels in train:
+    for images, labels in train:
         optimizer.zero_grad()
-        loss = loss_of(parallel(torch.from_numpy(pictures)), torch.from_numpy(labels).long())
+        loss = loss_of(parallel(torch.from_numpy(images)), torch.from_numpy(labels).long())
         loss.backward()
         optimizer.step()
         batches += 1
@@ -57,6 +57,6 @@ if not several or dist.get_rank() == 0:
     if saved is not None:
         options.folder.mkdir(exist_ok=True)
         torch.save({"model": model.state_dict(), "position": position}, saved)
-    print(f"{batches} batches, loss {loss.item():.3f}, stands at {position}")
+    print(f"{batches} batches, loss {loss.item():.3f}, position {position}")
 if several:
     dist.destroy_process_group()

@@ -21,8 +21,8 @@ options = parser.parse_args()
 def written(path: Path) -> Path:
     """Pictures and labels, an Example each."""
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for picture, label in zip(*arrays_of(options.samples)):
-            image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture.tobytes()]))
+        for digit, label in zip(*arrays_of(options.samples)):
+            image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[digit.tobytes()]))
             number = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
             features = tf.train.Features(feature={"image": image, "label": number})
             writer.write(tf.train.Example(features=features).SerializeToString())

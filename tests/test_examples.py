@@ -23,9 +23,10 @@ SCRIPTS = {
     "own_source.py": ([], "the same with no worker and with two"),
     "photos_to_resnet.py": (["--size", "32", "--epochs", "1"], "val_accuracy"),
     "several_jax.py": (["--epochs", "2"], "1 processes, accuracy"),
-    "several_mxnet.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
-    "several_tensorflow.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
-    "several_torch.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
+    "several_mxnet.py": ([], "position {'epoch': 3, 'samples': 0}"),
+    "several_tensorflow.py": ([], "position {'epoch': 3, 'samples': 0}"),
+    "several_torch.py": ([], "position {'epoch': 3, 'samples': 0}"),
+    "several_torch_fit.py": ([], "position {'epoch': 2, 'samples': 0}"),
     "typed_tfrecords.py": (["--samples", "640", "--epochs", "1"], "accuracy"),
 }
 NOTEBOOK = EXAMPLES / "first_steps.ipynb"

@@ -13,6 +13,7 @@ import collections
 import contextlib
 import functools
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -104,18 +105,24 @@ class Worker:
         # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
         # worker and everything it forked have ended.
         self.sentinel, held = os.pipe()
+        self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
             tracker = resource_tracker_descriptor()
-            self._process: subprocess.Popen[bytes] | _Fork | None = None
             if leave is not None:
-                with contextlib.suppress(OSError):  # Too little memory for a copy of the trainer.
-                    self._process = _Fork(functools.partial(self._serve, there, leave))
+                try:
+                    self._process = _Fork()
+                    self._process.start(functools.partial(self._serve, there, leave))
+                except OSError:
+                    self._process = None
             if self._process is None:
                 passed = [held, *([] if tracker is None else [tracker])]
                 self._process = _spawn(there.fileno(), passed)
             self.tracker = tracker
             self._introduce(tracker)
         except BaseException:
+            if self._process is not None:  # Ctrl-C came during the start.
+                self._process.kill()
+                self._process.wait()
             self.line.close()
             os.close(self.sentinel)
             raise
@@ -232,13 +239,20 @@ def _spawn(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
 
 
 class _Fork:
-    """Fork of this process, with the methods of ``Popen`` that a worker needs.
+    """Fork of this process, with the methods of ``Popen`` that a worker needs."""
 
-    Args:
-        run: Called in the forked process, which ends afterwards.
-    """
+    def __init__(self) -> None:
+        self._pids: list[int] = []
 
-    def __init__(self, run: Callable[[], None]) -> None:
+    def start(self, run: Callable[[], None]) -> None:
+        """Fork this process.
+
+        Args:
+            run: Called in the forked process, which ends afterwards.
+
+        Raises:
+            OSError: There is too little memory for a copy of this process.
+        """
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()  # Otherwise, the fork would write the same text again.
@@ -247,22 +261,34 @@ class _Fork:
         gc.disable()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self.pid = os.fork()
+            # One C call, because Ctrl-C may interrupt between any two Python steps.
+            self._pids.extend(itertools.starmap(os.fork, [()]))
             if not self.pid:
                 try:
                     run()
                 finally:
                     os._exit(1)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if collects:
                 gc.enable()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._pids[0]
+
+    def kill(self) -> None:
+        """End the process now, if it has started."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait for the process's end, and return its exit code as ``Popen`` does."""
         try:
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        except ChildProcessError:  # Code of the user's has waited for it.
+        except (ChildProcessError, IndexError):  # Waited for by the user's code, or not started.
             return 0
 
 

@@ -141,10 +141,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         ValueError: Arguments exclude each other or are out of range.
 
     ``state_dict`` returns two integers, the epoch and the batch after the last one that the latest
-    pass delivered. A loader that loads this state resumes there with the same batches, also in a
-    new process and with other workers. ``load_state_dict`` affects the next pass; later passes are
-    whole. A ``seed`` is needed if anything is random. After a ``break``, a new pass is the next
-    epoch, as with MXNet's loader; the state still names the next batch of the abandoned pass.
+    pass delivered; with ``shard``, the samples before it. A loader that loads this state resumes
+    there with the same batches, also in a new process and with other workers. ``load_state_dict``
+    affects the next pass; later passes are whole. A ``seed`` is needed if anything is random. After
+    a ``break``, a new pass is the next epoch, as with MXNet's loader; the state still names the
+    next batch of the abandoned pass.
 
     To resume with your own sampler, it is iterated from its start and the first batches are
     dropped, so it must give the same numbers again. If a sampler has ``set_epoch``, it is called
@@ -327,12 +328,13 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._move_to(int(epoch), 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position of the latest pass: two integers, ``{"epoch": e, "batch": i}``.
+        """Return the position, ``{"epoch": e, "batch": i}``; with ``shard``, in samples.
 
-        ``i`` is the next batch. With ``shard``, the state is ``{"epoch": e, "samples": n}``, with
-        the number of samples that all shards together have consumed in this pass. It is the same on
-        every shard, and any number of shards, with any ``batch_size``, can resume from it: each
-        remaining sample comes once, up to equal lengths of the shards.
+        ``i`` is the next batch of the latest pass. With ``shard``, the state is
+        ``{"epoch": e, "samples": n}``, with the number of samples that all shards together have
+        consumed in this pass. It is the same on every shard, and any number of shards, with any
+        ``batch_size``, can resume from it: each remaining sample comes once, up to equal lengths of
+        the shards.
 
         Two cases are more restricted:
 

@@ -95,8 +95,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             the end of the epoch); or ``on_error(exception, sample_number)``, which returns a
             finished sample.
         workers: Number of batches computed at the same time. ``"auto"`` measures the first batches
-            and decides; 0 computes each batch when it is requested. More processes than CPUs are
-            used only if the work turns out to wait. A ``Client`` of a Dask cluster
+            and decides; 0 computes each batch in the thread that requests it. More processes
+            than CPUs are used only if the work turns out to wait. A ``Client`` of a Dask cluster
             (dask.distributed) computes on its workers, for a host that lacks CPUs; they must find
             files under the same names.
         use_multiprocessing: Use processes as workers. Source and transforms are sent to them once,
@@ -327,12 +327,13 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         self._progress.move(epoch, step, continuation)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position of the latest pass: two integers, ``{"epoch": e, "batch": i}``.
+        """Return the position, ``{"epoch": e, "batch": i}``; with ``shard``, in samples.
 
-        ``i`` is the next batch. With ``shard``, the state is ``{"epoch": e, "samples": n}``, with
-        the number of samples that all shards together have consumed in this epoch. It is the same
-        on every shard, and any number of shards, with any ``batch_size``, can resume from it: each
-        remaining sample comes once, up to equal lengths of the shards.
+        ``i`` is the next batch of the latest pass. With ``shard``, the state is
+        ``{"epoch": e, "samples": n}``, with the number of samples that all shards together have
+        consumed in this epoch. It is the same on every shard, and any number of shards, with any
+        ``batch_size``, can resume from it: each remaining sample comes once, up to equal lengths of
+        the shards.
 
         Two cases are more restricted:
 

@@ -293,14 +293,20 @@ def restore_callbacks(callbacks: Sequence[Any], states: CallbackStates) -> None:
             log.warning("no state of a %s was saved: it starts from its beginning", name)
 
 
-def _fields_of(callback: Any) -> list[str]:
-    """Names of the attributes that are its state. Warns once if this Keras lacks one."""
+def _fields_of(callback: Any, begun: bool = False) -> list[str]:
+    """Names of the attributes that are its state.
+
+    Args:
+        callback: The callback.
+        begun: The training has begun, so that all attributes must be there: one that isn't is
+            warned of once.
+    """
     found, name = [], type(callback).__name__
     for kind, fields in _KINDS.items():
         for field in fields if isinstance(callback, kind) else ():
             if hasattr(callback, field):
                 found.append(field)
-            elif (name, field) not in _warned_of_fields:
+            elif begun and (name, field) not in _warned_of_fields:
                 _warned_of_fields.add((name, field))
                 log.warning(
                     "Keras %s has no %s.%s, which Resume saves of a %s: after a crash, that "
@@ -315,7 +321,9 @@ def _fields_of(callback: Any) -> list[str]:
 
 
 def _state_of(callback: Any) -> dict[str, Any]:
-    state: dict[str, Any] = {name: _plain(getattr(callback, name)) for name in _fields_of(callback)}
+    state: dict[str, Any] = {
+        name: _plain(getattr(callback, name)) for name in _fields_of(callback, True)
+    }
     if hasattr(callback, "state_dict") and hasattr(callback, "load_state_dict"):
         state["state_dict"] = copy.deepcopy(callback.state_dict())
     return state

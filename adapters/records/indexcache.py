@@ -19,7 +19,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import zlib
 
 import numpy as np
@@ -31,6 +30,7 @@ from adapters.records.index import LOOKED_AT, LOOKED_AT_OF_OBJECT, Index, misfit
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
 from adapters.remote import is_url
+from adapters.remote.privatefiles import write_private
 
 log = logging.getLogger("adapters")
 
@@ -91,15 +91,7 @@ def keep(index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
         folder = os.path.dirname(path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         _make_room(folder, len(content))
-        descriptor, temporary = tempfile.mkstemp(dir=folder)  # With mode 0600.
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        write_private(path, content)
     except OSError as error:
         log.debug("%s can't be written: %s", path, error)
 

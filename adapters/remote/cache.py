@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import locked, make_private, problem_of, write_atomically
+from adapters.remote.privatefiles import locked, make_private, problem_of, write_private
 from adapters.remote.segments import SUFFIX, Segment
 from adapters.remote.urls import clean
 
@@ -340,7 +340,7 @@ def describe(folder: str, url: str, version: str, size: int) -> None:
     if not os.path.exists(place):
         make_private(folder)
         about = {"url": url, "version": version, "size": size}
-        write_atomically(place, json.dumps(about).encode())
+        write_private(place, json.dumps(about).encode())
 
 
 def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -43,11 +43,11 @@ def opened(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def write_atomically(path: str, content: bytes) -> None:
-    """Write a file so that it appears complete or not at all."""
+def write_private(path: str, content: bytes) -> None:
+    """Write a file for the user alone, so that it appears complete or not at all."""
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
-        with open(hidden, "wb") as file:
+        with open(opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(content)
         os.replace(hidden, path)
     except BaseException:

@@ -149,6 +149,23 @@ def test_a_fork_holds_no_descriptor_of_the_trainers_workers() -> None:
     """)
 
 
+def test_nothing_is_left_by_ctrl_c_during_a_fork() -> None:
+    """Not even a process that has ended and was not waited for."""
+    run("""
+        fork = os.fork
+        def interrupted():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            return fork()
+        os.fork = interrupted
+        try:
+            next(iter(loader()))
+        except KeyboardInterrupt:
+            assert children() == []
+        else:
+            raise AssertionError("no KeyboardInterrupt")
+    """)
+
+
 def test_nothing_is_left_when_the_trainer_is_killed() -> None:
     """Forked workers end by themselves."""
     process: Any = subprocess.Popen(

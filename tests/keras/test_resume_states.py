@@ -186,6 +186,19 @@ class Constant(Calls):
         """Has nothing to forget."""
 
 
+def test_nothing_is_said_of_the_callbacks_when_a_training_is_resumed(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(trainingstate, "_warned_of_fields", set())
+    x = np.ones((8, 1), "float32")
+    for epochs in (1, 2):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        with SafeSequence((x, x), 2, workers=0) as sequence:
+            given = [Resume(tmp_path, every="1 batch")]
+            history = model.fit(sequence, epochs=epochs, callbacks=given, verbose=0)
+    assert history.epoch == [0, 1]
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
 def with_metrics(folder: Path | None, losses: Losses, metrics: list[Any]) -> None:
     """One epoch of eight batches."""
     keras.utils.set_random_seed(3)
