@@ -1,7 +1,7 @@
-"""Files of tests run side by side, in several processes; what is marked ``alone`` runs alone.
+"""Files of tests run side by side, in several processes; what is marked ``serial`` runs alone.
 
 pytest-xdist starts the processes and gives each one file after the other, and what is marked
-``spread`` test by test. A test that is marked ``alone`` holds a clock against what it measures: all
+``spread`` test by test. A test that is marked ``serial`` holds a clock against what it measures: all
 of them go to one process, last, and each waits until no other test runs. Two locks see to that,
 which every process of the run takes, also those that a test starts (``tests/keras/conftest.py``).
 Whoever enters waits at the door first, so that nobody overtakes a test that wants the room for
@@ -36,7 +36,7 @@ _WORKERS_PER_CPU = 3
 # Each may come to import TensorFlow, JAX, PyTorch and MXNet: 1 GB.
 _MOST_WORKERS = 12
 _MARKERS = (
-    "alone: runs while no other test does, as it holds a clock against something",
+    "serial: runs while no other test does, as it holds a clock against something",
     "xdist_group(name): runs in the same process as others of that name",  # Without pytest-xdist.
     "runs_tests: the tests that it runs enter the room, it doesn't itself",
     "spread: takes long by itself, and nothing is made for its file; any process may run it",
@@ -113,7 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put those first that run other tests, for minutes, and those last that run alone."""
-    items.sort(key=lambda item: (_is(item, "alone"), not _is(item, "runs_tests")))
+    items.sort(key=lambda item: (_is(item, "serial"), not _is(item, "runs_tests")))
     if hasattr(config, "workerinput"):
         # For the scheduler, in another process. Every worker writes the same.
         path = Path(os.environ[_ROOM], config.workerinput["workerid"])
@@ -123,8 +123,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group(item: pytest.Item) -> str | None:
     """Of tests that one process runs, whatever file they are in."""
-    if _is(item, "alone"):
-        return "alone"
+    if _is(item, "serial"):
+        return "serial"
     if _is(item, "spread"):
         return item.nodeid
     marker = item.get_closest_marker("xdist_group")
@@ -136,7 +136,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Enter the room before any time limit begins."""
     if _ROOM not in os.environ or _is(item, "runs_tests"):
         return (yield)
-    with entered(Path(os.environ[_ROOM]), _is(item, "alone")):
+    with entered(Path(os.environ[_ROOM]), _is(item, "serial")):
         return (yield)
 
 

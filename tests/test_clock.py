@@ -27,7 +27,7 @@ _CPU_SECONDS = 0.05
 # Whatever else the machine does adds to what is found, and takes nothing away.
 _TRIES = 8
 
-pytestmark = [pytest.mark.alone, pytest.mark.full]
+pytestmark = [pytest.mark.serial, pytest.mark.full]
 with_schedstat = pytest.mark.skipif(
     not Path(clock._SCHEDSTAT).exists(),
     reason="this system doesn't say how long a thread is queued",

@@ -1,4 +1,4 @@
-"""Several processes run the tests; what is marked ``alone`` is alone; limits and reruns hold."""
+"""Several processes run the tests; what is marked ``serial`` is alone; limits and reruns hold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def noted(request):
 def test_with_others(number):
     time.sleep(0.02)
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize("number", range(2))
 def test_alone(number):
     time.sleep(0.02)

@@ -37,7 +37,7 @@ _MOST_SECONDS = 60
 
 pytestmark = [
     pytest.mark.skipif(not _CPUS, reason="only Linux tells who has the CPUs"),
-    pytest.mark.alone,
+    pytest.mark.serial,
     pytest.mark.full,
 ]
 

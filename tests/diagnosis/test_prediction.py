@@ -188,14 +188,14 @@ def happens(seconds: float) -> Any:
     return pytest.approx(seconds, rel=WITHIN)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_more_fetches_at_once_bring_what_was_predicted():
     predicted = named(before(Stored(), workers=0), "workers", 3)
     assert predicted.gain > 2
     assert trained_seconds(Stored(), workers=3) == happens(predicted.seconds)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_more_workers_for_a_transform_bring_what_was_predicted():
     found = before(Numbers(), batch_transform=waiting, workers=0)
     predicted = with_workers(found, 2)
@@ -204,7 +204,7 @@ def test_more_workers_for_a_transform_bring_what_was_predicted():
     assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_workers_that_are_chosen_for_a_waiting_transform_bring_what_was_predicted():
     predicted = before(Numbers(), batch_transform=waiting, workers=0).predictions[0]
     assert (predicted.change, predicted.gain > 3) == ("workers", True)
@@ -212,14 +212,14 @@ def test_workers_that_are_chosen_for_a_waiting_transform_bring_what_was_predicte
     assert taken == happens(predicted.seconds)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.full
 def test_samples_in_memory_bring_what_was_predicted():
     predicted = named(before(Stored(), workers=0), "without storage")
     assert trained_seconds(Numbers(), workers=0) == happens(predicted.seconds)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.full
 def test_processes_for_a_transform_that_computes_bring_what_was_predicted():
     found = before(Numbers(), transform=burning, workers=2)
@@ -230,7 +230,7 @@ def test_processes_for_a_transform_that_computes_bring_what_was_predicted():
     assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.full
 def test_workers_for_a_busy_accelerator_bring_nothing_as_predicted():
     found = before(Numbers(), waiting, workers=0)

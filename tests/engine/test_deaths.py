@@ -25,7 +25,7 @@ SECONDS = 10
 # --- run ---
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 @every_death
 @pytest.mark.parametrize("place", ["transform", "batch_transform"])
@@ -38,7 +38,7 @@ def test_a_worker_that_dies_once_costs_nothing_but_time(executor, how, place, tm
     assert dying.deaths.calls == 1
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 @every_death
 def test_a_worker_that_dies_in_the_source_is_replaced(executor, how, tmp_path):
@@ -51,7 +51,7 @@ def test_a_worker_that_dies_in_the_source_is_replaced(executor, how, tmp_path):
         assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 def test_a_worker_that_dies_in_a_sequence_is_replaced(executor, tmp_path):
     class Batches(Numbers):
@@ -64,7 +64,7 @@ def test_a_worker_that_dies_in_a_sequence_is_replaced(executor, tmp_path):
         assert [batch.tolist() for batch in read(engine, 9)] == [[i, i] for i in range(9)]
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 @every_death
 def test_a_batch_that_always_kills_its_worker_is_given_up_with_all_that_is_known(
@@ -169,7 +169,7 @@ def test_a_worker_that_dies_after_writing_into_its_batch_leaves_no_trace(tmp_pat
 # --- submit ---
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 @every_death
 def test_a_plan_that_kills_whoever_receives_it_is_given_up(executor, how):
@@ -206,7 +206,7 @@ class DiesWhenSent:
         return int, ()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 @every_death
 def test_a_batch_that_kills_its_worker_on_the_way_back_is_given_up(executor, how):

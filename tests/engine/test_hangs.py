@@ -41,7 +41,7 @@ class Hanging:
         return sample
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_closing_leaves_a_thread_that_hangs(monkeypatch, caplog):
     monkeypatch.setattr(threads, "_PATIENCE_SECONDS", 0.2)
     hanging = Hanging()
@@ -62,7 +62,7 @@ def test_closing_leaves_a_thread_that_hangs(monkeypatch, caplog):
             thread.join(SECONDS)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_program_ends_beside_a_thread_that_hangs():
     with script(HANGS) as running:
         running.wait_for("TimeoutError")

@@ -26,7 +26,7 @@ every_pool = pytest.mark.parametrize("executor", PROCESSES)
 SECONDS = 10
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(executor):
     with opened(Numbers(), executor, queue=1) as engine, within(SECONDS):
@@ -61,7 +61,7 @@ def test_a_worker_that_is_gone_holds_nobody_up_until_its_executor_has_heard_of_i
         stream.close()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 def test_workers_killed_while_they_start_are_replaced(executor):
     with opened(Numbers(), executor) as engine, within(SECONDS):
@@ -92,7 +92,7 @@ def test_a_long_batch_of_objects_arrives_without_going_through_a_pipe():
 # --- close ---
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @every_pool
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_an_engine_whose_workers_are_dead_closes_at_once(executor, number, tmp_path):

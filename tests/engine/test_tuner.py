@@ -72,7 +72,7 @@ def test_a_few_batches_or_a_moment_tell_nothing(clock):
     assert tuner.active == 4
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_waiting_trainer_has_batches_computed_by_more_threads_than_cpus():
     names: set[str] = set()
 

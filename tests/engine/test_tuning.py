@@ -318,7 +318,7 @@ def logged_for(caplog: pytest.LogCaptureFixture, transform: Callable[..., Any]) 
     return [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("transform", "words"),
     [

@@ -87,7 +87,7 @@ def test_another_thread_may_look_while_they_are_noted():
         thread.join()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_noting_costs_microseconds():
     """At most 10 of them; a batch of the fastest loader takes 125."""
     waits, count = Waits(), 100_000

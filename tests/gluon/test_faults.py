@@ -230,7 +230,7 @@ class DyingData(Numbers):
         return self.dying(number)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize("how", ["exit", "kill"])
 def test_a_worker_that_dies_once_costs_nothing_but_time(how, tmp_path):
     data = DyingData(Dying(tmp_path / "deaths", how, 9, times=1))
@@ -239,7 +239,7 @@ def test_a_worker_that_dies_once_costs_nothing_but_time(how, tmp_path):
     assert data.dying.deaths.calls == 1
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_sample_that_always_kills_its_worker_is_a_worker_error_and_the_loader_goes_on(tmp_path):
     data = DyingData(Dying(tmp_path / "deaths", "kill", 9, times=3))
     with opened(data, PROCESSES) as loader, within(2 * SECONDS):
@@ -250,7 +250,7 @@ def test_a_sample_that_always_kills_its_worker_is_a_worker_error_and_the_loader_
         assert values(loader) == EXPECTED
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_workers_killed_between_batches_lose_nothing():
     with (
         opened(Numbers(), PROCESSES, prefetch=1, batchify_fn=mx.nd.array) as loader,
@@ -266,7 +266,7 @@ def test_workers_killed_between_batches_lose_nothing():
     assert batches == EXPECTED
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_workers_killed_between_passes_are_replaced():
     with opened(Numbers(), PROCESSES) as loader:
         assert values(loader) == EXPECTED

@@ -91,13 +91,13 @@ def test_a_slow_step_is_found():
     assert diagnosis.same == pytest.approx(SLOW, rel=0.5)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_waits_are_the_trainers_own():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=2), SlowModel())
     assert diagnosis.ready_share > 0.9
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_batches_that_were_read_ahead_of_the_first_step_do_not_count():
     with sequence_of(BATCHES, workers=0, batch_transform=slow) as sequence:
         diagnosis = diagnose(sequence, model_of(), t=SLOW / 5, seconds=SECONDS)

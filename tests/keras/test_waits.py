@@ -50,7 +50,7 @@ def slow_step() -> AfterBatch:
     return AfterBatch(lambda model, count: time.sleep(SLOW))
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_trainer_of_slow_batches_waits_most_of_the_time():
     report = reported(sequence_of(BATCHES, workers=0, batch_transform=slow), epochs=2)
     assert report.shares[1] > 0.5
@@ -63,14 +63,14 @@ def test_a_deep_copy_reports_on_the_same_sequence():
     assert len(report.waits_seconds) == BATCHES
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_a_slow_trainer_of_quick_batches_does_not(workers):
     report = reported(sequence_of(BATCHES, **workers), slow_step(), epochs=2)
     assert report.shares[1] < 0.2
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_batches_that_are_read_ahead_cost_the_trainer_no_wait():
     sequence = sequence_of(BATCHES, workers=4, batch_transform=lambda batch: batch)
     report = reported(sequence, slow_step(), epochs=2)
@@ -83,7 +83,7 @@ def test_a_wait_is_kept_for_every_batch_of_the_latest_epoch():
     assert len(report.shares) == 2
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_the_waits_of_slow_batches_are_what_they_take():
     report = reported(sequence_of(BATCHES, workers=0, batch_transform=slow))
     # TensorFlow reads ahead while the trainer is busy, if only with its callbacks.
@@ -100,7 +100,7 @@ def test_an_epoch_of_steps_beyond_the_end_has_as_many_waits():
     assert len(report.waits_seconds) == BATCHES + 4
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
 def test_all_batches_of_an_execution_of_several_steps_count():
     sequence = sequence_of(BATCHES, workers=0, batch_transform=slow)
@@ -115,7 +115,7 @@ def test_more_batches_than_are_kept_are_looked_up_in_time(monkeypatch):
     assert len(report.waits_seconds) == BATCHES
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_validation_does_not_count():
     sequence = sequence_of(BATCHES, workers=0, batch_transform=slow)
     validation = sequence_of(2 * BATCHES, workers=0, batch_transform=slow)

@@ -352,7 +352,7 @@ def test_records_beyond_4_gib_are_found_by_scanning(tmp_path):
     files.close()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @formats
 def test_a_million_lines_are_parsed_fast(format):
     offsets = np.arange(1_000_000) * 100_000

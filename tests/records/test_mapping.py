@@ -65,7 +65,7 @@ def number_image(number: int) -> np.ndarray:
     return np.frombuffer(number.to_bytes(3, "little"), np.uint8).reshape(1, 1, 3)
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.full
 @pytest.mark.parametrize("format", ["recordio", "tfrecord"])
 def test_every_record_of_ten_thousand_files_is_read_under_the_usual_limit(format, tmp_path):
