@@ -70,7 +70,7 @@ else:  # Hidden from type checkers: to them, __getattr__ would define every name
         },
     )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "AdapterError",
     "Blocks",

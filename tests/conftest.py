@@ -1,19 +1,20 @@
 """After every test: no new thread, child process or shared memory is left.
 
-``--backends`` adds the tests of Keras on the other backends and versions that are installed.
-``--full`` adds these and what is marked ``full``, which takes minutes, or which other tests mostly
-cover. ``report`` is for what a test finds out without judging it: its lines are printed when all is
-done.
+``--full`` adds what is marked ``full``: it takes minutes, or other tests cover most of it.
+``-n auto`` starts three processes for each CPU, as most tests wait: for processes that start, or
+for events. What is marked ``serial`` measures time, and runs by itself.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
+from adapters.cpus import usable_cpus
 from adapters.engine import memory, pool
 from adapters.engine.engine import _engines
 from tests import fuzzing
@@ -24,53 +25,36 @@ from tests.leftovers import Leftovers
 hypothesis.settings.register_profile("without_a_clock", deadline=None)
 hypothesis.settings.load_profile("without_a_clock")
 
-pytest_plugins = ["tests.limits", "tests.side_by_side"]
-
-REPORT_MARK = "keras-report: "
-_PROPERTY = "report"
+# A process may come to import TensorFlow, JAX, PyTorch and MXNet: 1 GB.
+_MOST_PROCESSES = 12
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--backends`` and ``--full``."""
-    parser.addoption(
-        "--backends", action="store_true", help="test the other backends of Keras, too, as CI does"
-    )
+    """Add ``--full``."""
     parser.addoption("--full", action="store_true", help="run everything, as is done once a night")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and set the size of what is fuzzed."""
     config.addinivalue_line("markers", "full: runs with --full only")
-    config.addinivalue_line("markers", "backends: runs with --backends or --full only")
+    config.addinivalue_line("markers", "serial: measures time; runs while no other test does")
     if config.getoption("full"):
         fuzzing.take_all()
+    # OpenMP's threads wait for each other by spinning, and take CPUs that other tests need.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of processes of ``-n auto``."""
+    return min(3 * usable_cpus(), _MOST_PROCESSES)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip long tests before their fixtures are set up."""
-    full, backends = map(item.config.getoption, ("full", "backends"))
-    if item.get_closest_marker("full") is not None and not full:
+    if item.get_closest_marker("full") is not None and not item.config.getoption("full"):
         pytest.skip("long: pytest --full runs it")
-    if item.get_closest_marker("backends") is not None and not (full or backends):
-        pytest.skip("long: pytest --backends runs it")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what was reported, by any process."""
-    reports = [each for kind in terminalreporter.stats.values() for each in kind]
-    calls = [each for each in reports if getattr(each, "when", None) == "call"]
-    lines = [line for each in calls for name, line in each.user_properties if name == _PROPERTY]
-    if lines:
-        terminalreporter.section("Keras")
-    for line in lines:
-        terminalreporter.write_line(f"{REPORT_MARK}{line}")
-
-
-@pytest.fixture
-def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Print a line when all tests are done."""
-    return lambda line: record_property(_PROPERTY, line)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -38,7 +38,6 @@ def test_every_script_is_known_here():
 
 
 @pytest.mark.full
-@pytest.mark.spread
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs(name):
@@ -82,7 +81,6 @@ def test_the_notebook_opens_with_results_shown():
 
 
 @pytest.mark.full
-@pytest.mark.spread
 def test_the_cells_of_the_notebook_run(tmp_path):
     for package in ("keras", "cv2", "jax"):
         if importlib.util.find_spec(package) is None:

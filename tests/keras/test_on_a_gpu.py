@@ -1,50 +1,16 @@
-"""On a GPU, Keras puts a batch there for JAX before the trainer asks for it: nothing else changes.
+"""On a GPU, Keras on JAX puts a batch there before the trainer asks for it.
 
-That is told by the name of JAX's backend alone, so that it can be tested without one, see
-``on_a_gpu.py``.
+``on_a_gpu.py`` runs the other tests that way.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import sys
-
 import keras
 import pytest
 
-from tests.keras.conftest import OtherRun
 from tests.keras.recording import BACKEND, INLINE, AfterBatch, built_recorder, sequence_of
 
 BATCHES = 6
-# What builds a model, ends early and goes on; endless sources; evaluation; failures.
-FILES = [
-    "aside",
-    "delivery",
-    "endings",
-    "endless",
-    "failures",
-    "interruption",
-    "resume_states",
-    "sequence_source",
-    "validation",
-]
-
-
-@pytest.mark.runs_tests
-@pytest.mark.full
-@pytest.mark.one_backend
-@pytest.mark.timeout(900)
-@pytest.mark.flaky(reruns=0)
-def test_batches_and_states_are_the_same_there(tmp_path):
-    pytest.importorskip("jax", reason="of JAX alone")
-    faulthandler.cancel_dump_traceback_later()  # It is meant for a single test.
-    code, output = OtherRun(sys.executable, "jax").outcome(
-        tmp_path / "output.txt",
-        "-p",
-        "tests.keras.on_a_gpu",
-        *(f"tests/keras/test_{name}.py" for name in FILES),
-    )
-    assert code == 0, output[-20000:]
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")
