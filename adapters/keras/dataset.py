@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.keras.device import stacked
+from adapters.alignment import aligned_empty
 from adapters.keras.internals import get_tensor_spec, tensorflow
 from adapters.keras.progress import Cursor
 from adapters.structure import flatten, map_leaves, unflatten
@@ -69,7 +69,10 @@ def tf_dataset(
 
 
 class Groups:
-    """Iterator that stacks batches along a new first axis, as many as are ready in time.
+    """Iterator that copies batches into one array along a new first axis, as many as come in time.
+
+    Each batch is copied as it comes: it is still in the processor's cache then, and the next one
+    may take its memory.
 
     Args:
         batches: The batches.
@@ -88,8 +91,9 @@ class Groups:
         began, most = time.perf_counter(), min(_MOST_BATCHES, self._most())
         leaves, skeleton = flatten(next(itertools.chain(self._odd, self._batches)))
         self._odd = []
-        group, shapes = [leaves], [leaf.shape for leaf in leaves]
-        while len(group) < most and time.perf_counter() - began < _GROUP_SECONDS:
+        shapes = [leaf.shape for leaf in leaves]
+        columns, count = [leaf[None] for leaf in leaves], 1
+        while count < most and time.perf_counter() - began < _GROUP_SECONDS:
             batch = next(self._batches, None)
             if batch is None:
                 break
@@ -97,10 +101,20 @@ class Groups:
             if [leaf.shape for leaf in leaves] != shapes:
                 self._odd = [batch]
                 break
-            group.append(leaves)
-        if len(group) == 1:
-            return unflatten(skeleton, [leaf[None] for leaf in group[0]])
-        return unflatten(skeleton, [stacked(column) for column in zip(*group)])
+            if count == 1:
+                columns = [_with_room(column, most) for column in columns]
+            for column, leaf in zip(columns, leaves):
+                column[count] = leaf
+            count += 1
+            del batch, leaves, leaf
+        return unflatten(skeleton, [column[:count] for column in columns])
+
+
+def _with_room(column: Any, most: int) -> Any:
+    """Copy a batch into an array, aligned so that TensorFlow may alias it, with room for others."""
+    wider = aligned_empty((most, *column.shape[1:]), column.dtype)
+    wider[0] = column[0]
+    return wider
 
 
 # --- the signature ---
