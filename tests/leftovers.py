@@ -92,13 +92,13 @@ def _counts(thread: threading.Thread) -> bool:
 
 def _watches_kept_ones(thread: threading.Thread) -> bool:
     """Whether it is the pool's, all of whose processes are kept for the next test."""
-    kept = pool.kept()
+    kept = pool.shared_pool()
     return thread is kept._thread and len(kept.idle_pids) == len(kept._workers)
 
 
 def _is_wanted(process: psutil.Process) -> bool:
     """Whether it should be gone: it is neither a tracker nor kept for the next test."""
-    return process.pid not in pool.kept().idle_pids and not _is_tracker(process)
+    return process.pid not in pool.shared_pool().idle_pids and not _is_tracker(process)
 
 
 def _is_tracker(process: psutil.Process) -> bool:

@@ -28,8 +28,8 @@ class BatchKey(NamedTuple):
     epoch was started with another batch size or number of shards."""
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """Arguments of an order: (epoch, index, origin)."""
+    def order_arguments(self) -> tuple[int, int, int]:
+        """Arguments of ``Order.batch``: (epoch, index, origin)."""
         return self.epoch, self.index, self.origin
 
 

@@ -53,7 +53,7 @@ class Plan(abc.ABC):
         """Number of the batch at ``step`` when whole batches are permuted."""
         return step
 
-    def expect(self, key: BatchKey, elsewhere: bool) -> None:
+    def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Start fetching the data of a batch that will be computed soon; never blocks.
 
         Args:
@@ -76,7 +76,7 @@ class Plan(abc.ABC):
         return True
 
     @property
-    def serial(self) -> bool:
+    def one_thread_at_a_time(self) -> bool:
         """True if one thread at a time makes samples, because user code isn't thread-safe."""
         return False
 
@@ -86,7 +86,7 @@ class Plan(abc.ABC):
         return ()
 
     @property
-    def own_functions(self) -> bool:
+    def calls_users_functions(self) -> bool:
         """True if it calls functions that run better in processes than in several threads."""
         return False
 
@@ -98,7 +98,7 @@ class Plan(abc.ABC):
     # --- epochs and processes ---
 
     @property
-    def own_epochs(self) -> bool:
+    def changes_between_epochs(self) -> bool:
         """True if batches change between epochs, so that none may be computed early."""
         return False
 

@@ -108,8 +108,8 @@ class SourcePlan(Plan):
 
     def __post_init__(self) -> None:
         plain = self.transform is self.collate is self.batch_transform is None and not self.draws
-        own_code = self.source.makes_samples or callable(self.on_error)
-        self._only_reads = plain and not (own_code or self.source.whole_batches)
+        users_code = self.source.makes_samples or callable(self.on_error)
+        self._only_reads = plain and not (users_code or self.source.whole_batches)
         self._argument = generator_argument(self.transform)
         self._make_steps()
         self._make_gates()
@@ -137,7 +137,7 @@ class SourcePlan(Plan):
 
     def _make_gates(self) -> None:
         """Find out which code one thread at a time may run: all of it, or only that of batches."""
-        of_samples: list[tuple[str, Any]] = [("source", each) for each in self.source.own_code]
+        of_samples: list[tuple[str, Any]] = [("source", each) for each in self.source.users_code]
         of_samples.append(("transform", self.transform))
         if callable(self.on_error):
             of_samples.append(("on_error", self.on_error))
@@ -159,25 +159,25 @@ class SourcePlan(Plan):
         """Number of samples in most batches."""
         return self.order.batch_size
 
-    def expect(self, key: BatchKey, elsewhere: bool) -> None:
+    def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Start fetching a batch's samples; never blocks."""
         if not self.source.whole_batches:
-            self.source.expect(self.order.batch(*key.place), elsewhere)
+            self.source.expect(self.order.batch(*key.order_arguments), elsewhere)
             if not elsewhere:
-                self.order.prefetch(key.place, self.source.will_read, asked=True)
+                self.order.prefetch(key.order_arguments, self.source.will_read, asked=True)
 
     def rows(self, key: BatchKey) -> int:
         """Number of samples in a batch."""
-        return len(self.order.batch(*key.place))
+        return len(self.order.batch(*key.order_arguments))
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
         return self.order.shuffled_batch(epoch, step)
 
     @property
-    def own_epochs(self) -> bool:
+    def changes_between_epochs(self) -> bool:
         """True if batches change between epochs, so that none may be computed early."""
-        return self.hooked or self.source.own_epochs
+        return self.hooked or self.source.changes_between_epochs
 
     @property
     def threads(self) -> bool:
@@ -185,7 +185,7 @@ class SourcePlan(Plan):
         return not self.draws
 
     @property
-    def serial(self) -> bool:
+    def one_thread_at_a_time(self) -> bool:
         """True if one thread at a time makes samples."""
         return bool(self._gate)
 
@@ -202,7 +202,7 @@ class SourcePlan(Plan):
 
     def enter_epoch(self, epoch: int) -> bool:
         """Tell a source that changes between epochs that this epoch begins."""
-        if not self.source.own_epochs:
+        if not self.source.changes_between_epochs:
             return False
         with self._gate:
             return self.source.enter_epoch(epoch)
@@ -224,9 +224,11 @@ class SourcePlan(Plan):
             ValueError: Samples that don't fit together.
         """
         if not self.source.whole_batches:
-            self.order.prefetch(key.place, self.source.will_read)
+            self.order.prefetch(key.order_arguments, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No user code.
-            return Assembled(self.source.gather(self.order.batch(*key.place), allocate), 0)
+            return Assembled(
+                self.source.gather(self.order.batch(*key.order_arguments), allocate), 0
+            )
         with Place(self.seed, key.epoch, key.index) as place:
             if not self._locks:
                 return Assembled(self._made(key, place, allocate), place.skipped)
@@ -289,7 +291,7 @@ class SourcePlan(Plan):
             seed(self.draws, self.seed, 0, number, GLOBAL)
             return self.sample(0, number)
 
-        bound: Callable[..., Any] = bind(self.order.batch(*key.place), alone)
+        bound: Callable[..., Any] = bind(self.order.batch(*key.order_arguments), alone)
         return bound
 
     # --- samples ---
@@ -299,7 +301,7 @@ class SourcePlan(Plan):
         source = self.source
         if source.whole_batches:
             return self._whole(key, allocate)
-        numbers = self.order.batch(*key.place)
+        numbers = self.order.batch(*key.order_arguments)
         if self.transform is None and source.gathers:
             return source.gather(numbers, allocate)
         if (known := self._known_leaves()) is not None:
@@ -317,7 +319,7 @@ class SourcePlan(Plan):
     def _listed(self, key: BatchKey, place: Place) -> list[Any]:
         """Make the samples for ``collate``, which may modify them unless it declares otherwise."""
         replacements = self._replacements(key)
-        samples = self._samples(key, self.order.batch(*key.place), place, replacements)
+        samples = self._samples(key, self.order.batch(*key.order_arguments), place, replacements)
         if self.transform is not None or self.source.makes_samples or callable(self.on_error):
             listed = apart(samples)
         elif self.source.stored and not self._own_collate:
@@ -431,7 +433,7 @@ class SourcePlan(Plan):
         return sample
 
     def _whole(self, key: BatchKey, allocate: Allocate) -> Any:
-        epoch, index, origin = key.place
+        epoch, index, origin = key.order_arguments
         number = self.order.first(epoch, index, origin)
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)

@@ -110,7 +110,7 @@ class Fetching(SourcePlan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Fetch a batch, and return a single number in its place."""
         try:
-            self.source.read_and_discard(self.order.batch(*key.place))
+            self.source.read_and_discard(self.order.batch(*key.order_arguments))
         except Exception:
             if self.on_error == "raise":
                 raise
@@ -134,7 +134,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     if source.whole_batches:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
         size = max(whole) + 1 if source.endless else len(source)
-        again = SequenceSource(KeptSamples(whole, size), own_epochs=False)
+        again = SequenceSource(KeptSamples(whole, size), changes_between_epochs=False)
         kept = dataclasses.replace(kept, source=again)
         return Ablations(plan, storage, kept, None, False, has_transform=False)
     if source.stored:

@@ -276,7 +276,7 @@ class Examination:
             workers=Workers(settings.kind or kind, count, usable_cpus(), keyword, finding),
             hints=front_end.hints,
             has_transform=ablations.has_transform,
-            serial=ablations.whole.serial,
+            serial=ablations.whole.one_thread_at_a_time,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
             store=ablations.store,
@@ -296,7 +296,9 @@ class _Part:
             stream = engine.stream(*self._position, False)
             batches, least = (stream.next() for _ in itertools.count()), _least_batches(settings)
             try:
-                timing = timed(batches, None, seconds, SKIPPED_AGAIN, lambda: engine.settled, least)
+                timing = timed(
+                    batches, None, seconds, SKIPPED_AGAIN, lambda: engine.at_full_speed, least
+                )
             finally:
                 self._position = stream.position
                 stream.close()

@@ -67,7 +67,7 @@ def engine_of(loader: Any) -> Engine | None:
 def settled_of(loader: Any) -> Callable[[], bool]:
     """A function that is true once a loader's workers are final; always true for foreign ones."""
     engine = engine_of(loader)
-    return lambda: engine is None or engine.settled
+    return lambda: engine is None or engine.at_full_speed
 
 
 def rest(engine: Engine | None, batch_seconds: float) -> None:

@@ -167,7 +167,7 @@ def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str,
     # More threads than CPUs pay if the work waits.
     counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS), _MOST_THREADS})
     settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
-    if plan.serial:
+    if plan.one_thread_at_a_time:
         settings.append(Setting("threads", 1, queue))
         unsafe = " and ".join(plan.not_thread_safe)
         left_out.append(f"several threads: {unsafe} is not declared thread_safe")
@@ -197,7 +197,7 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         stream = engine.stream(0, 0, False)
         first = stream.next()
         batches: Iterator[Any] = (stream.next() for _ in itertools.count())
-        timing = timed(batches, None, seconds, SKIPPED, lambda: engine.settled)
+        timing = timed(batches, None, seconds, SKIPPED, lambda: engine.at_full_speed)
     finally:
         engine.close()
     samples = samples_in(first)

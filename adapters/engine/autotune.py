@@ -5,7 +5,7 @@ step are part of the measurement, not of a formula. There is no thread: ``delive
 the thread that takes the batches, and ``current`` may be read from any thread.
 
     settling --> measuring --> settling --> ... --> decided
-       ^      (the settings take turns, some windows each)  |
+       ^      (the settings take turns, some periods each)  |
        +------------------- the pace changes ---------------+
 
 While settling, batches made with the previous setting are used up.
@@ -18,28 +18,28 @@ import math
 import statistics
 from collections.abc import Sequence
 
-# Least duration and number of batches of a window; with slow batches, the second pair applies.
-# Measured with Keras on JAX, steps of 0.8 ms: windows of 32 batches differ by 2 to 5%.
-_WINDOW_SECONDS, _WINDOW_BATCHES = 0.05, 32
-_LONG_WINDOW_SECONDS, _LONG_WINDOW_BATCHES = 0.3, 6
-_WINDOWS = 3
-# A setting slower than the first by this factor in a window gets no other one.
+# Least duration and number of batches of a period; with slow batches, the second pair applies.
+# Measured with Keras on JAX, steps of 0.8 ms: periods of 32 batches differ by 2 to 5%.
+_PERIOD_SECONDS, _PERIOD_BATCHES = 0.05, 32
+_LONG_PERIOD_SECONDS, _LONG_PERIOD_BATCHES = 0.3, 6
+_PERIODS = 3
+# A setting slower than the first by this factor in a period gets no other one.
 _HOPELESS = 1.3
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
 # not tried if several are faster by this factor than one batch alone.
 _SLOW_SECONDS, _CLEARLY = 0.005, 1.3
 # Another setting must be faster than the first by this factor.
 _GAIN = 1.02
-# The pace must change by this factor, in as many windows, before settings are compared again.
-_CHANGE, _CHANGED_WINDOWS = 1.5, 3
+# The pace must change by this factor, in as many periods, before settings are compared again.
+_CHANGE, _CHANGED_PERIODS = 1.5, 3
 # A gap longer than usual by this factor is an epoch's end or a checkpoint, and isn't counted.
 _GAP = 8.0
-# It takes at least this share of its window.
+# It takes at least this share of its period.
 _GAP_SHARE = 0.2
 
 
 class Comparison:
-    """Compares numbers of workers by the batches per second, in interleaved windows.
+    """Compares numbers of workers by the batches per second, in interleaved periods.
 
     With 0 workers, a batch is computed when it is requested, between two steps of the trainer. 0 or
     1 workers can't be faster than the time of a single batch. So if several workers are, and
@@ -72,18 +72,18 @@ class Comparison:
 
         Args:
             moment: Time of the delivery, in seconds.
-            alone_seconds: The shortest time in which a batch was computed.
+            alone_seconds: Time of a batch without competition for the GIL.
         """
         if self._left_to_settle:
             self._left_to_settle -= 1
             return
         self._moments.append(moment)
         count, seconds = len(self._moments) - 1, moment - self._moments[0]
-        full = count >= _WINDOW_BATCHES and seconds >= _WINDOW_SECONDS
-        if full or (count >= _LONG_WINDOW_BATCHES and seconds >= _LONG_WINDOW_SECONDS):
-            self._window_ended(_seconds_per_batch(self._moments), alone_seconds)
+        full = count >= _PERIOD_BATCHES and seconds >= _PERIOD_SECONDS
+        if full or (count >= _LONG_PERIOD_BATCHES and seconds >= _LONG_PERIOD_SECONDS):
+            self._period_ended(_seconds_per_batch(self._moments), alone_seconds)
 
-    def _window_ended(self, pace: float, alone_seconds: float) -> None:
+    def _period_ended(self, pace: float, alone_seconds: float) -> None:
         first, left = self._settings[0], self._paces
         left[self.current].append(pace)
         if self.decided:
@@ -95,7 +95,7 @@ class Comparison:
         elif self.current != first and pace > _HOPELESS * left[first][-1]:
             del left[self.current]
         self._paces = left
-        missing = [each for each in left if len(left[each]) < _WINDOWS + (each == first)]
+        missing = [each for each in left if len(left[each]) < _PERIODS + (each == first)]
         if len(left) > 1 and missing:
             self._use(min(missing, key=lambda setting: len(left[setting])))
             return
@@ -106,7 +106,7 @@ class Comparison:
     def _relative(self, paces: list[float]) -> float:
         """Pace of a setting in units of the first one's.
 
-        Each window is compared with those of the first setting before and after it, as a loop gets
+        Each period is compared with those of the first setting before and after it, as a loop gets
         faster while files and memory are used for the first time.
         """
         around = itertools.pairwise(self._paces[self._settings[0]])
@@ -121,9 +121,9 @@ class Comparison:
         self._paces = {setting: []}
 
     def _look_for_change(self) -> None:
-        latest = self._paces[self.current][-_CHANGED_WINDOWS:]
+        latest = self._paces[self.current][-_CHANGED_PERIODS:]
         self._paces = {self.current: latest}
-        if len(latest) < _CHANGED_WINDOWS:
+        if len(latest) < _CHANGED_PERIODS:
             return
         change = statistics.median(latest) / self._decided_pace
         if not 1 / _CHANGE < change < _CHANGE:

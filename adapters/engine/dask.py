@@ -113,7 +113,7 @@ class Pickled:
         return type(self), (self.content, [kind(each) for each in self.buffers])
 
 
-class SerializedPlan(Pickled):
+class PlanForCluster(Pickled):
     """A snapshot of a plan; each process opens it once."""
 
     def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
@@ -122,7 +122,7 @@ class SerializedPlan(Pickled):
         self._plan: Plan | None = None
 
     @classmethod
-    def of(cls, plan: Plan) -> SerializedPlan:
+    def of(cls, plan: Plan) -> PlanForCluster:
         """Serialize a plan; its arrays are not copied.
 
         Raises:
@@ -188,7 +188,7 @@ class Made(Pickled):
         return Assembled(unflatten(skeleton, leaves), skipped), spent
 
 
-def make_batch(serialized: SerializedPlan, key: bytes) -> Made | Failure:
+def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
     """Compute a batch on a worker of the cluster: the task, which may run twice, anywhere.
 
     Args:
@@ -232,7 +232,7 @@ class Cluster:
 
     name = CLUSTER
     group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
-    short = starting = False
+    lacks_workers = starting = False
 
     def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
         self._client: Any = settings.cluster
@@ -241,9 +241,9 @@ class Cluster:
         self._dask: Any = importlib.import_module("distributed")
         self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
         self.window = settings.max_queue_size
-        self._serialized = SerializedPlan.of(plan)
+        self._serialized = PlanForCluster.of(plan)
         self.deaths: list[str] = []
-        self.started = self._latest = time.monotonic()
+        self.started_at = self._latest = time.monotonic()
         self._jobs: dict[Job, Done] = {}
         self._closed = False
         self._arena = Arena()
@@ -269,7 +269,7 @@ class Cluster:
             for job, done in list(self._jobs.items()):
                 del self._jobs[job]
                 for pending in job.batches:
-                    pending.fail(WorkerError(_CLOSED))
+                    pending.note_error(WorkerError(_CLOSED))
                 done(job)
         elif self._jobs and time.monotonic() > self._latest + _LONELY_SECONDS:
             self._latest = time.monotonic()
@@ -302,11 +302,11 @@ class Cluster:
     def discard(self, pending: Pending) -> None:
         """Do nothing: only the batch's arrays hold memory."""
 
-    def packed(self) -> SerializedPlan:
+    def packed(self) -> PlanForCluster:
         """Serialize the plan as it is now."""
-        return SerializedPlan.of(self._plan)
+        return PlanForCluster.of(self._plan)
 
-    def refresh(self, plan: SerializedPlan) -> None:
+    def refresh(self, plan: PlanForCluster) -> None:
         """Send the plan again; jobs under way use the earlier one."""
         self._client.loop.add_callback(self._replace, plan)
 
@@ -453,7 +453,7 @@ class Cluster:
         except OSError:  # The workers can't be reached from here.
             return await self._client.scatter(serialized, direct=False, **options)
 
-    def _replace(self, serialized: SerializedPlan) -> None:
+    def _replace(self, serialized: PlanForCluster) -> None:
         self._serialized, self._sending = serialized, None
 
     def _forget(self) -> None:
@@ -479,9 +479,9 @@ class Cluster:
                 self._traffic.count(answer.size_bytes, spent)
                 job.seconds, pending.outcome = spent.seconds, outcome
             else:
-                pending.fail(answer.restore() if isinstance(answer, Failure) else answer)
+                pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
         except BaseException as error:
-            pending.fail(error)
+            pending.note_error(error)
         with self._lock:
             done = self._jobs.pop(job, None)
             if done is not None:

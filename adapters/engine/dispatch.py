@@ -25,12 +25,12 @@ from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
 from adapters.engine.jobs import (
     DROPPED,
-    EXPECTED,
     FAILED,
     GIVEN_UP,
     HERE,
     MADE,
     QUEUED,
+    UNSUBMITTED,
     Executor,
     InterpreterEndsError,
     Job,
@@ -48,8 +48,9 @@ _WAIT_SECONDS = 1.0
 # Time for new processes to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
 
-# States without a job: given up, read before a thread reported it, or not requested after all.
-_WITHOUT_JOBS = (GIVEN_UP, HERE, EXPECTED)
+# States in which a job's result is no longer awaited: the batch was given up, or read before its
+# thread reported it, or couldn't be queued.
+_RESULT_NOT_AWAITED = (GIVEN_UP, HERE, UNSUBMITTED)
 
 _of_other_processes: list[Executor | None] = []
 
@@ -62,7 +63,7 @@ class Dispatcher:
         open_executor: Makes the executor, for the first batch and after a ``stop``; it gets the
             lock, and a callback for when workers have become ready or have died.
         active: Number of its workers that may be busy.
-        window: Batches requested ahead of the consumer.
+        queue_size: Batches requested ahead of the consumer.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class Dispatcher:
         plan: Plan,
         open_executor: Callable[[Any, Callable[[], None]], Executor],
         active: Callable[[Executor], int],
-        window: int,
+        queue_size: int,
     ) -> None:
         self._plan = plan
         self._open_executor = open_executor
         self._active = active
-        self._window = window
+        self._queue_size = queue_size
         self._executor: Executor | None = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -151,7 +152,7 @@ class Dispatcher:
         with self._changed, self._or_anew():
             executor = pending.executor = self.open()
             last = self._ready[-1] if self._ready else None
-            if last and len(last.batches) < _group_size(executor, seconds, self._window):
+            if last and len(last.batches) < _group_size(executor, seconds, self._queue_size):
                 last.batches.append(pending)
             else:
                 self._ready.append(Job([pending]))
@@ -166,7 +167,7 @@ class Dispatcher:
                     break
                 job = self._ready.popleft()
                 for pending in [p for p in job.batches if not p.wanted]:
-                    self._job_done(self._executor, job, pending)
+                    self._close_batch(self._executor, job, pending)
                     job.batches.remove(pending)
                 if job.batches:
                     self._submit(self._executor, job)
@@ -184,7 +185,7 @@ class Dispatcher:
         except Exception as error:
             # The thread that waits for the batch may be another one.
             for pending in job.batches:
-                pending.fail(error.with_traceback(None))
+                pending.note_error(error.with_traceback(None))
             self._done(executor, job)
 
     @contextlib.contextmanager
@@ -214,17 +215,17 @@ class Dispatcher:
                 executor = self._executor
                 if (
                     self.closed
-                    or pending.dropped
+                    or pending.abandoned
                     or executor is None
                     or executor is not pending.executor
                 ):
                     raise ClosedError("the sequence was closed while a batch was awaited")
-                if self._lost or executor.short:
+                if self._lost or executor.lacks_workers:
                     self._recover(executor, pending)
                 else:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
-                if not executor.ready and now < executor.started + _START_SECONDS:
+                if not executor.ready and now < executor.started_at + _START_SECONDS:
                     since = now  # A batch can't be late before a worker is ready.
                 if pending.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
@@ -232,10 +233,10 @@ class Dispatcher:
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
                         "or look for what hangs with no workers"
                     )
-            pending.tell()
+            pending.raise_error()
             if pending.outcome is None or pending.state is DROPPED:
                 if (
-                    pending.dropped
+                    pending.abandoned
                     or self._executor is None
                     or self._executor is not pending.executor
                 ):
@@ -250,7 +251,7 @@ class Dispatcher:
         with self._changed:
             executor = self._executor
             for pending in pendings:
-                pending.dropped = True
+                pending.abandoned = True
                 # The memory of an earlier executor was freed with it.
                 if pending.state is MADE and executor is not None and executor is pending.executor:
                     executor.discard(pending)
@@ -300,16 +301,16 @@ class Dispatcher:
         self._lost.clear()
         self._running.clear()
 
-    # --- with the lock held ---
+    # --- called by the executor, from any thread ---
 
     def _workers_changed(self) -> None:
-        """Start jobs; called by the executor, from any thread."""
+        """Start jobs."""
         with self._changed:
             self.start_jobs()
             self._changed.notify_all()
 
     def _done(self, executor: Executor, job: Job) -> None:
-        """Record that a job is done; called by the executor, from any thread."""
+        """Record that a job is done."""
         with self._changed:
             if self._executor is not executor or job not in self._running:
                 return
@@ -319,16 +320,19 @@ class Dispatcher:
             else:
                 self._restarts = 0
                 for pending in job.batches:
-                    self._job_done(executor, job, pending)
+                    self._close_batch(executor, job, pending)
                 self.start_jobs()
                 self._rest_if_idle()
             self._changed.notify_all()
 
-    def _job_done(self, executor: Executor, job: Job, pending: Pending) -> None:
+    # --- with the lock held ---
+
+    def _close_batch(self, executor: Executor, job: Job, pending: Pending) -> None:
+        """Set the state of a batch whose job is done, or won't be done."""
         pending.seconds += job.seconds / len(job.batches)
-        if pending.state in _WITHOUT_JOBS:
+        if pending.state in _RESULT_NOT_AWAITED:
             executor.discard(pending)  # No worker writes there any more.
-        elif pending.dropped:
+        elif pending.abandoned:
             executor.discard(pending)
             pending.become(DROPPED)
         elif pending.error is not None:
@@ -343,7 +347,8 @@ class Dispatcher:
             executor.restart()
         except InterpreterEndsError:
             # The interpreter doesn't wait for daemon threads, which must stay quiet.
-            self.closed = not threading.current_thread().daemon
+            if not threading.current_thread().daemon:
+                self.closed = True
             self._changed.wait(_WAIT_SECONDS)
             return
         lost, self._lost = self._lost, []
@@ -359,9 +364,9 @@ class Dispatcher:
                 if hopeless and pending.state is QUEUED:
                     self._give_up(executor, pending, blamed)
                 if not pending.wanted:
-                    self._job_done(executor, job, pending)
+                    self._close_batch(executor, job, pending)
                 else:
-                    # From now on one batch per job, so that the next death has one to blame.
+                    # One batch per job from now on: the next death loses none of the others.
                     self._ready.appendleft(Job([pending]))
         self.start_jobs()
 
@@ -376,15 +381,15 @@ class Dispatcher:
         pending.become(GIVEN_UP)
 
 
-def _group_size(executor: Executor, seconds: float, window: int) -> int:
-    """Compute the number of batches in one job for the executor ``executor``.
+def _group_size(executor: Executor, seconds: float, queue_size: int) -> int:
+    """Compute the number of batches in one job.
 
     Args:
         executor: Decides by its number of workers and its ``group_seconds``.
         seconds: Usual time of a batch; 0 if unknown.
-        window: Batches requested ahead of the consumer.
+        queue_size: Batches requested ahead of the consumer.
     """
     if not seconds:
         return 1
-    fair = max(1, window // (2 * executor.count))
+    fair = max(1, queue_size // (2 * executor.count))
     return max(1, min(fair, int(executor.group_seconds / seconds)))

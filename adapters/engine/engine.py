@@ -23,7 +23,7 @@ from adapters.engine.executors import Settings
 from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.supply import Supply
-from adapters.engine.threads import program_ends
+from adapters.engine.threads import note_program_end
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError, note
 from adapters.generators import current_place
@@ -52,21 +52,21 @@ class Engine(Supply):
         step: int,
         shuffled: bool,
         continuation: Continuation = WHOLE,
-        aside: bool = False,
+        secondary: bool = False,
     ) -> Stream:
         """Return a stream from this batch on: the parked one if it is there, else a new one.
 
-        One that is read aside calls the source's epoch hooks only for its first epoch.
+        A secondary one calls the source's epoch hooks only for its first epoch, see ``Stream``.
         """
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         parked, self._parked = self._parked, None
-        way = shuffled, continuation, aside
+        way = shuffled, continuation, secondary
         if parked is not None and not parked.closed:
             if (parked.position, parked.way) == ((epoch, step), way):
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation, aside)
+        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation, secondary)
         self._streams.add(stream)
         return stream
 
@@ -90,8 +90,8 @@ class Engine(Supply):
             self._parked.close()
         self._parked = stream
 
-    def rest(self) -> None:
-        """Record that a pass is over, and that there may be none for a while."""
+    def pause(self) -> None:
+        """Let others use the workers, as a pass is over and there may be none for a while."""
         if not any(not s.closed and s is not self._parked for s in list(self._streams)):
             self._dispatcher.rest()
 
@@ -126,7 +126,7 @@ class Engine(Supply):
 
     def end_with_main_thread(self) -> None:
         """End the workers; threads that the interpreter waits for get batches inline."""
-        program_ends()
+        note_program_end()
         others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
         if all(thread.daemon for thread in others):
             self.close()
@@ -154,11 +154,19 @@ def _forget_workers() -> None:
 def _close_pool() -> None:
     pool = sys.modules.get("adapters.engine.pool")  # Programs without processes do without it.
     if pool is not None:
-        pool.kept().close()
+        pool.shared_pool().close()
 
 
-# Before concurrent.futures shuts its executors down; atexit would be too late. These functions run
-# in reverse order: front ends register theirs later, which end their loaders first.
+# When the main thread ends, Python calls the registered functions, the latest one first:
+#
+# 1. The front ends', which register theirs after this module: keras/shutdown.py, gluon/loader.py.
+#    They call ``end_with_main_thread`` of each engine. Keras's waits first for the calls in
+#    non-daemon threads, and then for readers.
+# 2. ``_close_pool``.
+# 3. That of concurrent.futures, which shuts its executors down; atexit would be after that.
+#
+# Then Python waits for the non-daemon threads. They get batches inline, and so does a thread that
+# finds its workers dead by then (``InterpreterEndsError``).
 getattr(threading, "_register_atexit", atexit.register)(_close_pool)
 os.register_at_fork(after_in_child=_forget_workers)
 
@@ -181,25 +189,25 @@ class Reading(abc.ABC):
         self._begun = self._over = False
         self._left = math.inf
         """Remaining batches of the pass; set by ``_begin`` if their number is known."""
-        self._turn = threading.RLock()
+        self._reader_lock = threading.RLock()
         _all.add(self)
 
     def __iter__(self) -> Reading:
         return self
 
     def __next__(self) -> Any:
-        turn = self._turn
-        if not turn.acquire(blocking=False):
+        lock = self._reader_lock
+        if not lock.acquire(blocking=False):
             if current_place() is not None:  # This thread makes a batch.
                 raise RuntimeError(
                     "code that makes a batch asked for one of a pass that another thread reads, "
                     "and each might wait for the other: give that code a pass of its own, iter(...)"
                 )
-            turn.acquire()
+            lock.acquire()
         try:
             return self._next()
         finally:
-            turn.release()
+            lock.release()
 
     def _fetch(self) -> Any:
         """Fetch the next batch.
@@ -297,14 +305,14 @@ def wait_for_readers(most_seconds: float) -> None:
     """Wait until no thread is taking a batch; no thread may request another one."""
     deadline = time.monotonic() + most_seconds
     for reading in list(_all):
-        turn = reading._turn
-        if turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            turn.release()
+        lock = reading._reader_lock
+        if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            lock.release()
 
 
-def _renew_turns() -> None:
+def _renew_locks() -> None:
     for reading in list(_all):
-        reading._turn = threading.RLock()  # The thread that held the lock wasn't forked.
+        reading._reader_lock = threading.RLock()  # The thread that held the lock wasn't forked.
 
 
-os.register_at_fork(after_in_child=_renew_turns)
+os.register_at_fork(after_in_child=_renew_locks)

@@ -3,6 +3,9 @@
 Each kind is an executor (``Executor``) in its own module, with an entry here:
 
 EXECUTORS[kind](plan, count, settings, lock, changed) -> executor
+
+Kinds are also told apart in ``Supply`` and ``Choice``: threads see the plan itself, processes and
+clusters a copy; only processes are started late.
 """
 
 from __future__ import annotations

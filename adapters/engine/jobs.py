@@ -4,12 +4,13 @@ A ``Pending`` is one batch on its way through the window (a future); a ``Job`` i
 does at a time: one batch, or several short ones. The worker writes results into the job's pendings
 and then reports the job done, once; the ``Dispatcher`` then sets the states of the batches:
 
-    EXPECTED --ask--> QUEUED --last job--> MADE --read--> HERE
-       |                 |                   '----drop--> DROPPED
+    UNSUBMITTED --ask--> QUEUED --its job is done--> MADE --read--> HERE
+       |                 |                             '----drop--> DROPPED
        '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
 
-A FAILED batch is EXPECTED again once its reader has got the error. In a forked process, which has
-no workers, so is any batch that isn't HERE. Only ``Changing.become`` changes a state.
+A FAILED batch is UNSUBMITTED again once its reader has got the error. In a forked process, which
+has no workers, so is any batch that is neither HERE nor DROPPED. Only ``Changing.become`` changes a
+state.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Exhausted(Exception):
 class State(enum.IntEnum):
     """State of a batch. An ``IntEnum``, as a plain ``Enum`` is hashed by a Python function."""
 
-    EXPECTED = 0
+    UNSUBMITTED = 0
     """Not submitted. The reader computes it inline."""
     QUEUED = 1
     """Submitted to workers, or about to be. The reader waits."""
@@ -49,19 +50,19 @@ class State(enum.IntEnum):
     GIVEN_UP = 5
     """Several processes have died in it. Each read raises an error."""
     DROPPED = 6
-    """Abandoned, and discarded by the executor."""
+    """Abandoned by its reader, and discarded by the executor."""
 
 
 # As module constants, because `State.MADE` takes 65 ns, a dozen times per batch (Python 3.11).
-EXPECTED, QUEUED, MADE, HERE, FAILED, GIVEN_UP, DROPPED = State
+UNSUBMITTED, QUEUED, MADE, HERE, FAILED, GIVEN_UP, DROPPED = State
 
 FOLLOWING: dict[State, frozenset[State]] = {
-    EXPECTED: frozenset({QUEUED, HERE, FAILED}),
+    UNSUBMITTED: frozenset({QUEUED, HERE, FAILED}),
     QUEUED: frozenset(set(State) - {QUEUED}),
-    MADE: frozenset({HERE, DROPPED, EXPECTED}),
+    MADE: frozenset({HERE, DROPPED, UNSUBMITTED}),
     HERE: frozenset(),
-    FAILED: frozenset({EXPECTED}),
-    GIVEN_UP: frozenset({EXPECTED}),
+    FAILED: frozenset({UNSUBMITTED}),
+    GIVEN_UP: frozenset({UNSUBMITTED}),
     DROPPED: frozenset(),
 }
 """Allowed transitions."""
@@ -116,15 +117,15 @@ class Pending(Changing):
     """
 
     key: BatchKey
-    state: State = EXPECTED
+    state: State = UNSUBMITTED
     outcome: Assembled | None = None
     """The arrays, and facts about them. A thread writes them before it reports its job, which may
     include other batches, so this one's reader may take them earlier."""
     error: BaseException | None = None
     """Error of the batch; raised when it is read."""
-    dropped: bool = False
-    """Abandoned. A separate flag, because ``Stream.__del__`` may run in any thread at any moment
-    and must not take the lock; while workers have the batch, it is still QUEUED."""
+    abandoned: bool = False
+    """No reader needs it. A separate flag, because ``Stream.__del__`` may run in any thread at any
+    moment and must not take the lock; while workers have the batch, it is still QUEUED."""
     memory: Any = None
     """Description of the batch by its worker, when the batch is in the executor's memory."""
     killers: list[str] = field(default_factory=list)
@@ -139,14 +140,17 @@ class Pending(Changing):
     @property
     def wanted(self) -> bool:
         """True if the batch is queued and not abandoned."""
-        return self.state is QUEUED and not self.dropped
+        return self.state is QUEUED and not self.abandoned
 
-    def fail(self, error: BaseException) -> None:
-        """Record an error in one of its jobs, if the batch is still queued."""
+    def note_error(self, error: BaseException) -> None:
+        """Record an error in one of its jobs, if the batch is still queued.
+
+        The batch becomes FAILED when the job is reported done.
+        """
         if self.state is QUEUED:
             self.error = error
 
-    def tell(self) -> None:
+    def raise_error(self) -> None:
         """Raise the batch's error, if there is one.
 
         Raises:
@@ -159,7 +163,7 @@ class Pending(Changing):
         if error is not None and self.state is FAILED:
             # A later read computes it again, and raises its own exception.
             self.error = None
-            self.become(EXPECTED)
+            self.become(UNSUBMITTED)
             try:
                 raise error
             finally:
@@ -184,7 +188,22 @@ Done = Callable[[Job], None]
 
 
 class Executor(Protocol):
-    """Executor of one kind. ``submit`` never blocks; ``done`` may be called from any thread."""
+    """Executor of one kind of workers.
+
+    After ``submit(job, done)``, the executor calls ``done(job)`` once, from any thread. Before that
+    it stores the results:
+
+    - A batch's arrays in ``pending.outcome``. Or what ``collect`` needs to make the arrays in
+      ``pending.memory``.
+    - An error of a batch by ``pending.note_error``.
+    - ``job.lost = True`` if the worker died. The dispatcher submits the job's batches again after
+      ``restart``.
+    - The time of the job in ``job.seconds``.
+
+    The dispatcher calls the methods with its lock held, except ``packed`` and ``close``, and reads
+    attributes without. Only ``close`` may block. An executor may have an attribute ``finding``, a
+    text for people about its work.
+    """
 
     name: str
     count: int
@@ -192,7 +211,7 @@ class Executor(Protocol):
     """Batches that take less than this together are submitted as one job."""
     deaths: list[str]
     """Descriptions of workers that have died, oldest first."""
-    started: float
+    started_at: float
     """Start of the latest workers, by ``time.monotonic``."""
 
     @property
@@ -211,12 +230,12 @@ class Executor(Protocol):
         ...
 
     @property
-    def short(self) -> bool:
+    def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
         ...
 
     def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs that keeps ``active`` workers busy."""
+        """Maximum number of submitted jobs that keeps ``active`` workers busy; may start some."""
         ...
 
     def submit(self, job: Job, done: Done) -> bool:

@@ -13,10 +13,16 @@ A batch of a worker process lies in a slot, which is such a file:
     | pid of the worker that computes the batch (int64) | array | pad to 64 | array | ... |
     0                                                   HEADER_BYTES
 
-A slot is free, lent to the job of a batch, or held: delivered, and referred to by an array. It is
-free again when the last such array is gone, never sooner, because frameworks read from it
-without a copy. The trainer's process owns all slots. A worker maps the slot named in its job and
-makes it longer when the batch needs it, so that no batch is too large for its slot.
+The trainer's process owns all slots. Each is in one of these states:
+
+| state | who writes to it                | until                                               |
+|-------|---------------------------------|-----------------------------------------------------|
+| free  | nobody                          | a batch is submitted                                |
+| taken | the worker that has the job     | the batch is delivered or discarded                 |
+| held  | the user, through the arrays    | the last array that refers to it is gone            |
+
+A slot is never free sooner, because frameworks read from it without a copy. A worker maps the slot
+named in its job and makes it longer when the batch needs it, so that no batch is too large for it.
 """
 
 from __future__ import annotations
@@ -166,7 +172,7 @@ _SPARE_DESCRIPTORS = 24
 
 
 @dataclass(frozen=True)
-class Place:
+class ArrayInSlot:
     """An array in a slot."""
 
     offset: int
@@ -186,7 +192,8 @@ class Slot:
         self._file = SharedFile()
         self._file.grow(HEADER_BYTES)
         self._memory = self._file.map()
-        self.lease: weakref.ref[Any] | None = None
+        self.loan: weakref.ref[Any] | None = None
+        """Object that all arrays in the slot refer to, while it is held."""
 
     @property
     def name(self) -> FileName:
@@ -194,7 +201,7 @@ class Slot:
         return self._file.name
 
     @property
-    def worker(self) -> int:
+    def signer_pid(self) -> int:
         """Id of the process that signed the slot to compute its batch; 0 for none."""
         return int.from_bytes(self._memory[:_PID_BYTES], "little")
 
@@ -250,10 +257,10 @@ class Slots:
         else:
             self._free.append(slot)
 
-    def deliver(self, slot: Slot, places: list[Place]) -> list[NDArray[Any]]:
+    def deliver(self, slot: Slot, places: list[ArrayInSlot]) -> list[NDArray[Any]]:
         """Make arrays in the slot; it comes back by itself when the last of them is gone."""
-        lease = slot.view()
-        arrays = [_array(lease, place) for place in places]
+        loan = slot.view()
+        arrays = [_array(loan, place) for place in places]
         if len(self._held) >= self._most_held:
             copies = []
             for array in arrays:
@@ -262,7 +269,7 @@ class Slots:
             self.give_back(slot)
             return copies
         self._held.add(id(slot))
-        slot.lease = weakref.ref(lease, lambda _: self._release(slot))
+        slot.loan = weakref.ref(loan, lambda _: self._release(slot))
         return arrays
 
     def leave_to_a_fork(self) -> None:
@@ -271,7 +278,7 @@ class Slots:
 
     def _release(self, slot: Slot) -> None:
         self._held.discard(id(slot))
-        slot.lease = None
+        slot.loan = None
         if id(slot) in self._forked:
             self._forked.discard(id(slot))
             slot.close()
@@ -330,28 +337,28 @@ class SlotWriter:
         dtype = np.dtype(dtype)
         if dtype.hasobject:
             return np.empty(shape, dtype)
-        place = Place(self._end, shape, dtype)
+        place = ArrayInSlot(self._end, shape, dtype)
         self._end += -(-place.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return self.array(place)
 
-    def array(self, place: Place) -> NDArray[Any]:
+    def array(self, place: ArrayInSlot) -> NDArray[Any]:
         """Return the array at ``place``."""
         if place.offset + place.nbytes > len(self._maps[-1][1]):
             self._map(place.offset + place.nbytes)
         return _array(self._maps[-1][1], place)
 
-    def place(self, array: NDArray[Any]) -> Place:
-        """Return the place of ``array`` in the slot; it is copied there if necessary."""
+    def put(self, array: NDArray[Any]) -> ArrayInSlot:
+        """Copy ``array`` into the slot unless it is there; return its place."""
         if not array.nbytes:
-            return Place(HEADER_BYTES, array.shape, array.dtype)
+            return ArrayInSlot(HEADER_BYTES, array.shape, array.dtype)
         if array.flags.c_contiguous:
             address = array.__array_interface__["data"][0]
             for base, memory in self._maps:
                 if base <= address and address + array.nbytes <= base + len(memory):
-                    return Place(address - base, array.shape, array.dtype)
+                    return ArrayInSlot(address - base, array.shape, array.dtype)
         copy = self.allocate(array.shape, array.dtype)
         copy[...] = array
-        return self.place(copy)
+        return self.put(copy)
 
     def _map(self, size: int) -> None:
         """Map the whole file, which is made at least this long."""
@@ -368,7 +375,7 @@ class SlotWriter:
         self._maps[-1][1][:_PID_BYTES] = pid.to_bytes(_PID_BYTES, "little")
 
 
-def _array(memory: Any, place: Place) -> NDArray[Any]:
+def _array(memory: Any, place: ArrayInSlot) -> NDArray[Any]:
     if not place.nbytes:
         return np.empty(place.shape, place.dtype)
     count = place.nbytes // place.dtype.itemsize

@@ -10,8 +10,9 @@ first, and idle after its last answer. Idle workers are kept for a while, so tha
 
 ``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
 for the system call that starts a process. One thread of the pool reads the workers' messages and
-calls their executors, without holding a lock; it ends with the last worker. The end of a process
-shows its death, not the end of its pipes, which a child of the worker may hold open.
+calls their executors; it ends with the last worker. ``drained`` may be called with the pool's lock
+held, and must not lease; the other callbacks are called without a lock. The end of a process shows
+its death, not the end of its pipes, which a child of the worker may hold open.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._rested = threading.Condition(self._lock)
+        self._one_is_idle = threading.Condition(self._lock)
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._lessees: set[int] = set()
@@ -77,20 +78,20 @@ class Pool:
         with self._lock:
             return {worker.pid for worker in self._workers if worker.lessee is None}
 
-    def enter(self, lessee: Any) -> None:
+    def register(self, lessee: Any) -> None:
         """Register an open executor; idle workers are kept longer for it."""
         with self._lock:
             self._lessees.add(id(lessee))
 
-    def leave(self, lessee: Any) -> None:
+    def unregister(self, lessee: Any) -> None:
         """Unregister an executor that was closed."""
         with self._lock:
             self._lessees.discard(id(lessee))
             self._put_off(self._idle)
             self._notify()
 
-    def lease(self, lessee: Lessee, count: int, serial: int) -> list[Worker]:
-        """Lease workers to an executor, preferably ones that have opened ``serial`` before.
+    def lease(self, lessee: Lessee, count: int, plan_number: int) -> list[Worker]:
+        """Lease workers to an executor, preferably ones that have opened this plan before.
 
         Raises:
             OSError: No process could be started; those that were are idle.
@@ -102,7 +103,9 @@ class Pool:
             self._await_draining(count)
             self._end_the_outdated()
             # A sorted copy: the garbage collector may return other workers during the sort.
-            ordered = sorted(self._idle, key=lambda worker: (serial in worker.serials, worker.up))
+            ordered = sorted(
+                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.up)
+            )
             leased = ordered[max(0, len(ordered) - count) :][::-1]
             for worker in leased:
                 self._idle.remove(worker)
@@ -121,10 +124,10 @@ class Pool:
             busy = []
             for worker in workers:
                 worker.lessee = None
-                if worker.cause:
+                if worker.dead:
                     continue
-                if any(call.job is not None for call in worker.calls):
-                    worker.draining.append(lessee)
+                if any(sent.job is not None for sent in worker.unanswered):
+                    worker.drains_for = lessee
                     worker.deadline = time.monotonic() + _DRAIN_SECONDS
                     busy.append(worker)
                 else:
@@ -134,14 +137,14 @@ class Pool:
         if not busy:
             lessee.drained()
 
-    def forget(self, serial: int) -> None:
-        """Forget what was sent under this serial number, except for jobs sent before.
+    def forget(self, plan_number: int) -> None:
+        """Have the workers forget a plan, after the jobs sent before.
 
         The pool's thread tells the workers, because the garbage collector may call this within a
         frame that is sending.
         """
         with self._lock:
-            self._forgotten.append(serial)
+            self._forgotten.append(plan_number)
             self._notify()
 
     def end_idle(self) -> None:
@@ -172,7 +175,7 @@ class Pool:
             self._wake = os.pipe()
             os.set_blocking(self._wake[1], False)
             self._selector.register(self._wake[0], selectors.EVENT_READ, None)
-        worker = Worker(self._notify, self._leave if lessee.may_fork() else None)
+        worker = Worker(self._notify, self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
         self._selector.register(worker.line, selectors.EVENT_READ, worker)
@@ -182,7 +185,7 @@ class Pool:
             self._thread.start()
         return worker
 
-    def _leave(self) -> None:
+    def _close_in_fork(self) -> None:
         """Close the pool's descriptors in a forked worker."""
         assert self._selector is not None
         self._selector.close()
@@ -196,8 +199,8 @@ class Pool:
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while len(self._idle) < count and any(w.draining for w in self._workers):
-            if not self._rested.wait(max(0.0, deadline - time.monotonic())):
+        while len(self._idle) < count and any(w.drains_for is not None for w in self._workers):
+            if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 
     def _end_the_outdated(self) -> None:
@@ -226,7 +229,7 @@ class Pool:
                 worker = key.data
                 if worker is None:
                     os.read(self._wake[0], 4096)
-                elif not worker.cause:
+                elif not worker.dead:
                     try:
                         self._look_at(worker, key.fileobj)
                     except BaseException:
@@ -239,13 +242,13 @@ class Pool:
 
     def _tell_forgotten(self) -> None:
         while self._forgotten:
-            serial = self._forgotten.popleft()
+            plan_number = self._forgotten.popleft()
             with self._lock:
                 workers = list(self._workers)
             for worker in workers:
-                if serial in worker.serials or serial in worker.awaited_serials:
-                    worker.serials.discard(serial)
-                    worker.send(None, FORGET, serial)
+                if plan_number in worker.opened_plans or plan_number in worker.awaited_plans:
+                    worker.opened_plans.discard(plan_number)
+                    worker.send(None, FORGET, plan_number)
 
     def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
         assert self._selector is not None
@@ -267,7 +270,7 @@ class Pool:
     def _look_at(self, worker: Worker, what: Any) -> None:
         dead = what == worker.sentinel
         if worker.line.is_full:
-            worker.send_rest()
+            worker.send_remaining()
         try:
             while messages := worker.line.take():
                 for message in messages:
@@ -290,38 +293,38 @@ class Pool:
             worker.up = True
             lessee = worker.lessee
             if lessee is not None:
-                lessee.opened(worker, -1)
+                lessee.up(worker)
             return
         with self._lock:
             if kind == OPENED:
                 if not worker.used:
-                    self.start_seconds = time.monotonic() - worker.started
+                    self.start_seconds = time.monotonic() - worker.started_at
                 worker.used = True
-                worker.serials.add(content[0])
-            call = worker.calls.popleft()
+                worker.opened_plans.add(content[0])
+            sent = worker.unanswered.popleft()
             lessee = worker.lessee
-            if worker.draining and not worker.calls:
-                self._rest(worker)
+            if worker.drains_for is not None and not worker.unanswered:
+                self._become_idle(worker)
         if lessee is None:
             return
         if kind == OPENED:
             lessee.opened(worker, content[0])
         else:
-            lessee.answered(worker, call, content[0])
+            lessee.answered(worker, sent, content[0])
 
-    def _rest(self, worker: Worker) -> None:
+    def _become_idle(self, worker: Worker) -> None:
         """Make a worker idle that has done its last job for an earlier executor."""
-        drained, worker.draining = worker.draining, []
         self._idle.append(worker)
         if worker.deadline:  # Otherwise its end was requested.
             self._put_off([worker])
-        self._rested.notify_all()
-        self._tell_drained(drained)
+        self._one_is_idle.notify_all()
+        self._end_draining(worker)
 
-    def _tell_drained(self, lessees: list[Lessee]) -> None:
-        for lessee in lessees:
-            if not any(lessee in other.draining for other in self._workers):
-                lessee.drained()
+    def _end_draining(self, worker: Worker) -> None:
+        """Note that a worker drains no longer; tell its earlier lessee if it was the last one."""
+        lessee, worker.drains_for = worker.drains_for, None
+        if lessee is not None and not any(w.drains_for is lessee for w in self._workers):
+            lessee.drained()
 
     def _bury(self, worker: Worker) -> None:
         assert self._selector is not None
@@ -334,15 +337,14 @@ class Pool:
             if worker in self._idle:
                 self._idle.remove(worker)
             lessee, worker.lessee = worker.lessee, None
-            drained, worker.draining = worker.draining, []
-            self._tell_drained(drained)
+            self._end_draining(worker)
         if lessee is not None:
             lessee.died(worker, left)
 
     def _end_the_late(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            if worker.lessee is None and not worker.cause and worker.deadline <= now:
+            if worker.lessee is None and not worker.dead and worker.deadline <= now:
                 if worker in self._idle:
                     self._idle.remove(worker)
                 worker.kill()
@@ -364,7 +366,7 @@ _of_other_processes: list[Pool] = []
 _pool = Pool()
 
 
-def kept() -> Pool:
+def shared_pool() -> Pool:
     """Return the pool of this interpreter."""
     return _pool
 

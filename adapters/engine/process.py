@@ -48,30 +48,34 @@ serve(connection)
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
 
 
-class Call(NamedTuple):
+class SentMessage(NamedTuple):
     """A message to a worker that it will answer."""
 
     job: Any
     """None if nothing is to be computed."""
     done: Any
     """Callback to report the job done."""
-    serial: int
-    """Serial number of the plan."""
+    plan_number: int
+    """``SerializedPlan.plan_number``."""
 
 
 class Lessee(Protocol):
     """Executor that leases a worker; called from the pool's thread."""
 
-    def opened(self, worker: Worker, serial: int) -> None:
-        """Handle that the worker has opened what was sent under this serial number."""
+    def up(self, worker: Worker) -> None:
+        """Handle that the worker has started."""
         ...
 
-    def answered(self, worker: Worker, call: Any, answer: bytes) -> None:
-        """Handle the answer to the worker's oldest call."""
+    def opened(self, worker: Worker, plan_number: int) -> None:
+        """Handle that the worker has opened this plan."""
         ...
 
-    def died(self, worker: Worker, calls: list[Any]) -> None:
-        """Handle the death of the worker, with its unfinished calls."""
+    def answered(self, worker: Worker, sent: Any, answer: bytes) -> None:
+        """Handle the answer to the worker's oldest unanswered message."""
+        ...
+
+    def died(self, worker: Worker, unanswered: list[Any]) -> None:
+        """Handle the death of the worker, with the messages that it hasn't answered."""
         ...
 
     def may_fork(self) -> bool:
@@ -79,7 +83,10 @@ class Lessee(Protocol):
         ...
 
     def drained(self) -> None:
-        """Handle that no returned worker computes anything for the executor any more."""
+        """Handle that no returned worker computes anything for the executor any more.
+
+        May be called with the pool's lock held, so it must not lease workers.
+        """
         ...
 
 
@@ -109,7 +116,7 @@ class Worker:
                     self._process = None
             if self._process is None:
                 passed = [held, *([] if tracker is None else [tracker])]
-                self._process = _started(there.fileno(), passed)
+                self._process = _spawn(there.fileno(), passed)
             self.tracker = tracker
             self._introduce(tracker)
         except BaseException:
@@ -124,27 +131,34 @@ class Worker:
             os.close(held)
         self.pid = self._process.pid
         self.environment = environment()
-        self.started = time.monotonic()
+        self.started_at = time.monotonic()
         self.used = False
         self._unsent = unsent
         with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
             certain = os.pidfd_open(self.pid)
             os.close(self.sentinel)
             self.sentinel = certain
-        self.deaf = False
-        """True if it accepts no more messages: dead, though that may not have been noticed yet."""
+        self.accepts_messages = True
+        """False if it is dead, though that may not have been noticed yet."""
         self.up = False
         """True if the process has started, and has imported what every worker needs."""
-        self.serials: set[int] = set()
-        """Serial numbers of the plans that it has opened."""
-        self.calls: collections.deque[Call] = collections.deque()
-        """Calls sent and not answered, oldest first."""
+        self.opened_plans: set[int] = set()
+        """Numbers of the plans that it has opened."""
+        self.unanswered: collections.deque[SentMessage] = collections.deque()
+        """Messages that it will answer, oldest first."""
         self.lessee: Lessee | None = None
-        self.draining: list[Lessee] = []
+        self.drains_for: Lessee | None = None
+        """Earlier lessee whose last job it is still doing."""
         self.deadline = 0.0
-        """Time at which a worker that is idle or draining is ended."""
+        """Time at which a worker that is idle or draining is ended; 0 if its end was requested."""
         self.cause = ""
+        """Cause of its death; empty while it isn't known to be dead."""
         self._lock = threading.Lock()
+
+    @property
+    def dead(self) -> bool:
+        """True if its death has been noticed."""
+        return bool(self.cause)
 
     def _introduce(self, tracker: int | None) -> None:
         """Send the process the facts about its parent."""
@@ -161,60 +175,60 @@ class Worker:
         leave()
         serve_fork(there)
 
-    def send(self, call: Any, *message: Any) -> bool:
-        """Send the worker a message; ``call`` comes back with the answer.
+    def send(self, sent: Any, *message: Any) -> bool:
+        """Send the worker a message; ``sent`` comes back with the answer.
 
         Returns:
-            True if it was sent. If the worker is dead, it isn't, and ``call`` isn't passed to
+            True if it was sent. If the worker is dead, it isn't, and ``sent`` isn't passed to
             ``died`` then.
         """
         data = pickle.dumps(message, 5)
         with self._lock:
-            if self.cause:
+            if self.dead:
                 return False
-            if call is not None:
-                self.calls.append(call)
+            if sent is not None:
+                self.unanswered.append(sent)
             try:
                 self.line.put(data)
             except OSError:
-                self.deaf = True
-                if call is not None:
-                    self.calls.pop()
+                self.accepts_messages = False
+                if sent is not None:
+                    self.unanswered.pop()
                 return False
             if self.line.is_full:
                 self._unsent()
         return True
 
-    def send_rest(self) -> None:
+    def send_remaining(self) -> None:
         """Send unsent data, once the socket accepts more; a dead worker is noticed elsewhere."""
         with self._lock, contextlib.suppress(OSError):
-            if not self.cause:
+            if not self.dead:
                 self.line.flush()
 
     @property
-    def awaited_serials(self) -> set[int]:
-        """Serial numbers of the plans that its calls refer to."""
-        return {call.serial for call in tuple(self.calls)}
+    def awaited_plans(self) -> set[int]:
+        """Numbers of the plans that unanswered messages refer to."""
+        return {sent.plan_number for sent in tuple(self.unanswered)}
 
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""
         with contextlib.suppress(ProcessLookupError):
-            if not self.cause:
+            if not self.dead:
                 os.kill(self.pid, signal.SIGKILL)
 
-    def bury(self) -> list[Call]:
-        """Record the process's end; returns its unfinished calls."""
+    def bury(self) -> list[SentMessage]:
+        """Record the process's end; returns the unanswered messages."""
         assert self._process is not None
         exitcode = self._process.wait()  # It has ended already.
         with self._lock:
-            self.cause, self.deaf = exit_cause(exitcode), True
-            left, self.calls = list(self.calls), collections.deque()
+            self.cause, self.accepts_messages = exit_cause(exitcode), False
+            left, self.unanswered = list(self.unanswered), collections.deque()
         self.line.close()
         os.close(self.sentinel)
         return left
 
 
-def _started(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
+def _spawn(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
     """Start a worker process with these descriptors."""
     # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]

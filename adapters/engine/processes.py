@@ -25,9 +25,9 @@ from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
 from adapters.engine.jobs import Done, Job, Pending
-from adapters.engine.memory import Place, Room, Slot, Slots
-from adapters.engine.pool import kept
-from adapters.engine.process import Call, Worker
+from adapters.engine.memory import ArrayInSlot, Room, Slot, Slots
+from adapters.engine.pool import shared_pool
+from adapters.engine.process import SentMessage, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
 from adapters.engine.worker import OPEN, WORK
@@ -105,11 +105,11 @@ class Processes:
         """Leased workers."""
         self._job_seconds = 0.0
         """Time of the latest job."""
-        self._closed = self._resting = self._started = False
+        self._closed = self._resting = self._was_ready = False
         self.deaths: list[str] = []
-        self.started = time.monotonic()
-        self._pool = kept()
-        self._pool.enter(self)
+        self.started_at = time.monotonic()
+        self._pool = shared_pool()
+        self._pool.register(self)
         try:
             self._lease()
         except BaseException:
@@ -125,15 +125,15 @@ class Processes:
 
     @property
     def _able(self) -> list[Worker]:
-        return [each for each in self._workers if self._has_plan(each) and not each.deaf]
+        return [each for each in self._workers if self._has_plan(each) and each.accepts_messages]
 
     @property
     def starting(self) -> bool:
         """True if no worker has been ready yet."""
-        return not self._started
+        return not self._was_ready
 
     @property
-    def short(self) -> bool:
+    def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
         return not (self._closed or self._resting) and len(self._workers) < self.count
 
@@ -151,24 +151,24 @@ class Processes:
             self.restart()
 
     def _has_plan(self, worker: Worker) -> bool:
-        return self._serialized.serial in worker.serials
+        return self._serialized.plan_number in worker.opened_plans
 
     def _lease(self) -> None:
         missing = self.count - len(self._workers)
-        leased = self._pool.lease(self, missing, self._serialized.serial)
+        leased = self._pool.lease(self, missing, self._serialized.plan_number)
         self._workers += leased
         for worker in leased:
             self._send_plan(worker)
-        self._started = self._started or self.ready > 0
+        self._was_ready = self._was_ready or self.ready > 0
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
-            opening = Call(None, None, self._serialized.serial)
+            opening = SentMessage(None, None, self._serialized.plan_number)
             worker.send(opening, OPEN, self._serialized.address, list(sys.path), _folder())
 
     def refresh(self, plan: SerializedPlan) -> None:
         """Send the plan again, after its source has changed; jobs under way use the earlier one."""
-        self._older[self._serialized.serial], self._serialized = self._serialized, plan
+        self._older[self._serialized.plan_number], self._serialized = self._serialized, plan
         self._close_older()
         for worker in self._workers:
             self._send_plan(worker)
@@ -185,10 +185,10 @@ class Processes:
             raise NotPicklableError(not_picklable(error)) from error
 
     def _close_older(self) -> None:
-        in_use = {serial for worker in self._workers for serial in worker.awaited_serials}
-        for serial in [serial for serial in self._older if serial not in in_use]:
-            self._pool.forget(serial)
-            self._older.pop(serial).close()
+        in_use = {number for worker in self._workers for number in worker.awaited_plans}
+        for number in self._older.keys() - in_use:
+            self._pool.forget(number)
+            self._older.pop(number).close()
 
     # --- jobs ---
 
@@ -205,30 +205,33 @@ class Processes:
             if pending not in self._in_slots:
                 self._in_slots[pending] = self._slots.take()
         task = [(pending.key, self._in_slots[pending].name) for pending in job.batches]
-        call = Call(job, done, self._serialized.serial)
-        workers = sorted(self._able, key=lambda each: len(each.calls))
-        return any(worker.send(call, WORK, self._serialized.address, task) for worker in workers)
+        sent = SentMessage(job, done, self._serialized.plan_number)
+        workers = sorted(self._able, key=lambda each: len(each.unanswered))
+        # Up to the first worker that accepts it.
+        return any(worker.send(sent, WORK, self._serialized.address, task) for worker in workers)
 
     def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs.
+        """Maximum number of submitted jobs; leases more workers if ``active`` needs them.
 
         A process gets its next job before it is done if all processes are ready and jobs are short:
         behind a long job, it would wait while another process is free.
         """
         if self._grows and self.count < min(active, self._most):
             self._lease_up_to(min(active, self._most))
-        short = 0.0 < self._job_seconds < _SHORT_SECONDS
-        ahead = short and active >= self.count and self.ready == self.count
+        brief = 0.0 < self._job_seconds < _SHORT_SECONDS
+        ahead = brief and active >= self.count and self.ready == self.count
         return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
 
     def collect(self, pending: Pending) -> Assembled:
         """Make arrays of the data in the batch's slot."""
         written: remote.Written = pending.memory
-        places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
+        places = [leaf for leaf in written.leaves if isinstance(leaf, ArrayInSlot)]
         # If there is no descriptor or memory for that, the batch can be collected later.
         arrays = iter(self._slots.deliver(self._in_slots[pending], places))
         del self._in_slots[pending]
-        leaves = [next(arrays) if isinstance(leaf, Place) else leaf for leaf in written.leaves]
+        leaves = [
+            next(arrays) if isinstance(leaf, ArrayInSlot) else leaf for leaf in written.leaves
+        ]
         return Assembled(unflatten(written.skeleton, leaves), written.skipped)
 
     def discard(self, pending: Pending) -> None:
@@ -239,7 +242,7 @@ class Processes:
 
     def restart(self) -> None:
         """Replace dead workers."""
-        self.started = time.monotonic()
+        self.started_at = time.monotonic()
         self._lease()
 
     def close(self, wait: bool) -> None:
@@ -248,19 +251,23 @@ class Processes:
             self._closed = True
             workers, self._workers = self._workers, []
         for serialized in (self._serialized, *self._older.values()):
-            self._pool.forget(serialized.serial)
-        self._pool.leave(self)
+            self._pool.forget(serialized.plan_number)
+        self._pool.unregister(self)
         self._pool.give_back(self, workers)
 
     # --- called by the pool, from its thread ---
 
-    def opened(self, worker: Worker, serial: int) -> None:
-        """Note that a worker has started, or has opened the plan."""
+    def up(self, worker: Worker) -> None:
+        """Note that a worker has started."""
+        self.opened(worker)
+
+    def opened(self, worker: Worker, plan_number: int | None = None) -> None:
+        """Note that a worker has opened a plan."""
         with self._lock:
-            self._started = self._started or self.ready > 0
+            self._was_ready = self._was_ready or self.ready > 0
         self._changed()
 
-    def answered(self, worker: Worker, call: Call, answer: bytes) -> None:
+    def answered(self, worker: Worker, sent: SentMessage, answer: bytes) -> None:
         """Note that a worker has done a job."""
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
@@ -269,18 +276,18 @@ class Processes:
         except BaseException as error:  # An answer that does not unpickle.
             answers, problem = [], error
         with self._lock:
-            if self._closed or call.job is None or call.done is None:
+            if self._closed or sent.job is None or sent.done is None:
                 return
             if self._older:
                 self._close_older()
             if problem is not None:
-                for pending in call.job.batches:
-                    pending.fail(problem)
-            self._take_answers(call.job, answers)
-            self._job_seconds = call.job.seconds
-            call.done(call.job)
+                for pending in sent.job.batches:
+                    pending.note_error(problem)
+            self._take_answers(sent.job, answers)
+            self._job_seconds = sent.job.seconds
+            sent.done(sent.job)
 
-    def died(self, worker: Worker, calls: list[Call]) -> None:
+    def died(self, worker: Worker, unanswered: list[SentMessage]) -> None:
         """Note that a worker has died; its jobs must be done again."""
         with self._lock:
             if worker in self._workers:
@@ -288,11 +295,11 @@ class Processes:
             if self._closed:
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
-            for call in calls:
-                if call.job is not None and call.done is not None:
-                    self._blame(call.job, worker)
-                    call.job.lost = True
-                    call.done(call.job)
+            for sent in unanswered:
+                if sent.job is not None and sent.done is not None:
+                    self._blame(sent.job, worker)
+                    sent.job.lost = True
+                    sent.done(sent.job)
         self._changed()
 
     def may_fork(self) -> bool:
@@ -307,7 +314,7 @@ class Processes:
         return not working and self._may_fork()
 
     def drained(self) -> None:
-        """Free the shared memory, which no worker writes to any more."""
+        """Free the shared memory after ``close``, as no worker writes to it any more."""
         if self._closed:
             while self._in_slots:
                 self._in_slots.popitem()[1].close()
@@ -318,13 +325,13 @@ class Processes:
     def _blame(self, job: Job, worker: Worker) -> None:
         for pending in job.batches:
             slot = self._in_slots.get(pending)
-            if slot is not None and slot.worker == worker.pid:
+            if slot is not None and slot.signer_pid == worker.pid:
                 pending.killers.append(self.deaths[-1])
 
     def _take_answers(self, job: Job, answers: Any) -> None:
         for pending, answer in zip(job.batches, answers):
             if isinstance(answer, Failure):
-                pending.fail(answer.restore())
+                pending.note_error(answer.restore())
                 continue
             job.seconds += answer.spent.seconds
             self._look_at(answer.spent)

@@ -84,6 +84,11 @@ class Address(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     """Environment variables to set before the plan is opened."""
 
+    @property
+    def plan_number(self) -> int:
+        """Number of the plan, unique in the trainer's process."""
+        return self.name.serial
+
 
 class Obstacle(NamedTuple):
     """Reason not to send a plan to processes; false if there is none."""
@@ -129,9 +134,9 @@ class SerializedPlan:
         self.address = Address(self._file.name, end, imports, variables)
 
     @property
-    def serial(self) -> int:
-        """Serial number, unique in this process."""
-        return self.address.name.serial
+    def plan_number(self) -> int:
+        """Number of the plan, unique in this process."""
+        return self.address.plan_number
 
     def close(self) -> None:
         """Free the memory, once no worker maps it."""
@@ -309,6 +314,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return np.ascontiguousarray(view).__reduce_ex__(5) if _has_gaps(view) else None
 
 
+_MISSING = object()
 # Methods of a class whose objects pickle themselves, or change between epochs.
 _OWN_STATE = ("__reduce_ex__", "__reduce__", "__getstate__", "on_epoch_begin", "on_epoch_end")
 
@@ -327,7 +333,7 @@ def _reduce_unused(value: Any) -> Any:
         return None
     if any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_STATE):
         return None
-    new = {name: now for name, now in vars(value).items() if before.get(name, before) is not now}
+    new = {name: now for name, now in vars(value).items() if before.get(name, _MISSING) is not now}
     opened = [name for name, now in new.items() if not _can_be_pickled(now)]
     if not opened:
         return None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.batch.key import WHOLE, BatchKey, Continuation
-from adapters.engine.jobs import DROPPED, EXPECTED, FAILED, HERE, QUEUED, Exhausted, Pending
+from adapters.engine.jobs import DROPPED, FAILED, HERE, QUEUED, UNSUBMITTED, Exhausted, Pending
 from adapters.engine.memory import Arena
 from adapters.engine.supply import Supply
 from adapters.errors import ClosedError
@@ -34,7 +34,8 @@ class Stream:
         shuffled: Permute whole batches within an epoch.
         num_batches: Batches in an epoch; None if it has no end, or the number is unknown.
         continuation: A resumed epoch, whose batches aren't permuted.
-        aside: Call the source's epoch hooks only for the first epoch.
+        secondary: Call the source's epoch hooks only for the first epoch, so that a validation
+            doesn't call them for epochs that the training hasn't reached.
     """
 
     def __init__(
@@ -45,18 +46,21 @@ class Stream:
         shuffled: bool,
         num_batches: int | None,
         continuation: Continuation = WHOLE,
-        aside: bool = False,
+        secondary: bool = False,
     ) -> None:
         self._supply = supply
-        self.way = shuffled, continuation, aside
+        self.way = shuffled, continuation, secondary
         """Identity of the stream's order, without the position."""
-        self._batches = self._expected = math.inf if num_batches is None else num_batches
+        self._epoch_length = math.inf if num_batches is None else num_batches
+        """Step at which the next epoch starts."""
+        self._estimated_length = self._epoch_length
+        """Number of batches in an epoch, for the choice of workers."""
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
         """(epoch, step) of the next batch."""
         self._entered: int | None = None
-        self._aside = aside
+        self._secondary = secondary
         self._returned = time.perf_counter()
         self._skipped = 0
         self._memory = Arena()
@@ -79,10 +83,10 @@ class Stream:
         if supply.undecided and not self._window:
             supply.choose_workers(self)
         started = time.perf_counter()
-        supply.batches_left = self._expected - step
+        supply.batches_left = self._estimated_length - step
         if not self._window:
             supply.change_workers()
-        if self._window or supply.depth:
+        if self._window or supply.batches_ahead:
             self._ask(1)
             pending = self._first()
             assembled = supply.result(pending)
@@ -126,25 +130,25 @@ class Stream:
         if self.closed or self._supply.closed:
             raise ClosedError("batches were asked of a closed sequence")
         if epoch != self._entered:
-            if self._entered is None or not self._aside:
+            if self._entered is None or not self._secondary:
                 self._supply.enter_epoch(epoch)
             self._entered = epoch
 
     def compute(self) -> Pending:
         """Compute the next unrequested batch in the calling thread."""
-        pending = self.expect()
+        pending = self.append_next()
         self.fulfil(pending)
         return pending
 
-    def expect(self) -> Pending:
-        """Add the next unrequested batch, which the caller will ``fulfil``, to the window."""
+    def append_next(self) -> Pending:
+        """Add the next unrequested batch to the window; the caller submits or computes it."""
         epoch, step = self._asked
         pending = Pending(self._key(epoch, step))
         self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
 
-    def expect_another(self) -> Pending:
+    def append_another(self) -> Pending:
         """Add the batch after that, which the reader may never request.
 
         Raises:
@@ -152,7 +156,7 @@ class Stream:
         """
         if not self._may_read_ahead():
             raise Exhausted
-        return self.expect()
+        return self.append_next()
 
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
@@ -163,8 +167,8 @@ class Stream:
         """True if ``next`` would not wait for a worker."""
         first = next(iter(tuple(self._window)), None)
         if first is None:
-            return not self._supply.depth
-        return first.state not in (EXPECTED, QUEUED)
+            return not self._supply.batches_ahead
+        return first.state not in (UNSUBMITTED, QUEUED)
 
     @property
     def failed(self) -> bool:
@@ -183,33 +187,33 @@ class Stream:
     def forget_workers(self) -> None:
         """Reset undelivered batches in a forked process, so that they are computed here."""
         for pending in self._window:
-            if pending.state not in (EXPECTED, HERE, DROPPED):
-                pending.become(EXPECTED)
+            if pending.state not in (UNSUBMITTED, HERE, DROPPED):
+                pending.become(UNSUBMITTED)
                 pending.error = None
 
     def __del__(self) -> None:
         # No lock: another thread may hold it, or this one in an outer frame.
         for pending in self._window:
-            pending.dropped = True
+            pending.abandoned = True
 
     def _ask(self, least: int) -> None:
         """Fill the window, with at least ``least`` batches."""
         supply = self._supply
-        wanted = max(least, supply.depth)
+        wanted = max(least, supply.batches_ahead)
         if len(self._window) >= wanted:
             return
         try:
             while len(self._window) < min(wanted, max(least, supply.window)):
                 if len(self._window) >= least and not self._may_read_ahead():
                     break
-                supply.ask(self.expect())
+                supply.ask(self.append_next())
         except Exhausted:
             if len(self._window) < least:
                 raise
         supply.start_jobs()
 
     def _may_read_ahead(self) -> bool:
-        return not self._supply.plan.own_epochs or self._asked[0] == self._entered
+        return not self._supply.plan.changes_between_epochs or self._asked[0] == self._entered
 
     def _count_skipped(self, skipped: int, epoch: int) -> None:
         self._skipped += skipped
@@ -228,7 +232,7 @@ class Stream:
         return continuation.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
-        return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)
+        return (epoch, step + 1) if step + 1 < self._epoch_length else (epoch + 1, 0)
 
 
 class DrawnStream(Stream):
@@ -252,7 +256,7 @@ class DrawnStream(Stream):
     ) -> None:
         super().__init__(supply, epoch, step, False, None)
         if count is not None:
-            self._expected = count
+            self._estimated_length = count
         self._drawn = batches
         # The reason for the end of ``batches``: its ``StopIteration``, or an error.
         self._problem: BaseException | None = None

@@ -16,6 +16,17 @@ when they are requested. ``WorkerState`` tells the current mode:
 Threads, and processes that the user requested, are WORKING from the first batch, which waits for
 them. While processes that ``"auto"`` chose, or that may start later, are DEFERRED or STARTING,
 batches are computed inline.
+
+Several numbers limit the batches ahead of the consumer:
+
+| number              | limits                                                                  |
+|---------------------|-------------------------------------------------------------------------|
+| ``max_queue_size``  | batches that are ready; the user's setting                              |
+| ``_executor_limit`` | batches that the executor has memory for                                |
+| ``most_ready``      | the smaller of these two                                                |
+| ``window``          | batches ready or in progress; larger if there are many active workers   |
+| ``batches_ahead``   | the part of the window that the stream fills; 0 without active workers  |
+| ``group_limit``     | batches that TensorFlow's reader takes at once                          |
 """
 
 from __future__ import annotations
@@ -37,7 +48,7 @@ from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
-from adapters.engine.jobs import EXPECTED, FAILED, HERE, Executor, InterpreterEndsError, Pending
+from adapters.engine.jobs import FAILED, HERE, UNSUBMITTED, Executor, InterpreterEndsError, Pending
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
@@ -45,6 +56,7 @@ from adapters.seeding import left_to_others
 
 log = logging.getLogger("adapters")
 
+# Batches that take longer are read ahead while that is compared with computing them inline.
 _LONG_BATCH_SECONDS = 0.001
 
 
@@ -82,21 +94,21 @@ class Supply:
         self._dispatcher = Dispatcher(
             plan, self._open_executor, self._active, settings.max_queue_size
         )
-        self._capacity = math.inf
-        """Number of batches that the executor has room for."""
+        self._executor_limit = math.inf
+        """Number of batches that the executor has memory for."""
         self.waits = Waits()
         self.batches_left: float = 0
         """Number of batches until the end of the epoch in the stream that is being read."""
         self.batches_after: float = 0
         """Number of batches known to be requested after that."""
         self._batch_seconds = 0.0
-        # Time of a batch while the consumer is idle: otherwise the consumer competes for the GIL,
-        # and a batch takes longer.
+        """Time of the latest batch."""
         self._alone_seconds = math.inf
+        """Time of a batch without competition for the GIL, see ``_note_time``."""
         self._losses = Losses()
         self._comparison: Comparison | None = None
         """Comparison of numbers of active workers, to find the fastest for the consumer."""
-        self._said = self._left_processes = False
+        self._has_warned = self._left_processes = False
         self._outdated = False
         """True if processes have the plan of an earlier epoch."""
         self._lock = threading.RLock()
@@ -121,7 +133,7 @@ class Supply:
         return WorkerState.DEFERRED
 
     @property
-    def settled(self) -> bool:
+    def at_full_speed(self) -> bool:
         """True if the workers are chosen and all ready, so that measurements show their speed."""
         choice = self._choice
         if choice is None or self.state not in (WorkerState.INLINE, WorkerState.WORKING):
@@ -168,12 +180,12 @@ class Supply:
     @property
     def _fewer(self) -> str:
         """Number of workers that work at once, for people; empty if all of them do."""
-        choice, compared = self._choice, self._comparison
-        if choice is None or not self._compares or compared is None or not compared.decided:
+        choice, comparison = self._choice, self._comparison
+        if choice is None or not self._may_use_fewer:
             return ""
-        if compared.current == choice.count:
+        if comparison is None or not comparison.decided or comparison.current == choice.count:
             return ""
-        if not compared.current:
+        if not comparison.current:
             return "; none at work, as batches come faster to the trainer without"
         return "; one at work, as batches come faster to the trainer than from several"
 
@@ -183,14 +195,14 @@ class Supply:
         return self._dispatcher.finding
 
     @property
-    def depth(self) -> int:
-        """Number of batches to have under way ahead of the consumer."""
+    def batches_ahead(self) -> int:
+        """Number of batches that the stream has under way; 0 if it computes them inline."""
         choice = self._choice
         if choice is None or self.state is not WorkerState.WORKING:
             return 0
         if choice.only_if_busy and self.ahead_elsewhere:
             return 0
-        if self._compares and not self._compared.current:
+        if self._may_use_fewer and not self._comparison_of_workers().current:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
@@ -201,26 +213,29 @@ class Supply:
         chosen = 0 if choice is None else choice.count
         working = chosen if self._tuner is None else self._tuner.active
         threads = choice is not None and choice.kind == "threads"
-        if threads and (self.plan.serial or self._compared.current < chosen):
+        if threads and (
+            self.plan.one_thread_at_a_time or self._comparison_of_workers().current < chosen
+        ):
             working = min(working, 1)
-        return int(min(self._capacity, self._settings.window(working)))
+        return int(min(self._executor_limit, self._settings.window(working)))
 
     @property
     def most_ready(self) -> int:
         """Number of batches that may be ready ahead of the trainer."""
-        return int(min(self._capacity, self._settings.max_queue_size))
+        return int(min(self._executor_limit, self._settings.max_queue_size))
 
     @property
-    def _compares(self) -> bool:
+    def _may_use_fewer(self) -> bool:
         """True if batches may also be computed by fewer workers than chosen, or by none."""
         choice, settings = self._choice, self._settings
-        if choice is None or choice.kind == "threads":
-            return choice is not None
-        asked_for = settings.workers != "auto" or settings.use_multiprocessing
-        return choice.kind == "processes" and not (asked_for or settings.isolated)
+        if choice is None:
+            return False
+        if choice.kind == "threads":
+            return True
+        requested = settings.workers != "auto" or settings.use_multiprocessing
+        return choice.kind == "processes" and not (requested or settings.isolated)
 
-    @property
-    def _compared(self) -> Comparison:
+    def _comparison_of_workers(self) -> Comparison:
         """Comparison of all chosen workers with fewer of them, and with none."""
         if self._comparison is None:
             choice = self._choice
@@ -231,7 +246,11 @@ class Supply:
             else:
                 counts = [choice.count]
                 if choice.kind == "threads":
-                    counts = [1] if self.plan.serial or choice.count == 1 else [choice.count, 1]
+                    counts = (
+                        [1]
+                        if self.plan.one_thread_at_a_time or choice.count == 1
+                        else [choice.count, 1]
+                    )
                 # A time limit for a batch works only in another thread.
                 if math.isinf(self._settings.timeout_seconds):
                     counts.append(0)
@@ -250,8 +269,8 @@ class Supply:
 
         Called when the stream that is being read has no batch under way.
         """
-        state, compared = self.state, self._comparison
-        if state is WorkerState.DEFERRED and (compared is None or compared.current):
+        state, comparison = self.state, self._comparison
+        if state is WorkerState.DEFERRED and (comparison is None or comparison.current):
             left = self.batches_left + self.batches_after
             if self._losses.outweigh_processes(left, self._settings.start_seconds):
                 self.start_workers()
@@ -259,13 +278,13 @@ class Supply:
             if (death := self._dispatcher.death_at_start) is None:
                 self.start_workers()  # Wakes them if they rest.
                 return
-            self._give_up_processes(WorkerError(f"{death} before it was ready"))
+            self._fall_back_to_inline(WorkerError(f"{death} before it was ready"))
             self._dispatcher.stop(for_good=False)
 
     @property
-    def room(self) -> int:
+    def group_limit(self) -> int:
         """Batches that may be taken at once without exceeding the limit ahead of the trainer."""
-        if self.undecided or self.depth:
+        if self.undecided or self.batches_ahead:
             return 1
         return max(1, self.window - self.ahead_elsewhere)
 
@@ -273,15 +292,15 @@ class Supply:
 
     def ask(self, pending: Pending) -> None:
         """Have workers compute a batch, if there are any."""
-        if self.depth and self.start_workers():
+        if self.batches_ahead and self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             with self._lock:
                 if self._outdated:
                     self._outdated = False
                     self._send_again()
-                    if not self.depth:
+                    if not self.batches_ahead:
                         return
-            self.plan.expect(pending.key, elsewhere=processes)
+            self.plan.prefetch(pending.key, elsewhere=processes)
             self._dispatcher.ask(pending, self._batch_seconds)
 
     def start_workers(self) -> bool:
@@ -295,14 +314,14 @@ class Supply:
         try:
             self._dispatcher.open()
         except NotPicklableError as error:
-            self._give_up_processes(error)
+            self._fall_back_to_inline(error)
         except InterpreterEndsError:
             # The main thread has ended, and another thread still trains.
             self._choice = Choice("inline", 0)
         except (OSError, RuntimeError, TypeError) as error:
             if self._settings.workers != "auto" or self._settings.use_multiprocessing:
                 raise
-            self._give_up_processes(error)
+            self._fall_back_to_inline(error)
         return self._choice.count > 0
 
     def start_jobs(self) -> None:
@@ -313,15 +332,18 @@ class Supply:
         """Compute a batch in the calling thread, in memory from ``allocate``."""
         started = time.perf_counter()
         assembled = self.plan.batch(key, allocate)
-        self._batch_seconds = time.perf_counter() - started
-        if self._is_whole:
-            self._alone_seconds = self._batch_seconds
+        self._note_time(time.perf_counter() - started, inline=True)
         return assembled
 
-    @property
-    def _is_whole(self) -> bool:
-        """True unless the batch is the last of its epoch, which may be smaller."""
-        return self.batches_left != 1 or math.isinf(self._alone_seconds)
+    def _note_time(self, seconds: float, inline: bool) -> None:
+        """Record the time of a batch.
+
+        A batch computed inline competes with nobody, so the latest one counts. A worker's batch
+        counts if it took less. The last batch of an epoch may be smaller, and doesn't count.
+        """
+        self._batch_seconds = seconds
+        if self.batches_left != 1 or math.isinf(self._alone_seconds):
+            self._alone_seconds = seconds if inline else min(self._alone_seconds, seconds)
 
     def fulfil(self, pending: Pending, allocate: Allocate) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
@@ -345,27 +367,25 @@ class Supply:
             ClosedError: The engine was closed meanwhile.
             multiprocessing.TimeoutError: The workers took too long.
         """
-        if pending.state is EXPECTED:
+        if pending.state is UNSUBMITTED:
             self._compute_here(pending)
         elif pending.state is not HERE:
             try:
                 self._wait(pending)
             except Exception as error:
-                if not self._works_inline(pending, error):
+                if not self._retry_inline(pending, error):
                     raise
         outcome = pending.outcome
         assert outcome is not None
         if pending.seconds:
-            self._batch_seconds = pending.seconds
-            if self._is_whole:
-                self._alone_seconds = min(self._alone_seconds, pending.seconds)
+            self._note_time(pending.seconds, inline=False)
         return outcome
 
     def _compute_here(self, pending: Pending) -> None:
         pending.outcome = self.compute(pending.key)
         pending.become(HERE)
 
-    def _works_inline(self, pending: Pending, error: Exception) -> bool:
+    def _retry_inline(self, pending: Pending, error: Exception) -> bool:
         """Retry a batch inline if it failed in a process that ``"auto"`` chose; True on success.
 
         A file descriptor, for example, can be sent to another process but has no meaning there.
@@ -374,29 +394,32 @@ class Supply:
         by_auto = settings.workers == "auto" and not settings.use_multiprocessing
         # Other batches may have failed there before the first one was found to work here.
         processes = choice is not None and (choice.kind == "processes" or self._left_processes)
-        # EXPECTED: its error has been raised, so that the next read computes it again.
-        failed = pending.state is EXPECTED and not isinstance(error, (ClosedError, WorkerError))
+        # UNSUBMITTED: its error has been raised, so that the next read computes it again.
+        failed = pending.state is UNSUBMITTED and not isinstance(error, (ClosedError, WorkerError))
         if not (by_auto and processes and failed):
             return False
         try:
             self._compute_here(pending)
         except Exception:
             return False
-        if self._left_processes:
-            return True
+        if not self._left_processes:
+            self._leave_processes(error)
+        return True
+
+    def _leave_processes(self, error: Exception) -> None:
+        """Compute inline from now on, as batches fail in worker processes."""
         self._left_processes = True
         reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
         log.warning("%s", reason)
         self._choice, self._tuner = Choice("inline", 0, 0, reason), None
         self._dispatcher.stop(for_good=False)
-        return True
 
     def _wait(self, pending: Pending) -> None:
         try:
             with left_to_others(), user_code.left_to_others():
                 self._dispatcher.wait(pending, self._settings.timeout_seconds)
         except ClosedError:
-            if pending.dropped or self.closed:
+            if pending.abandoned or self.closed:
                 raise
             # Its workers were released to others, or ended with the main thread.
             self._compute_here(pending)
@@ -411,10 +434,10 @@ class Supply:
             self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
         threads = choice is not None and choice.kind == "threads"
         working, complete = self.state is WorkerState.WORKING, self._dispatcher.complete
-        if self._compares and working and (complete or threads):
-            self._compared.delivered(moment, self._alone_seconds)
+        if self._may_use_fewer and working and (complete or threads):
+            self._comparison_of_workers().delivered(moment, self._alone_seconds)
         # While workers start, or rest, waiting says nothing about their number.
-        if self._tuner is not None and complete and self.depth:
+        if self._tuner is not None and complete and self.batches_ahead:
             self._tuner.observe(waited_seconds)
 
     def drop(self, pendings: list[Pending]) -> None:
@@ -426,7 +449,7 @@ class Supply:
 
         Its hooks are called once per epoch, however often an epoch is replayed.
         """
-        if self.plan.own_epochs:
+        if self.plan.changes_between_epochs:
             with self._lock:
                 if self.plan.enter_epoch(epoch):
                     self.refresh()
@@ -443,10 +466,10 @@ class Supply:
         try:
             self._dispatcher.refresh()
         except NotPicklableError as error:
-            self._give_up_processes(error)
+            self._fall_back_to_inline(error)
             self._dispatcher.stop(for_good=False)
 
-    def _give_up_processes(self, error: Exception) -> None:
+    def _fall_back_to_inline(self, error: Exception) -> None:
         kind = "threads" if self._choice and self._choice.kind == "threads" else "processes"
         log.warning("batches are computed inline, as %s can't be used: %s", kind, error)
         self._choice = Choice("inline", 0, 0, f"inline ({error})")
@@ -459,19 +482,21 @@ class Supply:
     # --- for the dispatcher ---
 
     def _open_executor(self, lock: Any, changed: Callable[[], None]) -> Executor:
+        """Make the executor, and the tuner of its number of workers."""
         choice, settings = self._choice, self._settings
         assert choice is not None
         count = choice.ceiling or choice.count
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
         executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)
-        self._capacity = math.inf if executor.window is None else executor.window
+        self._executor_limit = math.inf if executor.window is None else executor.window
         return executor
 
-    def _say_what_waits(self, threads: int) -> None:
+    def _warn_of_one_at_a_time(self, threads: int) -> None:
+        """Warn once if requested threads wait for each other, as user code isn't thread-safe."""
         unsafe = self.plan.not_thread_safe
-        if threads > 1 and unsafe and self._settings.workers != "auto" and not self._said:
-            self._said = True
+        if threads > 1 and unsafe and self._settings.workers != "auto" and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "%s: run by one of %d threads at a time, as not declared thread-safe; write "
                 "thread_safe=True if several threads may run it at once, or use processes",
@@ -480,9 +505,10 @@ class Supply:
             )
 
     def _active(self, executor: Executor) -> int:
+        """Number of workers that may be busy; warns if they wait for each other."""
         if executor.name == "threads":
-            self._say_what_waits(executor.count)
-            at_once = 1 if self.plan.serial else self._compared.current
+            self._warn_of_one_at_a_time(executor.count)
+            at_once = 1 if self.plan.one_thread_at_a_time else self._comparison_of_workers().current
             # A single thread keeps the order: some data sets count their calls.
             if at_once <= 1:
                 return 1

@@ -30,7 +30,7 @@ Task = Callable[[], None]
 _program_ends = threading.Event()
 
 
-def program_ends() -> None:
+def note_program_end() -> None:
     """Record that the main thread has ended, by Ctrl-C or otherwise."""
     _program_ends.set()
 
@@ -46,13 +46,13 @@ class Threads:
     name = "threads"
     window = None
     group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).
-    short = starting = False
+    lacks_workers = starting = False
 
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan = plan
         self.count = self.ready = count
         self.deaths: list[str] = []
-        self.started = time.monotonic()
+        self.started_at = time.monotonic()
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._closed = False
         self._arena = Arena()
@@ -145,7 +145,7 @@ class Threads:
                 self._plan.wait_for(outcome)
                 pending.outcome = outcome  # Only now, because it may be taken at once.
             except BaseException as error:  # Raised where the batch is read.
-                pending.fail(error)
+                pending.note_error(error)
         job.seconds = time.perf_counter() - started
         done(job)
 

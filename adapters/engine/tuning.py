@@ -29,7 +29,7 @@ _TRIVIAL_SECONDS = 0.001
 _SHORT_SECONDS = 0.01
 _LOOKS = 4
 # Two threads must make this many times as many batches as one, or the work counts as holding the
-# GIL. From 6 CPUs on, more is required, so that as many threads as CPUs make a third of what as
+# GIL. From 5 CPUs on, more is required, so that as many threads as CPUs make a third of what as
 # many processes would, by Amdahl's law; but not more than can be measured.
 _SCALES, _SCALES_AT_MOST = 1.3, 1.9
 # Tries with two threads. At first, the threads also touch new memory: two that decode 1.9 times as
@@ -48,10 +48,10 @@ _WAITING_PROCESSES_PER_CPU, _MOST_WAITING_PROCESSES = 4, 16
 # A decision is reviewed after this many batches and this time.
 _TUNE_BATCHES = 16
 _TUNE_SECONDS = 0.5
-# Share of the time that the trainer waits: above the first, one worker more; below the second, for
-# some periods, one less.
+# Share of the time that the trainer waits: above the first, a quarter more workers; below the
+# second, for some periods, one less.
 _STARVED, _FED = 0.05, 0.002
-# Above this share, there are far too few workers.
+# Above this share, twice as many workers.
 _STARVING = 0.5
 _FED_PERIODS = 4
 
@@ -61,7 +61,7 @@ class Choice:
     """Chosen kind and number of workers.
 
     Args:
-        kind: ``"inline"``, ``"threads"`` or ``"processes"``.
+        kind: ``"inline"`` or a key of ``EXECUTORS``.
         count: Number to start with; 0 for inline.
         ceiling: Maximum of the number, if it may grow.
         reason: Reason, for the log.
@@ -80,14 +80,14 @@ class Choice:
 class Untried(Protocol):
     """Stream whose first batches are measured."""
 
-    def expect(self) -> Pending:
+    def append_next(self) -> Pending:
         """Add the next unrequested batch, which the caller will ``fulfil``, to the window.
 
         Raises:
             Exhausted: There is none.
         """
 
-    def expect_another(self) -> Pending:
+    def append_another(self) -> Pending:
         """Add the batch after that, if it is known before the reader gets there.
 
         Raises:
@@ -115,7 +115,7 @@ class Trial:
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
         self._plan = plan
         self._processes = use_multiprocessing
-        self._serial = plan.serial
+        self._serial = plan.one_thread_at_a_time
         self._alone: list[Pending] = []
         self._undecided_alone = True
         self._together = math.inf
@@ -208,7 +208,7 @@ class Trial:
             return self._waiting_threads()
         if self._cpus == 1:
             return self._read_ahead(f"{self._cost}, and there is one CPU")
-        if self._plan.own_functions and not obstacle_to_processes(self._plan):
+        if self._plan.calls_users_functions and not obstacle_to_processes(self._plan):
             return self._scaled_choice(1.0, "its functions take turns on threads")
         if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
@@ -316,9 +316,9 @@ def _on_two_threads(stream: Untried) -> float | None:
 
     None if the stream has only one batch left.
     """
-    batches = [stream.expect()]
+    batches = [stream.append_next()]
     try:
-        batches.append(stream.expect_another())
+        batches.append(stream.append_another())
     except Exhausted:
         stream.fulfil(batches[0])
         return None
@@ -388,7 +388,7 @@ class Tuner:
         share = self._waited / elapsed
         self._fed_periods = self._fed_periods + 1 if share < _FED else 0
         if share > _STARVED and self.active < self._ceiling:
-            # The last worker that was removed was needed.
+            # This many don't suffice, so their number won't be reduced to this again.
             self._floor = self.active + 1
             more = self.active * 2 if share > _STARVING else self.active * 5 // 4
             self.active = min(self._ceiling, max(self.active + 1, more))

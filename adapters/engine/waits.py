@@ -112,7 +112,9 @@ class Losses:
         self._latest.clear()
 
     def outweigh_processes(self, batches_left: float, start_seconds: float) -> bool:
-        """True if starting processes pays: past and future waits are longer than their start.
+        """True if starting processes pays, or if an idle process can be leased.
+
+        Starting pays if past and future waits together are longer than the start of a process.
 
         Nothing waits for the start itself, but it takes CPUs from the trainer.
 
@@ -120,9 +122,11 @@ class Losses:
             batches_left: Number of batches known to follow.
             start_seconds: Time that a process takes to start, until it has been measured.
         """
-        from adapters.engine.pool import kept  # Here, because programs without processes need none.
+        from adapters.engine.pool import (
+            shared_pool,
+        )  # Here, because programs without processes need none.
 
-        pool = kept()
+        pool = shared_pool()
         # A single stretch may have waited for something else.
         usual = min(self._per_batch)
         ahead = usual and usual * batches_left  # The number may be infinite.

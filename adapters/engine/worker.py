@@ -6,10 +6,10 @@ Messages come in and answers go out, one at a time and in order:
     Origin -------------------------->           (after the module path, see ``process``)
             <------------------------- (UP,)             has started
     (OPEN, Address, path, folder) --->
-            <-------------- (OPENED, serial)             has imported what the plan needs
+            <--------- (OPENED, plan number)             has imported what the plan needs
     (WORK, Address, Task) ----------->
             <------------- (ANSWER, answers)
-    (FORGET, serial) ---------------->
+    (FORGET, plan number) ----------->
 
 Each message is a pickle on the worker's own socket. A worker ends when its socket is closed, or
 when its parent ends. It imports no framework. A task computes one job, and its answers are small;
@@ -42,8 +42,8 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.memory import (
+    ArrayInSlot,
     FileName,
-    Place,
     SlotWriter,
     close_inherited,
     descriptors_left,
@@ -63,7 +63,7 @@ class Written:
 
     skeleton: Any
     leaves: list[Any]
-    """Each a ``Place`` in the slot, or a value that can't be shared, such as a string."""
+    """Each a ``ArrayInSlot`` in the slot, or a value that can't be shared, such as a string."""
     skipped: int
     spent: Spent
 
@@ -79,25 +79,24 @@ def work(address: Address, task: Task) -> bytes:
     Returns:
         The pickled answers, one per batch; some are pickled separately, as a list of one.
     """
-    slots = _slots_of(address)
+    slots = _opened(address).slots
     answers: list[Answer | bytes] = []
-    for key, name in task:
+    *earlier, (last_key, last_name) = task
+    for key, name in earlier:
         answer = _guarded(_compute, address, key, name)
-        if len(answers) + 1 == len(task):
-            answers.append(answer)
-            break
         answers.append(_pickled([answer]) if _may_change(answer) else answer)
         slots.get(name).end()
+    answers.append(_guarded(_compute, address, last_key, last_name))
     data = _pickled(answers)
     # Only now, because pickling an answer may kill the worker.
-    slots.get(task[-1][1]).end()
+    slots.get(last_name).end()
     return data
 
 
 def _may_change(answer: Answer) -> bool:
     """True if the next batch may change what this one has outside of its slot."""
     return isinstance(answer, Written) and not all(
-        isinstance(leaf, (Place, str, bytes, int, float, type(None)))
+        isinstance(leaf, (ArrayInSlot, str, bytes, int, float, type(None)))
         or getattr(leaf, "never_changes", False)
         for leaf in answer.leaves
     )
@@ -130,7 +129,7 @@ def _guarded(function: Any, *arguments: Any) -> Answer:
 
 def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     started = Spent.now()
-    slot = _slots_of(address).get(name)
+    slot = _opened(address).slots.get(name)
     slot.begin()
     assembled = open_plan(address).batch(key, slot.allocate)
     leaves, skeleton = flatten(assembled.batch)
@@ -138,12 +137,12 @@ def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     for leaf in leaves:
         # Other array classes hold more than numbers, such as a mask.
         shared = type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject
-        placed.append(slot.place(leaf) if shared else leaf)
+        placed.append(slot.put(leaf) if shared else leaf)
     return Written(skeleton, placed, assembled.skipped, started.until_now())
 
 
 class _Slots:
-    """Slots of one executor's batches; those used last stay mapped.
+    """Slots of one plan's batches; those used last stay mapped.
 
     Unmapping a slot loses nothing: its data is in the shared file.
     """
@@ -164,29 +163,38 @@ class _Slots:
         return slot
 
 
-_plans: dict[int, Plan] = {}
-_slots: dict[int, _Slots] = {}
+class _OpenPlan:
+    """A plan that was sent here, and what belongs to it."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        """None if it couldn't be opened yet."""
+        self.slots = _Slots()
+        self.surroundings: _Surroundings | None = None
+
+
+_open_plans: dict[int, _OpenPlan] = {}
+"""By plan number."""
+
+
+def _opened(address: Address) -> _OpenPlan:
+    number = address.plan_number
+    if number not in _open_plans:
+        _open_plans[number] = _OpenPlan()
+    return _open_plans[number]
 
 
 def open_plan(address: Address) -> Plan:
     """Return the plan; it is opened only once."""
-    plan = _plans.get(address.name.serial)
-    if plan is None:
-        plan = _plans[address.name.serial] = load_plan(address)
-    return plan
+    opened = _opened(address)
+    if opened.plan is None:
+        opened.plan = load_plan(address)
+    return opened.plan
 
 
-def forget(serial: int) -> None:
-    """Drop the plan and the slots of an executor that has closed."""
-    _plans.pop(serial, None)
-    _slots.pop(serial, None)
-
-
-def _slots_of(address: Address) -> _Slots:
-    slots = _slots.get(address.name.serial)
-    if slots is None:
-        slots = _slots[address.name.serial] = _Slots()
-    return slots
+def forget(number: int) -> None:
+    """Drop a plan whose executor has closed or has sent a newer one, and its slots."""
+    _open_plans.pop(number, None)
 
 
 # --- main loop ---
@@ -266,7 +274,6 @@ def _answer(connection: Connection) -> None:
         while True:
             kind, *content = pickle.loads(connection.recv_bytes())
             if kind == FORGET:
-                _surroundings.pop(content[0], None)
                 forget(*content)
                 continue
             answer = (OPENED, _open(*content)) if kind == OPEN else (ANSWER, _work(*content))
@@ -296,21 +303,20 @@ class _Surroundings:
             os.chdir(self.folder)
 
 
-_surroundings: dict[int, _Surroundings] = {}
-"""Places of each plan, by serial number."""
 _latest = -1
-"""Plan whose places were entered last."""
+"""Plan whose surroundings were entered last."""
 
 
-def _enter(serial: int) -> None:
+def _enter(address: Address) -> None:
     global _latest
-    if serial != _latest and serial in _surroundings:
-        _surroundings[serial].enter()
-        _latest = serial
+    surroundings = _opened(address).surroundings
+    if address.plan_number != _latest and surroundings is not None:
+        surroundings.enter()
+        _latest = address.plan_number
 
 
 def _work(address: Address, task: Any) -> Any:
-    _enter(address.name.serial)
+    _enter(address)
     return work(address, task)
 
 
@@ -319,14 +325,13 @@ def _open(address: Address, path: list[str], folder: str) -> int:
 
     Errors are suppressed: the next task tries again, and reports them to the reader.
     """
-    serial = address.name.serial
-    _surroundings[serial] = _Surroundings(path, folder, address.environment)
-    _enter(serial)
+    _opened(address).surroundings = _Surroundings(path, folder, address.environment)
+    _enter(address)
     with contextlib.suppress(BaseException):
         _forget_changed_modules()
         open_plan(address)
     _remember_modules()
-    return serial
+    return address.plan_number
 
 
 _seen: dict[str, Any] = {}

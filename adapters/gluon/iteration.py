@@ -122,7 +122,7 @@ class Iteration(Reading):
         super().close()
         if self._pass is None:
             return
-        self._engine.rest()
+        self._engine.pause()
         take_back(_LEFT_BEHIND)
         # Set here, not before the next pass, so that a later set_epoch by the user counts.
         tell_epoch(self._loader._batch_sampler, self._loader._next[0])

@@ -217,8 +217,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify_fn is not None:
             pipeline.columns = None  # Samples are fetched one by one anyway.
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
-        own_code = [*pipeline.own_code, *([batchify_fn] if foreign else [])]
-        used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
+        users_code = [*pipeline.users_code, *([batchify_fn] if foreign else [])]
+        used = generators_used(*users_code, *filter(callable, (batch_transform, on_error)))
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
         orders = functools.partial(
@@ -260,7 +260,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A batch_transform alone doesn't justify processes, unless it uses global generators.
-        own = bool(own_code or used.possibly)
+        own = bool(users_code or used.possibly)
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
@@ -277,7 +277,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
 
-    def _settled(self) -> DataLoader:
+    def _with_shard(self) -> DataLoader:
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():  # Only before the first batch.
             self._batch_sampler = self._orders(shard=self._shard.requested)
@@ -289,16 +289,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if self._without_batches:
             self._without_batches = False
             return iter(())
-        self._settled()._shard.notice()
+        self._with_shard()._shard.notice()
         return Iteration(self)
 
     def __len__(self) -> int:
         """Return the number of batches in the latest pass, or in the next one if that has ended."""
-        return len(self._settled()._batch_sampler)
+        return len(self._with_shard()._batch_sampler)
 
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""
-        lines = [*self._settled()._plan.explanation()]
+        lines = [*self._with_shard()._plan.explanation()]
         if isinstance(self._batch_sampler, EpochBatchSampler):
             lines += self._batch_sampler.explanation()
         lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
@@ -347,7 +347,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The position can't be resumed: something is random without a ``seed``, or
                 depends on earlier passes.
         """
-        epoch, batch = self._settled()._position
+        epoch, batch = self._with_shard()._position
         self._check_replay("state_dict", epoch, batch)
         order, sharded = self._order, self._shard.requested is not None
         goes_on = self._continuation.covers(epoch, batch)
@@ -369,7 +369,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The state doesn't fit a loader of this length, or the position can't be
                 resumed, see ``state_dict``.
         """
-        sampler = self._settled()._batch_sampler
+        sampler = self._with_shard()._batch_sampler
         order, rest = self._order, WHOLE
         elastic = order is not None and order.elastic
         at = samples_of(state, order.size, "loader") if order is not None and elastic else None
@@ -453,7 +453,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """
         check_integer("epoch", epoch, 0)
         check_integer("batch", batch, None)
-        if (obstacle := self._settled()._obstacle) is not None:
+        if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
         epoch, plan, rest = int(epoch), self._plan, self._rest(int(epoch), state)
         with self._twin() as twin:
@@ -501,7 +501,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             index += count
         if (order := self._order) is not None:
             key = replaying.key_of(rest, order, epoch, index)
-            return index, order.batch(*key.place)
+            return index, order.batch(*key.order_arguments)
         names: Any = next(drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
@@ -520,7 +520,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _twin(self) -> DataLoader:
         """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""
         twin = object.__new__(type(self))
-        twin.__dict__.update(self._settled().__dict__)
+        twin.__dict__.update(self._with_shard().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
         twin._next, twin._latest, twin._continuation = (0, 0), None, WHOLE
         twin._engine = Engine(self._plan, self._settings)

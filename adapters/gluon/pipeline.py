@@ -142,11 +142,11 @@ class Pipeline:
         return recorded or any(stage.draws for stage in stages)
 
     @property
-    def own_code(self) -> list[Any]:
+    def users_code(self) -> list[Any]:
         """User objects and functions that make samples, one at a time."""
         base: list[Any] = []
         if self.records is not None:
-            base += self.records.own_code
+            base += self.records.users_code
         elif self.columns is None:
             # MXNet's data sets may wrap user data sets, or have a user transform.
             base += [self.base, getattr(self.base, "_transform", None)]

@@ -84,7 +84,7 @@ class GluonPlan(Plan):
         self._remote = False
         self._size = len(self.data)
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
-        of_samples = [("dataset", each) for each in self.pipeline.own_code]
+        of_samples = [("dataset", each) for each in self.pipeline.users_code]
         if callable(self.on_error):
             of_samples.append(("on_error", self.on_error))
         of_batches = [("batchify_fn", self.batchify), ("batch_transform", self.batch_transform)]
@@ -116,7 +116,7 @@ class GluonPlan(Plan):
         if key.samples is not None:
             return key.samples
         assert isinstance(self.order, Order)
-        return self.order.batch(*key.place)
+        return self.order.batch(*key.order_arguments)
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for each stage, except the order and the workers."""
@@ -142,9 +142,9 @@ class GluonPlan(Plan):
             or isinstance(self.order, DrawnOrder)
         ):
             return
-        self.order.prefetch(key.place, records.will_read, asked)
+        self.order.prefetch(key.order_arguments, records.will_read, asked)
 
-    def expect(self, key: BatchKey, elsewhere: bool) -> None:
+    def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
         if records is not None and records is self.pipeline.base and not self.live:
@@ -155,7 +155,7 @@ class GluonPlan(Plan):
                 self._prefetch(key, asked=True)
 
     @property
-    def own_epochs(self) -> bool:
+    def changes_between_epochs(self) -> bool:
         """True if an epoch must not start before the previous one has ended."""
         return self.live
 
@@ -165,7 +165,7 @@ class GluonPlan(Plan):
         return not self.used
 
     @property
-    def serial(self) -> bool:
+    def one_thread_at_a_time(self) -> bool:
         """True if only one thread at a time may make samples."""
         return bool(self._gate)
 
@@ -175,9 +175,9 @@ class GluonPlan(Plan):
         return self._gate.names or self._batch_gate.names
 
     @property
-    def own_functions(self) -> bool:
+    def calls_users_functions(self) -> bool:
         """True if there are user functions, which may call MXNet for each sample."""
-        return bool(self.pipeline.own_code) or not (self.batchify is None or self._collates)
+        return bool(self.pipeline.users_code) or not (self.batchify is None or self._collates)
 
     @property
     def only_decodes(self) -> bool:

@@ -219,7 +219,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._trained = False
         self._schedule.restart()
         _check_trainer(trainer)
-        order = getattr(self._loader._settled()._batch_sampler, "order", None)
+        order = getattr(self._loader._with_shard()._batch_sampler, "order", None)
         self._lock.take(getattr(order, "shard", (0, 1))[0], over=True)
         if self._lock.writes:
             self._folder.clean()
@@ -311,7 +311,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
 
     def _data(self) -> dict[str, Any]:
         """Fingerprint of the loader."""
-        sampler = self._loader._settled()._batch_sampler
+        sampler = self._loader._with_shard()._batch_sampler
         order = getattr(sampler, "order", None)
         known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}
         if isinstance(order, Order):

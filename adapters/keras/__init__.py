@@ -15,7 +15,7 @@ except ImportError as error:
         "or pip install keras beside the backend of your choice"
     ) from error
 
-from adapters.keras.installation import install
+from adapters.keras.patches import install
 from adapters.keras.sequence import SafeSequence
 from adapters.lazily import bound
 

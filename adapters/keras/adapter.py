@@ -17,7 +17,6 @@ from adapters.batch.key import WHOLE
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_class_weight, check_one_output
-from adapters.keras.calls import Fit
 from adapters.keras.dataset import (
     Groups,
     Signature,
@@ -27,10 +26,11 @@ from adapters.keras.dataset import (
     worth_grouping,
 )
 from adapters.keras.device import Staged, Transfer, for_jax, for_torch, jax_transfer
-from adapters.keras.hooks import turn
+from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
-from adapters.keras.progress import Account, Progress, left_after
+from adapters.keras.progress import Cursor, Progress, is_read_by_a_call, left_after
 from adapters.keras.sequence import SafeSequence
+from adapters.keras.sources import StockView
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from; Keras uses as many.
@@ -49,6 +49,7 @@ class SafeSequenceAdapter(Adapter):
         shuffle: Permute the order of the batches in an epoch. Ignored if the sequence shuffles its
             samples or is endless.
         steps: Steps per epoch in Keras; None for the length of the sequence.
+        call: ``patches.Call`` that reads; None if Keras's own code reads outside of a call.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class SafeSequenceAdapter(Adapter):
         class_weight: Any = None,
         shuffle: bool = False,
         steps: int | None = None,
+        call: Any = None,
     ) -> None:
         check_class_weight(class_weight)
         shuffle = bool(shuffle) and not x._endless
-        super().__init__(x, class_weight=class_weight, shuffle=shuffle)
+        super().__init__(StockView(x), class_weight=class_weight, shuffle=shuffle)
         # When training is stopped, Keras leaves its iterators in reference cycles. These must not
         # keep the sequence and its workers alive.
         self.py_dataset = weakref.proxy(x)
@@ -68,97 +70,87 @@ class SafeSequenceAdapter(Adapter):
         self._source = x._source
         self._shuffled = shuffle and not x._plan.order.shuffle
         self._endless = x._endless or steps is not None
-        self._turns = x._endless and x._plan.own_epochs
+        """True if one iterator runs over the ends of epochs."""
+        self._ends_keras_epochs = x._endless and x._plan.changes_between_epochs
+        """True if the source's hooks are called at the ends of Keras's epochs, as it has none."""
         self._steps = steps
         self._progress = x._progress
-        self._stamp = -1
-        self.trains = False
-        self._aside = False
-        self._together = self._in_epoch = 0
-        self._last_epoch = 0
-        self._account: Account | None = None
+        # Not for validation on the same sequence.
+        self.trains = call is not None and call.trains and call.sequence is x and not call.readers
+        """True if ``fit`` trains on what is read."""
+        self._callback_call = call if self.trains and call.fit_callbacks else None
+        """Call whose callbacks are told which batches are read."""
+        self._last_epoch = (
+            self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
+        )
+        self._secondary = is_read_by_a_call(self._progress)
+        """True for a secondary pass: an enclosing call reads the same sequence."""
+        self._inspection = _inspection(x, call.model) if self.trains else None
+        self._batches_per_report = 0
+        """Batches that the trainer reports at once; 0 if it doesn't report any."""
+        self._reported_in_epoch = 0
+        """Batches that it has reported in this epoch of Keras."""
+        self._cursor: Cursor | None = None
         self._batches: weakref.ref[_Batches] | None = None
-        self._within = False
-        self._used = False
-        self._begun = self._on_tensorflow = False
-        self._strategy = False
+        self._trains_now = call is None
+        """True once what is read is consumed; False while Keras builds the model from it."""
+        self._in_epoch = self._on_tensorflow = self._strategy = False
         self._signature: Signature | None = None
         self._error: BaseException | None = None
-        self.fit: Fit | None = None
-        """The ``fit`` that trains on this adapter, if it has a ``FitCallback``; else None."""
-        self._inspection: Any = None
-        self._sequence = weakref.ref(x)
         self._engine.retain()
-        self._reads = True
-
-    def read_aside(self) -> None:
-        """Leave the position alone: an enclosing call reads the same sequence."""
-        self._aside = True
-
-    def expect(self, epochs: int) -> None:
-        """Note that the call trains for at most this many epochs."""
-        self.trains = True
-        self._last_epoch = self._progress.start[0] + epochs - 1
+        self._open = True
+        """True until ``end``."""
 
     def end(self) -> None:
         """End the pass: the call is over, normally or by an exception."""
-        if self._reads:
+        if self._open:
             self._let_go()
-            if not (self._aside or self._engine.plan.own_epochs):
-                self._progress.settle()
+            if not (self._secondary or self._engine.plan.changes_between_epochs):
+                self._progress.advance_if_finished()
 
     def _let_go(self) -> None:
-        self._reads = False
-        self._close_batches()
+        self._open = False
+        self.interrupt()
         self._engine.batches_after = 0
         self._engine.release()
 
-    def inspect(self, model: Any) -> None:
-        """Inspect the first batches that the model is trained on, once per sequence."""
-        sequence = self._sequence()
-        if sequence is None or sequence in _inspected or sequence.epoch or sequence._measured:
-            return
-        from adapters.viewing import Inspection
-
-        _inspected.add(sequence)
-        shuffled = sequence._plan.order.shuffle or self._source.whole_batches
-        self._inspection = Inspection(shuffled, scales(model), self._source)
-
     def reads(self, progress: Progress) -> bool:
         """True if the call is running and reads the sequence with this ``Progress``."""
-        return self._reads and self._progress is progress
+        return self._open and self._progress is progress
 
     def begin(self) -> None:
         """Treat what is read from now on as consumed by the trainer."""
-        self._begun = True
+        self._trains_now = True
 
     def expect_reports(self, batches: int) -> bool:
         """Prepare for a call of ``consume`` after every so many batches; False if it isn't.
 
         A strategy of TensorFlow reads for several devices, so that its steps aren't batches.
         """
-        self._together = 0 if self._strategy else batches
-        account = self._account
-        if self._together and account is not None and account.trained is None:
+        self._batches_per_report = 0 if self._strategy else batches
+        cursor = self._cursor
+        if self._batches_per_report and cursor is not None and cursor.trained is None:
             # With steps_per_epoch, Keras 3.6 goes on with the pass that it has built the model
             # with, by one execution.
-            account.trained = min(account.taken, batches)
-        return self._together > 0
+            cursor.trained = min(cursor.taken, batches)
+        return self._batches_per_report > 0
 
     def consume(self, batches: int) -> None:
         """Count batches that the trainer has finished."""
         if self._steps and SPLITS_EXECUTIONS:
-            batches = min(batches, self._steps - self._in_epoch)
-        self._in_epoch += batches
-        if self._account is not None:
-            self._progress.consume(self._account, batches)
+            batches = min(batches, self._steps - self._reported_in_epoch)
+        self._reported_in_epoch += batches
+        if self._cursor is not None:
+            self._progress.consume(self._cursor, batches)
 
     def interrupt(self) -> None:
         """Release a reader that waits for a batch. May be called from any thread."""
-        self._close_batches()
+        batches = self._batches() if self._batches is not None else None
+        if batches is not None:
+            batches.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_reads", False):
+        if getattr(self, "_open", False):
             self._let_go()
 
     @property
@@ -170,14 +162,15 @@ class SafeSequenceAdapter(Adapter):
     def done(self) -> int:
         """Number of batches to skip at the start of this epoch: they were delivered before."""
         if self._endless:
-            return self.fit.steps_done if self.fit is not None else 0
-        return (self._next_start() or self._progress.start)[1]
+            return self._callback_call.steps_done if self._callback_call is not None else 0
+        return self._next_start()[1]
 
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""
-        self._within, self._used, self._in_epoch = True, False, 0
-        if self._endless and self._account is not None and self._stamp == self._progress.stamp:
-            self._progress.go_on(self._account)  # Its batches may have been read ahead already.
+        self._in_epoch, self._reported_in_epoch = True, 0
+        cursor = self._cursor
+        if self._endless and cursor is not None and cursor.stamp == self._progress.stamp:
+            self._progress.follow(cursor)  # Its batches may have been read ahead already.
 
     def on_epoch_end(self) -> None:
         """Handle the end of an epoch, or Keras's reset of its iterators before the first one.
@@ -186,19 +179,18 @@ class SafeSequenceAdapter(Adapter):
             Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
         """
         self.raise_error()
-        if self._account is not None and self._begun:
-            if not (self._endless or self._account.left):
-                self._account.read_ahead = False  # TensorFlow may ask for the end later, if at all.
-            if self._together > 1 and not (self._endless or self._account.left):
-                # Keras 3.6 doesn't report an execution with fewer steps.
-                self._progress.consume(self._account, self._together - 1)
-            self._progress.advance_past(self._account)
+        if self._cursor is not None and self._trains_now:
+            if self._batches_per_report > 1 and not (self._endless or self._cursor.left):
+                # Keras 3.6 doesn't report a last execution with fewer steps. ``consume`` counts no
+                # more batches than were read.
+                self._progress.consume(self._cursor, self._batches_per_report - 1)
+            self._progress.advance_past(self._cursor)
             # TensorFlow may have read all batches of this epoch during the previous one.
-            if self._turns and self._within and (self._used or self._on_tensorflow):
-                turn(self._engine, self._source)
-        elif self._account is not None:
-            self._account.forget()  # Keras has only built the model or its metrics with it.
-        self._within = False
+            if self._ends_keras_epochs and self._in_epoch:
+                next_keras_epoch(self._engine, self._source)
+        elif self._cursor is not None:
+            self._cursor.taken = 0  # Keras has only built the model or its metrics with it.
+        self._in_epoch = False
 
     def raise_error(self) -> None:
         """Raise the error of a batch that TensorFlow saw only as the end of the data."""
@@ -212,19 +204,18 @@ class SafeSequenceAdapter(Adapter):
     def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
         """Iterator of the next pass; with ``transfer``, batches are sent to the device ahead."""
         # Keras asks for the next iterator at the end of an epoch, before on_epoch_end.
-        if self._account is not None and self._within and self._used and self._begun:
-            self._progress.advance_past(self._account)
-            self._within = False
+        if self._cursor is not None and self._trains_now:
+            self._progress.advance_past(self._cursor)
         return _Batches(self, transfer)
 
     def on_the_device(self) -> Iterator[Any] | None:
         """Iterator over batches that are on JAX's GPU ahead of time; None if Keras copies them."""
-        epoch, step = self._next_start() or self._progress.start
+        epoch, step = self._next_start()
         further = math.inf if self._endless else max(0, self._last_epoch - epoch)
         batches = (1 + further) * (self._engine.plan.num_batches or math.inf) - step
         transfer = jax_transfer(batches, self._engine.most_ready)
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
-        if transfer is None or (self._endless and self._engine.plan.own_epochs):
+        if transfer is None or (self._endless and self._engine.plan.changes_between_epochs):
             return None
         return self.batches(transfer)
 
@@ -245,7 +236,7 @@ class SafeSequenceAdapter(Adapter):
         self._on_tensorflow = True
         self._strategy = tensorflow().distribute.has_strategy()
         # Reading ahead may enter the next epoch, and its hooks may still change its batches.
-        ahead = not (self._endless and self._engine.plan.own_epochs)
+        ahead = not (self._endless and self._engine.plan.changes_between_epochs)
         # One batch in the prefetch buffer and one on its way there.
         self._engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(self._next_start())
@@ -253,7 +244,7 @@ class SafeSequenceAdapter(Adapter):
             left = left_after(stream.position[1], self._engine.plan.num_batches)
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
             self._engine.batches_left = left
-            if self._engine.depth:
+            if self._engine.batches_ahead:
                 self._engine.start_workers()
         except BaseException:
             stream.close()
@@ -270,7 +261,7 @@ class SafeSequenceAdapter(Adapter):
             if adapter is None:
                 return iter(())
             batches, engine = adapter.batches(), adapter._engine
-            return Groups(batches, lambda: engine.room) if grouped else batches
+            return Groups(batches, lambda: engine.group_limit) if grouped else batches
 
         return tf_dataset(iterator, signature.specs, grouped, ahead)
 
@@ -281,41 +272,40 @@ class SafeSequenceAdapter(Adapter):
         batch = self.standardized(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 
-    def _begin(self) -> tuple[Account, Stream]:
+    def _begin(self, batches: _Batches) -> tuple[Cursor, Stream]:
         """Start a pass, and drop the batches in flight of this adapter's previous pass."""
-        self._close_batches()
+        self.interrupt()
+        self._batches = weakref.ref(batches)
         start = self._next_start()
-        self._account = self._progress.begin(start, self._aside)
-        self._account.shuffled = self._shuffled
-        self._stamp = self._progress.stamp
-        if self._together:
-            self._account.trained = 0
-        self._account.read_ahead = self._on_tensorflow and not self._strategy
-        return self._account, self._open_stream((self._account.epoch, self._account.step))
+        self._cursor = cursor = self._progress.begin(start, self._secondary, self._shuffled)
+        if self._batches_per_report:
+            cursor.trained = 0
+        return cursor, self._open_stream((cursor.epoch, cursor.step))
 
-    def _close_batches(self) -> None:
-        batches = self._batches() if self._batches is not None else None
-        if batches is not None:
-            batches.close()
+    def _next_start(self) -> tuple[int, int]:
+        """Return ``(epoch, step)`` at which this adapter's next pass starts.
 
-    def _next_start(self) -> tuple[int, int] | None:
-        # Epochs of one fit are consecutive, even if a callback evaluates the sequence in between.
-        # Only set_epoch and load_state_dict change that.
-        if self._aside and (self._account is None or not self.trains):
-            return self._progress.start[0], 0
-        if self._account is None or self._stamp != self._progress.stamp:
-            return None
-        if not self._begun:
-            return self._account.epoch, self._account.step
-        return self._account.start_of_next
+        - A secondary pass starts with the sequence's current epoch.
+        - The first pass, or one after ``set_epoch`` or ``load_state_dict``, starts at the
+          sequence's position.
+        - A pass after one that only built the model starts where that did.
+        - Other passes start after the previous one, even if a callback has evaluated the sequence
+          meanwhile.
+        """
+        cursor, progress = self._cursor, self._progress
+        if self._secondary and (cursor is None or not self.trains):
+            return progress.next_start()[0], 0
+        if cursor is None or cursor.stamp != progress.stamp:
+            return progress.next_start()
+        return cursor.start_of_next if self._trains_now else (cursor.epoch, cursor.step)
 
-    def _open_stream(self, start: tuple[int, int] | None) -> Stream:
-        epoch, step = start or self._progress.start
-        continuation = WHOLE if self._aside else self._progress.continuation
-        if not (self._aside or self._endless):
+    def _open_stream(self, start: tuple[int, int]) -> Stream:
+        epoch, step = start
+        continuation = WHOLE if self._secondary else self._progress.continuation
+        if not (self._secondary or self._endless):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
-        return self._engine.stream(epoch, step, self._shuffled, continuation, self._aside)
+        return self._engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
 
 
 class _Batches(Reading):
@@ -329,7 +319,7 @@ class _Batches(Reading):
         super().__init__(adapter._engine)
         self._staged = Staged(transfer) if transfer is not None else None
         self._owner = weakref.ref(adapter)
-        self._account: Account | None = None
+        self._cursor: Cursor | None = None
         self._finished = False
 
     @property
@@ -343,11 +333,10 @@ class _Batches(Reading):
         if adapter is None:
             raise StopIteration
         batch = self._fetch_ahead()
-        assert self._account is not None
-        adapter._used = True
-        if adapter.fit is not None:
-            adapter.fit.hands_out(self._account.place, batch)
-        adapter._progress.hand_out(self._account)
+        assert self._cursor is not None
+        if adapter._callback_call is not None:
+            adapter._callback_call.hands_out(self._cursor.running_number, batch)
+        adapter._progress.hand_out(self._cursor)
         return batch
 
     def _fetch_ahead(self) -> Any:
@@ -381,26 +370,25 @@ class _Batches(Reading):
 
     def _begin(self) -> Stream:
         adapter = self._adapter
-        self._account, stream = adapter._begin()
-        adapter._batches = weakref.ref(self)
+        self._cursor, stream = adapter._begin(self)
         if not adapter._endless:
-            self._left = self._account.left
+            self._left = self._cursor.left
         return stream
 
     @property
     def _parks(self) -> bool:
         if self._finished:
             return True
-        own_epochs = self._engine.plan.own_epochs
-        return self._account is not None and not (self._account.left or own_epochs)
+        changes_between_epochs = self._engine.plan.changes_between_epochs
+        return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
 
     def _made(self, batch: Any) -> Any:
         adapter = self._owner()
         assert adapter is not None
-        assert self._account is not None
+        assert self._cursor is not None
         batch = adapter._ready(batch)
         if adapter._signature is not None:
-            batch = adapter._signature.checked(batch, self._account)
+            batch = adapter._signature.checked(batch, self._cursor)
         if adapter._inspection is not None and not adapter._inspection.done:
             adapter._inspection.look(batch)
         return batch
@@ -408,11 +396,10 @@ class _Batches(Reading):
     def _finish(self) -> None:
         """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
         adapter = self._adapter
-        assert self._account is not None
+        assert self._cursor is not None
         self._finished = True
-        self._account.read_ahead = False
-        if adapter._begun and not adapter._on_tensorflow:
-            adapter._progress.advance_past(self._account)
+        if adapter._trains_now and not adapter._on_tensorflow:
+            adapter._progress.advance_past(self._cursor)
         self.close()
 
     def _fail(self, error: BaseException) -> NoReturn:
@@ -425,6 +412,17 @@ class _Batches(Reading):
             raise StopIteration from error
         finally:
             del error  # Break the reference cycle error -> traceback -> this frame.
+
+
+def _inspection(sequence: SafeSequence, model: Any) -> Any:
+    """Inspection of the first batches that a model is trained on, once per sequence; else None."""
+    if sequence in _inspected or sequence.epoch or sequence._measured:
+        return None
+    from adapters.viewing import Inspection
+
+    _inspected.add(sequence)
+    shuffled = sequence._plan.order.shuffle or sequence._source.whole_batches
+    return Inspection(shuffled, scales(model), sequence._source)
 
 
 # Layers that keep the range of values, and layers that multiply them by weights. Others are taken

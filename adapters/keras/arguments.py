@@ -13,13 +13,9 @@ from adapters.arguments import (
     check_client,
     check_function,
     check_integer,
-    check_on_error,
-    check_shard,
     check_shard_size,
-    check_thread_safe,
     is_cluster,
 )
-from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
 from adapters.ranks import ShardArgument
@@ -34,41 +30,14 @@ _SAMPLE_WEIGHTS = (
 )
 
 
-def check_arguments(
-    *,
-    batch_size: Any,
-    transform: Any,
-    batch_transform: Any,
-    collate: Any,
-    seed: Any,
-    shard: Any,
-    on_error: Any,
-    workers: Any,
-    shuffle: Any,
-    flags: dict[str, Any],
-    max_queue_size: Any,
-    thread_safe: Any,
-) -> None:
-    """Check the arguments that don't depend on the source.
+def check_flag(name: str, flag: Any) -> None:
+    """Check an argument that is True or False.
 
     Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range.
+        TypeError: It is neither.
     """
-    check_integer("batch_size", batch_size, 1)
-    check_integer("seed", seed, 0)
-    check_integer("max_queue_size", max_queue_size, 1)
-    check_workers(workers, flags["use_multiprocessing"])
-    check_function("transform", transform, "sample")
-    check_function("batch_transform", batch_transform, "batch")
-    check_collate(collate)
-    check_shuffle(shuffle)
-    for name, flag in flags.items():
-        if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
-            raise TypeError(f"{name} must be True or False, got {flag!r}")
-    check_on_error(on_error)
-    check_thread_safe(thread_safe)
-    check_shard(shard)
+    if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
+        raise TypeError(f"{name} must be True or False, got {flag!r}")
 
 
 def check_collate(collate: Any) -> None:
@@ -187,42 +156,38 @@ def fixed(name: str, value: Any) -> AttributeError:
     )
 
 
-def check_whole_batches(
-    source: Any,
-    *,
-    endless: bool,
-    transform: Any,
-    collate: Any,
-    drop_remainder: Any,
-    on_error: Any,
-    shuffle: Any,
-) -> None:
+def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> None:
     """Check the arguments that a source of whole batches restricts.
+
+    Args:
+        source: Argument of ``SafeSequence``.
+        endless: True if the source has no end.
+        given: The other arguments, by their names.
 
     Raises:
         ValueError: An argument needs single samples, or an epoch with an end.
     """
     name = type(source).__name__
-    if transform is not None:
+    if given["transform"] is not None:
         raise ValueError(
             f"transform works on single samples, and source gives whole batches ({name}): use "
             "batch_transform"
         )
-    if collate is not None:
+    if given["collate"] is not None:
         raise ValueError(
             f"collate makes batches of single samples, and source gives whole batches ({name}): "
             "use batch_transform"
         )
-    if drop_remainder or on_error != "raise":
+    if given["drop_remainder"] or given["on_error"] != "raise":
         raise ValueError(
-            f"drop_remainder and on_error are about single samples, and source gives whole batches "
-            f"({name}): leave them out, got drop_remainder={drop_remainder!r}, "
-            f"on_error={on_error!r}"
+            "drop_remainder and on_error are about single samples, and source gives whole batches "
+            f"({name}): leave them out, got drop_remainder={given['drop_remainder']!r}, "
+            f"on_error={given['on_error']!r}"
         )
-    if endless and shuffle:
+    if endless and given["shuffle"]:
         raise ValueError(
-            f"shuffle needs a source with an end, got {shuffle!r} for {name}, whose num_batches is "
-            "None: shuffle in the source, or give it a __len__"
+            f"shuffle needs a source with an end, got {given['shuffle']!r} for {name}, whose "
+            "num_batches is None: shuffle in the source, or give it a __len__"
         )
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from adapters.keras.device import stacked
+from adapters.alignment import aligned_empty
 from adapters.keras.internals import get_tensor_spec, tensorflow
-from adapters.keras.progress import Account
+from adapters.keras.progress import Cursor
 from adapters.structure import flatten, map_leaves, unflatten
 
 # Batch size up to which grouping saves more than its two copies cost.
@@ -27,6 +27,8 @@ _LEAST_BATCHES = 100
 # Time limit for collecting a group.
 _GROUP_SECONDS = 0.001
 _MOST_BATCHES = 8
+# Kinds of dtypes that TensorFlow takes as strings.
+_TEXT = "OSU"
 
 
 def worth_grouping(batches: list[Any], number: float) -> bool:
@@ -67,7 +69,10 @@ def tf_dataset(
 
 
 class Groups:
-    """Iterator that stacks batches along a new first axis, as many as are ready in time.
+    """Iterator that copies batches into one array along a new first axis, as many as come in time.
+
+    Each batch is copied as it comes: it is still in the processor's cache then, and the next one
+    may take its memory.
 
     Args:
         batches: The batches.
@@ -86,8 +91,9 @@ class Groups:
         began, most = time.perf_counter(), min(_MOST_BATCHES, self._most())
         leaves, skeleton = flatten(next(itertools.chain(self._odd, self._batches)))
         self._odd = []
-        group, shapes = [leaves], [leaf.shape for leaf in leaves]
-        while len(group) < most and time.perf_counter() - began < _GROUP_SECONDS:
+        shapes = [leaf.shape for leaf in leaves]
+        columns, count = [leaf[None] for leaf in leaves], 1
+        while count < most and time.perf_counter() - began < _GROUP_SECONDS:
             batch = next(self._batches, None)
             if batch is None:
                 break
@@ -95,10 +101,20 @@ class Groups:
             if [leaf.shape for leaf in leaves] != shapes:
                 self._odd = [batch]
                 break
-            group.append(leaves)
-        if len(group) == 1:
-            return unflatten(skeleton, [leaf[None] for leaf in group[0]])
-        return unflatten(skeleton, [stacked(column) for column in zip(*group)])
+            if count == 1:
+                columns = [_with_room(column, most) for column in columns]
+            for column, leaf in zip(columns, leaves):
+                column[count] = leaf
+            count += 1
+            del batch, leaves, leaf
+        return unflatten(skeleton, [column[:count] for column in columns])
+
+
+def _with_room(column: Any, most: int) -> Any:
+    """Copy a batch into an array, aligned so that TensorFlow may alias it, with room for others."""
+    wider = aligned_empty((most, *column.shape[1:]), column.dtype)
+    wider[0] = column[0]
+    return wider
 
 
 # --- the signature ---
@@ -109,11 +125,14 @@ def for_tensorflow(batch: Any) -> Any:
     if type(batch) is tuple:
         while batch and batch[-1] is None:
             batch = batch[:-1]
+        # The usual batch: looking at it is faster than mapping it.
+        if all(type(leaf) is np.ndarray and leaf.dtype.kind not in _TEXT for leaf in batch):
+            return batch
     return map_leaves(_as_text, batch)
 
 
 def _as_text(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in _TEXT:
         return leaf
     return tensorflow().constant(leaf)
 
@@ -140,13 +159,15 @@ class Signature:
         self.specs = get_tensor_spec(batches)
         self._flat, self._skeleton = flatten(self.specs)
         self._dtypes = [np.dtype(spec.dtype.as_numpy_dtype) for spec in self._flat]
+        # Shapes of the latest batch that matched: comparing with a spec of TensorFlow is slow.
+        self._shapes: list[Any] | None = None
 
-    def checked(self, batch: Any, account: Account) -> Any:
+    def checked(self, batch: Any, cursor: Cursor) -> Any:
         """Return the batch, with its arrays cast to the dtypes of the first ones.
 
         Args:
             batch: A batch, as ``for_tensorflow`` returns it.
-            account: Cursor of the pass, for the batch number in errors.
+            cursor: Cursor of the pass, for the batch number in errors.
 
         Raises:
             ValueError: The batch doesn't match. TensorFlow's own error would say less, or it would
@@ -155,19 +176,22 @@ class Signature:
         leaves, structure = flatten(batch)
         if structure != self._skeleton:
             found = f"is made like {structure}, the first ones {self._skeleton}"
-            raise _unlike(account, found, "give all of them the same structure")
+            raise _unlike(cursor, found, "give all of them the same structure")
         other = False
-        for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
-            shape = getattr(leaf, "shape", spec.shape)  # A TensorShape for TensorFlow's tensors.
-            if not spec.shape.is_compatible_with(shape):
+        # A TensorShape for TensorFlow's tensors.
+        shapes: list[Any] = [getattr(leaf, "shape", None) for leaf in leaves]
+        match = shapes == self._shapes
+        for leaf, shape, spec, dtype in zip(leaves, shapes, self._flat, self._dtypes):
+            if not (match or spec.shape.is_compatible_with(shape)):
                 found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
-                raise _unlike(account, found, self._remedy)
+                raise _unlike(cursor, found, self._remedy)
             if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
                 continue
             if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
                 found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
-                raise _unlike(account, found, "give all of them the same dtype")
+                raise _unlike(cursor, found, "give all of them the same dtype")
             other = True
+        self._shapes = shapes
         if not other:
             return batch
         cast = [
@@ -192,10 +216,10 @@ def remedy_of(plan: Any) -> str:
     return f"{made}; or let one of the first two batches differ there as later ones do"
 
 
-def _unlike(account: Account, found: str, remedy: str) -> ValueError:
+def _unlike(cursor: Cursor, found: str, remedy: str) -> ValueError:
     return ValueError(
         "batches must have one structure, equal shapes and equal dtypes on TensorFlow: number "
-        f"{account.step + account.taken} of epoch {account.epoch} {found}; {remedy}"
+        f"{cursor.step + cursor.taken} of epoch {cursor.epoch} {found}; {remedy}"
     )
 
 

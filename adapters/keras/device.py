@@ -119,11 +119,12 @@ class Staged:
 
     def __init__(self, transfer: Any) -> None:
         self._transfer = transfer
-        self._kind: tuple[Any, int] = None, 1
+        self._kind: tuple[Any, int] = None, 1  # Result of ``transfer.kind``.
         self._there: Iterator[Any] = iter(())
         self._left = 0  # Batches left in ``_there``.
         self._gathered: collections.deque[Any] = collections.deque()
-        self._uneven = self._begun = False
+        self._uneven = False  # True while gathered batches differ, so that each is sent alone.
+        self._returned_one = False
         self._took: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
         self._error: BaseException | None = None
         self.fetching = self._gathering = False
@@ -155,9 +156,10 @@ class Staged:
         self._left -= 1
         batch = next(self._there)
         self._uneven = self._uneven and bool(self._gathered)
-        if self._begun:  # Building a model takes one batch, and nothing may be read after it.
+        # Building a model takes one batch, and nothing may be read after it.
+        if self._returned_one:
             self._gather(fetch, at_once)
-        self._begun = True
+        self._returned_one = True
         return batch
 
     def drop(self) -> None:

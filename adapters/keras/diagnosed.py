@@ -221,7 +221,7 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
         self._ended = now = time.perf_counter()
         self._batches += getattr(self.model, "steps_per_execution", 1)
         if self._began is None:
-            settled = self._sequence is None or self._sequence._engine.settled
+            settled = self._sequence is None or self._sequence._engine.at_full_speed
             if self._started is None or not settled:
                 self._started, self._batches = now, 0
             slow = now - self._started > self._seconds and self._batches >= _LEAST_SKIPPED

@@ -27,9 +27,9 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     if order.shard[1] > 1:
         samples = "" if order.size is None else f", {order.shard_size} of {order.size}"
         yield f"shard: {order.shard[0]} of {order.shard[1]}{samples}"
-    if plan.own_epochs:
+    if plan.changes_between_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
-    if internals.by_own_adapter:
+    if internals.by_keras_adapter():
         yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
     yield f"workers: {engine.description.removeprefix(_AUTO)}{_idle(plan, engine)}"
 
@@ -40,7 +40,7 @@ def _idle(plan: SourcePlan, engine: Engine) -> str:
     count = settings.workers
     if count == "auto" or count < 2 or settings.use_multiprocessing or settings.kind is not None:
         return ""
-    if plan.serial:
+    if plan.one_thread_at_a_time:
         unsafe = " and ".join(plan.not_thread_safe)
         return f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
     return ""

@@ -7,6 +7,14 @@ because they may change the next batches.
 
 A user's loop over ``seq[i]`` also calls them, as with stock Keras. They mark the end of an epoch
 there.
+
+The calls of a subclass's hook take this way:
+
+1. ``divert`` has replaced the hook in the class. Keras, or a user's loop, calls the replacement.
+2. It calls ``SafeSequence._begin_epoch`` or ``_end_epoch``, which move the position if due.
+3. They reach ``HookedEngine.enter_epoch`` or ``leave_for``, as does the computation of a batch.
+4. The engine compares the calls so far with those that are due, and calls the original hook by
+   ``run_hook``. Within that, the replacement passes calls on, for ``super()``.
 """
 
 from __future__ import annotations
@@ -19,14 +27,13 @@ from typing import Any
 
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.keras.internals import called_by_keras
 from adapters.sources import Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
 _running = threading.local()
 
 
-def own_hooks(kind: type, base: type) -> bool:
+def overrides_hooks(kind: type, base: type) -> bool:
     """True if a class overrides a hook of ``base``."""
     return any(getattr(kind, name, None) is not getattr(base, name, None) for name in NAMES)
 
@@ -38,20 +45,19 @@ def divert(kind: type, base: type) -> None:
         kind: The subclass.
         base: The base class. Its hooks are not redirected.
     """
-    for name, account in zip(NAMES, ("_begin_epoch", "_end_epoch")):
+    for name, replacement in zip(NAMES, ("_begin_epoch", "_end_epoch")):
         own = getattr(kind, name)
         if own is not getattr(base, name) and not hasattr(own, "is_diverted"):
-            setattr(kind, name, _diverted(own, account))
+            setattr(kind, name, _diverted(own, replacement))
 
 
-def _diverted(own: Callable[[Any], None], account: str) -> Callable[[Any], None]:
+def _diverted(own: Callable[[Any], None], replacement: str) -> Callable[[Any], None]:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        by_keras = called_by_keras()
-        if not by_keras and (is_running(self) or not self._has_begun):
+        if is_in_hook(self) or not self._has_begun:
             own(self)
         else:
-            getattr(self, account)(by_keras)
+            getattr(self, replacement)()
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook
@@ -67,7 +73,7 @@ def run_hook(sequence: Any, name: str) -> None:
         _running.sequence = outer
 
 
-def is_running(sequence: Any) -> bool:
+def is_in_hook(sequence: Any) -> bool:
     """True if ``run_hook`` runs a hook of this sequence in this thread."""
     return getattr(_running, "sequence", None) is sequence
 
@@ -78,7 +84,7 @@ class HookedEngine(Engine):
     Args:
         plan: Plan of the batches.
         settings: Worker settings.
-        sequence: The sequence. Its ``_hook_calls`` count the calls so far, ``[begins, ends]``, and
+        sequence: The sequence. Its ``_begin_hooks`` and ``_end_hooks`` count the calls so far, and
             are copied with it.
     """
 
@@ -89,35 +95,40 @@ class HookedEngine(Engine):
         self._calling = False
 
     def enter_epoch(self, epoch: int) -> None:
-        """Call the hooks that are due before the first batch of this epoch."""
+        """Enter an epoch, and call the hooks that are due before its first batch."""
         super().enter_epoch(epoch)
-        self._call(epoch + 1, epoch)
+        self._call_hooks(begins=epoch + 1, ends=epoch)
 
     def leave_for(self, epoch: int) -> None:
-        """Call the hooks that are due once all epochs before this one are delivered."""
-        super().enter_epoch(epoch)
-        self._call(epoch, epoch)
+        """Enter an epoch, and call the hooks of the earlier ones, which have been delivered.
 
-    def turn(self) -> None:
+        The epoch's own begin hook is called when one of its batches is needed.
+        """
+        super().enter_epoch(epoch)
+        self._call_hooks(begins=epoch, ends=epoch)
+
+    def next_keras_epoch(self) -> None:
         """End an epoch and begin the next one, for a source without epochs."""
         sequence = self._sequence()
         if sequence is not None:
-            begins, ends = sequence._hook_calls
-            self._call(begins + 1, ends + 1)
+            self._call_hooks(sequence._begin_hooks + 1, sequence._end_hooks + 1)
 
-    def _call(self, begins: int, ends: int) -> None:
+    def _call_hooks(self, begins: int, ends: int) -> None:
+        """Call the hooks in turn until each was called at least this often."""
         sequence, called = self._sequence(), False
         with self._calls_lock:
             if sequence is None or self._calling:  # A hook may look at a batch.
                 return
             self._calling = True
             try:
-                calls = sequence._hook_calls
-                while calls[0] < begins or calls[1] < ends:
-                    number = int(calls[0] > calls[1])
-                    calls[number] += 1
-                    run_hook(sequence, NAMES[number])
+                while sequence._begin_hooks < begins or sequence._end_hooks < ends:
                     called = True
+                    if sequence._begin_hooks > sequence._end_hooks:
+                        sequence._end_hooks += 1
+                        run_hook(sequence, "on_epoch_end")
+                    else:
+                        sequence._begin_hooks += 1
+                        run_hook(sequence, "on_epoch_begin")
             finally:
                 self._calling = False
         if called:
@@ -129,8 +140,8 @@ class HookedEngine(Engine):
         super().forget_workers()
 
 
-def turn(engine: Engine, source: Source) -> None:
+def next_keras_epoch(engine: Engine, source: Source) -> None:
     """End an epoch of Keras over an endless source, which has no epochs itself."""
     source.turn()
     if isinstance(engine, HookedEngine):
-        engine.turn()
+        engine.next_keras_epoch()

@@ -1,7 +1,7 @@
 """Private names of Keras that this package uses. No other file uses one.
 
 They are looked up when this module is imported. A missing name is None and is listed by
-``missing``. Keras then reads a ``SafeSequence`` through its own adapter, see ``installation``.
+``missing``. Keras then reads a ``SafeSequence`` through its own adapter, see ``patches``.
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ _torch_device: Any = (
 )
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 
-by_own_adapter = True
-"""True if Keras's own adapter reads a ``SafeSequence``; ``installation.install`` sets it."""
-_warned_of_stock: list[bool] = []
+
+def by_keras_adapter() -> bool:
+    """True if Keras's own adapter reads a ``SafeSequence``, see ``patches.install``."""
+    return not hasattr(getattr(data_adapters, "get_data_adapter", None), "for_safe_sequence")
 
 
 def missing() -> list[str]:
@@ -135,27 +136,6 @@ def tensorflow_shards(model: Any) -> bool:
 def torch_device() -> Any:
     """Device on which Keras puts PyTorch tensors; None if unknown."""
     return _torch_device() if _torch_device is not None else None
-
-
-def notice_own_adapter() -> None:
-    """Warn once if Keras's own adapter reads a ``SafeSequence`` although ours is installed."""
-    if not (by_own_adapter or _warned_of_stock):
-        _warned_of_stock.append(True)
-        log.warning(
-            "Keras reads a SafeSequence by its own adapter, as other code has restored its "
-            "get_data_adapter since adapters.keras was imported: the batches are the same, none of "
-            "them is computed ahead of time; import adapters.keras before the other package"
-        )
-
-
-def called_by_keras() -> bool:
-    """True if the caller of this function was called by Keras's code.
-
-    Keras's adapter reads ``workers`` and calls ``on_epoch_end``, and needs other answers than a
-    user's code.
-    """
-    module = str(sys._getframe(2).f_globals.get("__name__", ""))
-    return module.partition(".")[0] == "keras"
 
 
 def tensorflow() -> Any:

@@ -4,7 +4,7 @@ The epoch advances when a pass has delivered its last batch. An abandoned pass c
 next pass starts where it started.
 
 While a ``fit`` reads a sequence, only the training moves its position. A validation over the same
-sequence, or a callback that evaluates it or loops over it, is a secondary pass (``aside``). So the
+sequence, or a callback that evaluates it or loops over it, is a secondary pass. So the
 running calls of each thread are registered here. This module is independent of frameworks.
 """
 
@@ -13,22 +13,29 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from adapters.batch.key import WHOLE, Continuation
 from adapters.engine import Engine, Reading, Stream
 
 
-def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
-    """Position ``(epoch, step)`` after ``count`` more batches; None for an endless epoch."""
+def position_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
+    """Position ``(epoch, step)`` after ``count`` more batches.
+
+    Args:
+        epoch: Epoch to start from.
+        step: Step to start from.
+        count: Number of batches.
+        num_batches: Batches in an epoch; None if it is endless.
+    """
     if num_batches is None:
         return epoch, step + count
     epochs, step = divmod(step + count, num_batches)
     return epoch + epochs, step
 
 
-def place_of(epoch: int, step: int, num_batches: int | None) -> int:
-    """Number of a batch counted over all epochs, or within an endless epoch."""
+def running_number(epoch: int, step: int, num_batches: int | None) -> int:
+    """Number of a batch, counted over all epochs, or within an endless epoch (None)."""
     return epoch * (num_batches or 0) + step
 
 
@@ -37,32 +44,35 @@ def left_after(step: int, num_batches: int | None) -> float:
     return math.inf if num_batches is None else num_batches - step
 
 
-class Account:
+class Cursor:
     """Cursor of one pass. An endless pass runs over the ends of epochs.
 
     Args:
         num_batches: Batches in an epoch; None if it is endless.
-        epoch: Epoch of the first batch.
-        step: Number of the first batch in its epoch.
-        aside: True for a secondary pass, which doesn't move the position, see ``Progress``.
+        start: Epoch and number of the first batch.
+        stamp: ``Progress.stamp`` at the start of the pass.
+        secondary: True for a secondary pass, which doesn't move the position, see ``Progress``.
+        shuffled: True if the order of the batches in an epoch is permuted.
     """
 
-    def __init__(self, num_batches: int | None, epoch: int, step: int, aside: bool = False) -> None:
+    def __init__(
+        self,
+        num_batches: int | None,
+        start: tuple[int, int],
+        stamp: int,
+        secondary: bool,
+        shuffled: bool,
+    ) -> None:
         self._num_batches = num_batches
-        self._most = left_after(step, num_batches)
-        self.epoch = epoch
-        self.step = step
-        self.aside = aside
-        self.shuffled = False
-        """True if the order of the batches in an epoch is permuted."""
+        self.epoch, self.step = start
+        self._most = left_after(self.step, num_batches)
+        self.stamp = stamp
+        self.secondary = secondary
+        self.shuffled = shuffled
         self.taken = 0
         """Number of batches handed out."""
-        self.read_ahead = False
-        """True if a framework reads ahead of a trainer that doesn't report its batches."""
         self.trained: int | None = None
-        """Number of batches that the trainer has reported, see ``Progress.consume``; or None."""
-        self.stamp = 0
-        """``Progress.stamp`` at the start of the pass."""
+        """Number of batches that the trainer has reported; None if it doesn't report any."""
 
     @property
     def left(self) -> float:
@@ -70,21 +80,15 @@ class Account:
         return self._most - self.taken
 
     @property
-    def place(self) -> int:
-        """Number of the batch to hand out next, see ``place_of``."""
-        return place_of(self.epoch, self.step + self.taken, self._num_batches)
-
-    @property
-    def consumed(self) -> int:
-        """Number of batches that have reached the trainer."""
-        if self.trained is not None:
-            return self.trained
-        return 0 if self.read_ahead else self.taken
+    def running_number(self) -> int:
+        """Number of the batch to hand out next, counted over all epochs."""
+        return running_number(self.epoch, self.step + self.taken, self._num_batches)
 
     @property
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch that the trainer needs next."""
-        return place_after(self.epoch, self.step, self.consumed, self._num_batches)
+        consumed = self.taken if self.trained is None else self.trained
+        return position_after(self.epoch, self.step, consumed, self._num_batches)
 
     @property
     def start_of_next(self) -> tuple[int, int]:
@@ -92,15 +96,11 @@ class Account:
         epoch = self.position[0]
         return (epoch, 0) if epoch > self.epoch else (self.epoch, self.step)
 
-    def forget(self) -> None:
-        """Reset the count of batches handed out: they were only inspected."""
-        self.taken = 0
-
 
 class Progress:
     """Position of a sequence: two integers, and the pass that moves them.
 
-    A secondary pass (``aside``) doesn't move the position.
+    A secondary pass doesn't move the position.
 
     Args:
         num_batches: Batches in an epoch; None if it is endless.
@@ -113,7 +113,7 @@ class Progress:
         self._start = 0, 0
         self.continuation = WHOLE
         """Rest of an epoch to resume, from ``move``; ``WHOLE`` for whole epochs."""
-        self._latest: Account | None = None
+        self._latest: Cursor | None = None
         self._just_advanced = False
         self.stamp = 0
         """Number of calls of ``move``, to notice that the position was changed."""
@@ -123,53 +123,58 @@ class Progress:
         """Current epoch."""
         return self._start[0]
 
-    @property
-    def start(self) -> tuple[int, int]:
-        """``(epoch, step)`` at which the next pass starts."""
-        self.settle()
+    def next_start(self) -> tuple[int, int]:
+        """Return ``(epoch, step)`` at which the next pass starts, after advancing if that is due.
+
+        Advancing may call the user's hooks.
+        """
+        self.advance_if_finished()
         return self._start
 
-    def settle(self) -> None:
+    def advance_if_finished(self) -> None:
         """Advance the epoch if the latest pass has reached its end."""
         if self._latest is not None:
             self.advance_past(self._latest)
 
-    def begin(self, start: tuple[int, int] | None = None, aside: bool = False) -> Account:
+    def begin(
+        self, start: tuple[int, int] | None = None, secondary: bool = False, shuffled: bool = False
+    ) -> Cursor:
         """Start a pass, at the start of the current epoch or at ``start``."""
-        account = Account(self._num_batches, *(start or self.start), aside)
-        account.stamp = self.stamp
-        if not aside:
-            self._latest, self._just_advanced = account, False
-        return account
+        cursor = Cursor(
+            self._num_batches, start or self.next_start(), self.stamp, secondary, shuffled
+        )
+        if not secondary:
+            self._latest, self._just_advanced = cursor, False
+        return cursor
 
-    def hand_out(self, account: Account) -> None:
+    def hand_out(self, cursor: Cursor) -> None:
         """Count a delivered batch, and make this pass the one that ``position`` reports.
 
         A pass whose trainer reports its batches becomes that pass in ``consume``.
         """
-        account.taken += 1
-        if account.trained is None:
-            self.go_on(account)
+        cursor.taken += 1
+        if cursor.trained is None:
+            self.follow(cursor)
 
-    def consume(self, account: Account, batches: int) -> None:
-        """Count batches that the trainer reports, and make ``position`` report this pass.
+    def consume(self, cursor: Cursor, batches: int) -> None:
+        """Count batches that the trainer reports, up to those that were delivered.
 
-        Unless ``move`` was called since it started.
+        Makes ``position`` report this pass.
         """
-        account.trained = min(account.taken, (account.trained or 0) + batches)
-        if account.stamp == self.stamp:
-            self.go_on(account)
+        cursor.trained = min(cursor.taken, (cursor.trained or 0) + batches)
+        if cursor.stamp == self.stamp:
+            self.follow(cursor)
 
-    def go_on(self, account: Account) -> None:
+    def follow(self, cursor: Cursor) -> None:
         """Make ``position`` report this pass, unless it is secondary."""
-        if not account.aside:
-            self._latest = account
+        if not cursor.secondary:
+            self._latest = cursor
 
-    def advance_past(self, account: Account) -> None:
+    def advance_past(self, cursor: Cursor) -> None:
         """Advance the epoch if the pass has reached its end and ``move`` wasn't called since."""
-        start = account.start_of_next
-        moved = account.aside or account.stamp != self.stamp
-        if not moved and start[0] > max(account.epoch, self._start[0]):
+        start = cursor.start_of_next
+        moved = cursor.secondary or cursor.stamp != self.stamp
+        if not moved and start[0] > max(cursor.epoch, self._start[0]):
             self._start = start
             self._advanced()
 
@@ -179,7 +184,7 @@ class Progress:
 
     def end_epoch(self) -> None:
         """Advance the epoch, unless a pass that reached its end has just done so."""
-        self.settle()
+        self.advance_if_finished()
         if not self._just_advanced:
             self.advance()
         self._just_advanced = False
@@ -214,72 +219,17 @@ class Progress:
 # --- the running calls ---
 
 
-class Reader(Protocol):
-    """Object that reads a sequence for a call, such as ``SafeSequenceAdapter``."""
-
-    trains: bool
-    """True if ``fit`` trains on what it reads."""
-
-    def reads(self, progress: Progress) -> bool:
-        """True if the call is running and reads the sequence with this ``Progress``."""
-
-    def begin(self) -> None:
-        """Treat what is read from now on as consumed by the trainer."""
-
-    def expect_reports(self, batches: int) -> bool:
-        """Prepare for a call of ``consume`` after every so many batches; False if it isn't."""
-
-    def consume(self, batches: int) -> None:
-        """Count batches that the trainer has finished."""
-
-    def interrupt(self) -> None:
-        """Release a reader that waits for a batch. May be called from any thread."""
-
-    def end(self) -> None:
-        """End the pass because the call is over."""
-
-
-class Call:
-    """One running ``fit``, ``evaluate`` or ``predict``.
-
-    Args:
-        model: The model that is called.
-        x: Argument ``x``.
-        epochs: Number of epochs that ``fit`` trains; 0 for the other calls.
-        announced: True if a ``BeginCallback`` reports when the trainer starts.
-        fit: Arguments of ``fit`` for callbacks that need them; else None.
-    """
-
-    def __init__(
-        self,
-        model: Any = None,
-        x: Any = None,
-        epochs: int = 0,
-        announced: bool = False,
-        fit: Any = None,
-    ) -> None:
-        self.model = model
-        self.x = x
-        self.epochs = epochs
-        self.announced = announced
-        self.fit = fit
-        self.readers: list[Reader] = []
-        """Readers that were created in the call. They end with it."""
-        self.hooks: dict[str, Any] = {}
-        """Lists of callbacks with adapted hooks, by the hook's name, see ``calls``."""
-
-
 class _Running(threading.local):
-    calls: tuple[Call, ...] = ()
+    calls: tuple[Any, ...] = ()
 
 
 running = _Running()
-"""Running calls of this thread, innermost last."""
+"""Running calls of this thread, ``patches.Call``, innermost last."""
 
 
 def is_read_by_a_call(progress: Progress) -> bool:
     """True if a running call of this thread reads the sequence with this ``Progress``."""
-    return any(reader.reads(progress) for call in running.calls for reader in call.readers)
+    return any(each.reads(progress) for call in running.calls for each in call.readers)
 
 
 # --- the user's own loop ---
@@ -298,26 +248,26 @@ class Iteration(Reading):
         super().__init__(engine)
         self._sequence = sequence
         self._progress = progress
-        self._account: Account | None = None
+        self._cursor: Cursor | None = None
 
     def _next(self) -> Any:
         batch = self._fetch()
-        assert self._account is not None
-        self._progress.hand_out(self._account)
+        assert self._cursor is not None
+        self._progress.hand_out(self._cursor)
         return batch
 
     def _begin(self) -> Stream:
-        aside = is_read_by_a_call(self._progress)
-        start = (self._progress.start[0], 0) if aside else None
-        self._account = account = self._progress.begin(start, aside)
-        self._left = account.left
-        if not aside:
+        secondary = is_read_by_a_call(self._progress)
+        start = (self._progress.next_start()[0], 0) if secondary else None
+        self._cursor = cursor = self._progress.begin(start, secondary)
+        self._left = cursor.left
+        if not secondary:
             self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
-        continuation = WHOLE if aside else self._progress.continuation
-        return self._engine.stream(account.epoch, account.step, False, continuation)
+        continuation = WHOLE if secondary else self._progress.continuation
+        return self._engine.stream(cursor.epoch, cursor.step, False, continuation)
 
     def close(self) -> None:
         """Drop the batches in flight, and advance the epoch if the pass has reached its end."""
-        if not self._over and self._account is not None:
-            self._progress.advance_past(self._account)
+        if not self._over and self._cursor is not None:
+            self._progress.advance_past(self._cursor)
         super().close()

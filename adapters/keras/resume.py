@@ -2,7 +2,7 @@
 
 A training is saved either before an epoch, when all callbacks have handled the end of the previous
 one, or between two batches, when all callbacks have handled the first of them. ``Resume`` runs
-before all other callbacks, see ``calls``, and saves in ``on_epoch_begin`` and
+before all other callbacks, see ``patches``, and saves in ``on_epoch_begin`` and
 ``on_train_batch_begin``. It restores the saved state at the same two places, which overrides
 whatever other callbacks reset in ``on_train_begin``.
 
@@ -25,7 +25,7 @@ import keras
 
 from adapters.arguments import check_integer
 from adapters.keras import internals, trainingstate
-from adapters.keras.calls import Fit, FitCallback
+from adapters.keras.patches import Call, FitCallback
 from adapters.resuming import CheckpointDir, Lock, Schedule, Writer, check_order
 
 log = logging.getLogger("adapters")
@@ -89,14 +89,14 @@ class Resume(FitCallback):
         self._folder = CheckpointDir(folder, int(keep))
         self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
-        self._fit: Fit | None = None
+        self._fit: Call | None = None
         self._state: dict[str, Any] | None = None
         self._epoch = self._next_step = 0
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
 
     # --- the call ---
 
-    def fit_begins(self, fit: Fit) -> None:
+    def fit_begins(self, fit: Call) -> None:
         """Read the saved state, and move the sequences to their saved positions.
 
         Raises:
@@ -120,14 +120,14 @@ class Resume(FitCallback):
         self._fit, self._trained, self._stopped_inside = fit, False, False
         self._stopped_before_end = self._spoiled = False
         self._schedule.restart()
-        self._lock.take(fit.sequence._settled()._plan.order.shard[0])
+        self._lock.take(fit.sequence._with_shard()._plan.order.shard[0])
         if self._lock.writes:
             self._folder.clean()
         self._state = state = self._folder.newest()
         if state is None:
             # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
-            progress.move(*progress.start, progress.continuation)
+            progress.move(*progress.next_start(), progress.continuation)
         else:
             steps = fit.steps_per_epoch
             if steps is not None and state["step"] >= steps:
@@ -159,7 +159,7 @@ class Resume(FitCallback):
             state["step"],
         )
 
-    def fit_ends(self, fit: Fit) -> None:
+    def fit_ends(self, fit: Call) -> None:
         """Finish the file that is being written, however ``fit`` ends."""
         self._fit = self._state = None
         self._writer.wait()
@@ -241,7 +241,7 @@ class Resume(FitCallback):
     # --- the state ---
 
     @property
-    def _running(self) -> Fit:
+    def _running(self) -> Call:
         assert self._fit is not None, "Keras calls on_train_begin first"
         return self._fit
 
@@ -329,9 +329,9 @@ def _check_keras() -> None:
         )
 
 
-def _data_of(fit: Fit) -> dict[str, Any]:
+def _data_of(fit: Call) -> dict[str, Any]:
     """Fingerprint of the order of the training data."""
     assert fit.sequence is not None
-    order = fit.sequence._settled()._plan.order
+    order = fit.sequence._with_shard()._plan.order
     permuted = bool(fit.shuffle and not order.shuffle and not fit.sequence._endless)
     return {**order.fingerprint(), "shuffle of fit": permuted}

@@ -14,12 +14,16 @@ from adapters import replaying, viewing
 from adapters.arguments import (
     DaskClient,
     batches_of,
+    check_function,
     check_integer,
+    check_on_error,
+    check_shard,
+    check_thread_safe,
     position_of,
     samples_of,
     unit_of,
 )
-from adapters.batch.arranging import order_of
+from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.replacement import OnError
@@ -27,19 +31,20 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Waits
 from adapters.generator_search import generators_used
 from adapters.keras.arguments import (
-    check_arguments,
+    check_collate,
+    check_flag,
     check_given_shard,
     check_members,
     check_order,
     check_subclass,
     check_whole_batches,
+    check_workers,
     fixed,
     index_of,
     settings_of,
 )
 from adapters.keras.explanation import explanation
-from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
-from adapters.keras.internals import called_by_keras, notice_own_adapter
+from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
 from adapters.keras.progress import Iteration, Progress, is_read_by_a_call
 from adapters.keras.shutdown import opened
 from adapters.keras.sources import Inner, source_of, without_none
@@ -48,7 +53,7 @@ from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
 
 # Attributes of a sequence that has started; a copy makes its own.
-_BEGUN = frozenset({"_engine", "_progress", "_served"})
+_BEGUN = frozenset({"_engine", "_progress"})
 _beginning = threading.RLock()
 _Self = TypeVar("_Self", bound="SafeSequence")
 
@@ -142,8 +147,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     _engine: Engine
     _progress: Progress
-    _served: set[int] | None
-    """Batches that Keras's own adapter has read in its current epoch; None outside of one."""
     _measured = False
     """True if the sequence is read for a measurement, so that nothing else inspects its batches."""
 
@@ -172,49 +175,46 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         bucket_by: Any = None,
         thread_safe: bool | None = None,
     ) -> None:
-        check_arguments(
-            batch_size=batch_size,
-            transform=transform,
-            batch_transform=batch_transform,
-            collate=collate,
-            seed=seed,
-            shard=shard,
-            on_error=on_error,
-            workers=workers,
-            shuffle=shuffle,
-            flags={
-                "drop_remainder": drop_remainder,
-                "use_multiprocessing": use_multiprocessing,
-            },
-            max_queue_size=max_queue_size,
-            thread_safe=thread_safe,
-        )
+        check_integer("batch_size", batch_size, 1)
+        check_integer("seed", seed, 0)
+        check_integer("max_queue_size", max_queue_size, 1)
+        check_workers(workers, use_multiprocessing)
+        check_function("transform", transform, "sample")
+        check_function("batch_transform", batch_transform, "batch")
+        check_collate(collate)
+        check_shuffle(shuffle)
+        check_flag("drop_remainder", drop_remainder)
+        check_flag("use_multiprocessing", use_multiprocessing)
+        check_on_error(on_error)
+        check_thread_safe(thread_safe)
+        check_shard(shard)
         super().__init__(max_queue_size=int(max_queue_size))
         source = without_none(source)
         self._source: Source = (
             source._as_source() if isinstance(source, SafeSequence) else source_of(source)
         )
         if self._source.whole_batches:
-            check_whole_batches(
-                source,
-                endless=self._source.endless,
-                transform=transform,
-                collate=collate,
-                drop_remainder=drop_remainder,
-                on_error=on_error,
-                shuffle=shuffle,
-            )
+            given: dict[str, Any] = {"transform": transform, "collate": collate, "shuffle": shuffle}
+            given |= {"drop_remainder": drop_remainder, "on_error": on_error}
+            check_whole_batches(source, self._source.endless, given)
             batch_size = 1
         else:
             check_members(source)
         self._shard = ShardArgument(shard)
-        size, part = int(batch_size), self._shard.part
-        samples = None if self._source.endless else len(self._source)
-        given = samples, size, shuffle, int(seed), bool(drop_remainder), part
-        asked = {"weights": weights, "bucket_by": bucket_by, "tolerant": on_error != "raise"}
-        order = order_of(*given, source=self._source, **asked)
+        order = order_of(
+            None if self._source.endless else len(self._source),
+            int(batch_size),
+            shuffle,
+            int(seed),
+            bool(drop_remainder),
+            self._shard.part,
+            source=self._source,
+            weights=weights,
+            bucket_by=bucket_by,
+            tolerant=on_error != "raise",
+        )
         check_order(order)
-        code = self._source.own_code if isinstance(source, Source) else (source,)
+        code = self._source.users_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, collate, batch_transform, on_error)
         self._plan = SourcePlan(
             self._source,
@@ -229,7 +229,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             thread_safe=thread_safe,
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
-        self._hook_calls = [0, 0]
+        self._begin_hooks = self._end_hooks = 0
         self._begin(0, 0)
 
     # --- batches ---
@@ -245,12 +245,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 "a SafeSequence of a source without an end (num_batches is None) has no length: "
                 "give fit steps_per_epoch, or the source a __len__"
             )
-        return len(self._settled()._plan.order)
+        return len(self._with_shard()._plan.order)
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches in an epoch; None if the source is endless."""
-        return self._settled()._plan.num_batches
+        return self._with_shard()._plan.num_batches
 
     def __bool__(self) -> bool:
         """Return True, as an endless sequence has no length."""
@@ -263,18 +263,16 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             IndexError: ``index`` is not in ``range(-len(seq), len(seq))``, or is negative and the
                 source is endless.
         """
-        number = index_of(index, self._settled()._plan.num_batches)
+        number = index_of(index, self._with_shard()._plan.num_batches)
         self._engine.enter_epoch(self.epoch)
         key = self._progress.continuation.key(self.epoch, number)
         batch = self._engine.compute(key).batch
         self._progress.read_by_number()
-        if self._served is not None:
-            self._served.add(number)
         return batch
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch, or over the rest of one after ``load_state_dict``."""
-        self._settled()._shard.notice()
+        self._with_shard()._shard.notice()
         return Iteration(self, self._engine, self._progress)
 
     # --- worker settings ---
@@ -282,7 +280,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def workers(self) -> Any:
         """Constructor's ``workers``: ``"auto"``, a number or a Dask client; see ``explain``."""
-        return 0 if called_by_keras() else self._settings.cluster or self._settings.workers
+        return self._settings.cluster or self._settings.workers
 
     @workers.setter
     def workers(self, value: Any) -> None:
@@ -291,7 +289,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def use_multiprocessing(self) -> bool:
         """Constructor's ``use_multiprocessing``; ``workers="auto"`` may override False."""
-        return not called_by_keras() and self._settings.use_multiprocessing
+        return self._settings.use_multiprocessing
 
     @use_multiprocessing.setter
     def use_multiprocessing(self, value: Any) -> None:
@@ -322,11 +320,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_integer("epoch", epoch, 0)
         self._move(int(epoch), 0)
 
-    def _move(self, epoch: int, step: int, rest: Continuation = WHOLE) -> None:
+    def _move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         source = self._plan.source
         if isinstance(source, SequenceSource):
             source.check_epoch(epoch)
-        self._progress.move(epoch, step, rest)
+        self._progress.move(epoch, step, continuation)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position, ``{"epoch": e, "batch": i}``; with ``shard``, in samples.
@@ -347,7 +345,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         In a callback of ``fit``, the next batch is the one after the last that was trained on; up
         to two more under a ``tf.distribute`` strategy, which reads ahead itself.
         """
-        progress = self._settled()._progress
+        progress = self._with_shard()._progress
         epoch, step = progress.position()
         order, goes_on = self._plan.order, progress.continuation.covers(epoch, step)
         if order.elastic and progress.counts_samples and (goes_on or self._sharded):
@@ -367,7 +365,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: The state doesn't fit a sequence of this length, or a ``PyDataset`` with
                 hooks has already left its epoch.
         """
-        count = self._settled()._plan.num_batches
+        count = self._with_shard()._plan.num_batches
         order = self._plan.order
         if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
             self._go_on(*at)
@@ -386,11 +384,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def _go_on(self, epoch: int, samples: int) -> None:
         """Make the next pass start after this many samples of an epoch's order."""
-        rest = self._plan.order.continuation(epoch, samples) if samples else WHOLE
-        if rest is None:
+        continuation = self._plan.order.continuation(epoch, samples) if samples else WHOLE
+        if continuation is None:
             self._move(epoch + 1, 0)
         else:
-            self._move(epoch, rest.step, rest)
+            self._move(epoch, continuation.step, continuation)
 
     # --- inspection ---
 
@@ -405,7 +403,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print how the batches are made, and by which workers: one line per stage."""
-        print("\n".join(explanation(self._settled()._plan, self._engine)))
+        print("\n".join(explanation(self._with_shard()._plan, self._engine)))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """Return the first samples of the current epoch's first batches, for display.
@@ -414,7 +412,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         table, and ``.save("sheet.png")`` writes the sheet. The position doesn't change.
         """
         check_integer("batches", batches, 1)
-        plan = self._settled()._plan
+        plan = self._with_shard()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
         continuation = self._progress.continuation
@@ -445,13 +443,13 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 before the state, with batches or shards of another size.
         """
         check_integer("epoch", epoch, 0)
-        plan, epoch = self._settled()._plan, int(epoch)
+        plan, epoch = self._with_shard()._plan, int(epoch)
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
-        rest = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
+        resumed = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
-        key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
+        key = key_of(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)
         return replaying.replay_batch(plan, key, self.epoch)
 
     # --- lifetime, copies, shards ---
@@ -459,7 +457,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def _hooked(self) -> bool:
         """True if the class overrides a hook."""
-        return own_hooks(type(self), SafeSequence)
+        return overrides_hooks(type(self), SafeSequence)
 
     @property
     def _endless(self) -> bool:
@@ -469,10 +467,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Create the engine and the position, at this batch."""
         settings, num_batches = self._settings, self._plan.num_batches
-        if self._endless and self._plan.own_epochs:
+        if self._endless and self._plan.changes_between_epochs:
             # Only Keras knows when its epochs end, and their hooks change later batches.
             settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
-        self._hook_calls = list(self._hook_calls)
         if self._hooked:
             self._engine = HookedEngine(self._plan, settings, self)
             self._progress = Progress(num_batches, self._engine.leave_for)
@@ -480,13 +477,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._engine = Engine(self._plan, settings)
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
-        self._served = None
         opened.add(self)
 
     def _as_source(self) -> SequenceSource:
         """Return a source for another sequence, which has separate workers."""
-        hooked = self if self._settled()._hooked else None
-        return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
+        hooked = self if self._with_shard()._hooked else None
+        return SequenceSource(Inner(self._plan, self.epoch, hooked), changes_between_epochs=True)
 
     @property
     def _has_begun(self) -> bool:
@@ -511,9 +507,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             engine.close(wait=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        progress = self._settled()._progress
+        progress = self._with_shard()._progress
         state = {name: value for name, value in self.__dict__.items() if name not in _BEGUN}
-        return {**state, "_position": (*progress.start, progress.continuation)}
+        return {**state, "_position": (*progress.next_start(), progress.continuation)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -539,7 +535,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             return
         order = self._plan.order.of_shard(shard)
         check_order(order)
-        (epoch, step), before = self._progress.start, self._progress.continuation
+        (epoch, step), before = self._progress.next_start(), self._progress.continuation
         goes_on = before.covers(epoch, step)
         consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
         self._engine.close()
@@ -548,7 +544,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if step and order.elastic:  # Batches differ between shards, so count samples.
             self._go_on(epoch, consumed)
 
-    def _settled(self: _Self) -> _Self:
+    def _with_shard(self: _Self) -> _Self:
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():
             self._take_shard(None)
@@ -556,13 +552,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- hooks ---
 
-    # Keras calls these two if its own adapter is in use, see installation.install. HookedEngine
-    # calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch instead.
+    # HookedEngine calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch.
 
     def on_epoch_begin(self) -> None:
         """Hook for subclasses, called once per epoch, before its first batch is computed."""
-        if not is_running(self):
-            self._begin_epoch(called_by_keras())
+        if not is_in_hook(self):
+            self._begin_epoch()
 
     def on_epoch_end(self) -> None:
         """Start the next epoch, after your own loop over ``seq[i]``.
@@ -571,29 +566,21 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         has just reached the end of the epoch. As a hook for subclasses, it is called once per
         epoch, after its last batch has been delivered, or by such a loop.
         """
-        if not is_running(self):
-            self._end_epoch(called_by_keras())
+        if not is_in_hook(self):
+            self._end_epoch()
 
-    def _begin_epoch(self, by_keras: bool) -> None:
-        """Start recording the batches that Keras reads, or call the hooks that are due."""
-        if by_keras:
-            notice_own_adapter()
-            self._served = set()
-        elif not is_read_by_a_call(self._settled()._progress):
+    def _begin_epoch(self) -> None:
+        """Call the hooks that are due in the user's own loop."""
+        if not is_read_by_a_call(self._with_shard()._progress):
             self._engine.enter_epoch(self.epoch)
 
-    def _end_epoch(self, by_keras: bool) -> None:
-        """Start the next epoch; within Keras only if it has read every batch of this one."""
-        if by_keras:
-            if self._served is not None and len(self._served) == self._plan.num_batches:
-                self._progress.advance()
-            self._served = None
-        elif is_read_by_a_call(self._settled()._progress):
+    def _end_epoch(self) -> None:
+        """Start the next epoch, at the end of the user's own loop."""
+        if is_read_by_a_call(self._with_shard()._progress):
             return
-        elif self._endless:
-            turn(self._engine, self._source)
-        else:
-            calls = self._hook_calls
-            if self._hooked and calls == [self.epoch, self.epoch]:
-                calls[0] += 1  # No begin hook for an epoch of which nothing was read.
-            self._progress.end_epoch()
+        if self._endless:
+            next_keras_epoch(self._engine, self._source)
+            return
+        if self._hooked and self._begin_hooks == self._end_hooks == self.epoch:
+            self._begin_hooks += 1  # No begin hook for an epoch of which nothing was read.
+        self._progress.end_epoch()

@@ -1,4 +1,4 @@
-"""Sources that only ``SafeSequence`` reads: Keras's ``PyDataset`` and ``Sequence``."""
+"""Sources that only ``SafeSequence`` reads, and ``SafeSequence`` as Keras itself reads it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
-from adapters.keras.hooks import NAMES, own_hooks, run_hook
+from adapters.keras.hooks import NAMES, overrides_hooks, run_hook
 from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
 
 
@@ -53,6 +53,42 @@ class Inner:
         return {**self.__dict__, "_hooked": None}
 
 
+class StockView(keras.utils.PyDataset):  # type: ignore[misc]
+    """``SafeSequence`` for Keras's own adapter: the same batches, without workers.
+
+    The epoch advances when Keras has read every batch of one.
+
+    Args:
+        sequence: The sequence.
+    """
+
+    def __init__(self, sequence: Any) -> None:
+        super().__init__()
+        self._sequence = sequence
+        self._served: set[int] | None = None
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches in an epoch; None if it is endless."""
+        return self._sequence.num_batches  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._sequence[index]
+        if self._served is not None:
+            self._served.add(index)
+        return batch
+
+    def on_epoch_begin(self) -> None:
+        """Start counting: Keras has read batches before, to learn their shapes."""
+        self._served = set()
+
+    def on_epoch_end(self) -> None:
+        """Advance the epoch of the sequence, unless batches of this one are left."""
+        if self._served is not None and len(self._served) == self.num_batches:
+            self._sequence._progress.advance()
+        self._served = None
+
+
 def without_none(source: Any) -> Any:
     """Drop None at the end of ``(x, y, None)``, which Keras treats as ``(x, y)``."""
     if isinstance(source, tuple) and not hasattr(source, "_fields"):
@@ -74,14 +110,14 @@ def source_of(source: Any) -> Source:
         ValueError: Arrays have unequal lengths, or there are no samples.
     """
     if isinstance(source, keras.utils.PyDataset):
-        own = own_hooks(type(source), keras.utils.PyDataset) or any(
+        own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
             name in vars(source) for name in NAMES
         )
-        return SequenceSource(source, own_epochs=own)
+        return SequenceSource(source, changes_between_epochs=own)
     bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
     if any(
         base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
     ):
-        return SequenceSource(source, own_epochs=True)
+        return SequenceSource(source, changes_between_epochs=True)
     refuse_parts_in_a_list(source)
     return as_source(source)

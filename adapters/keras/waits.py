@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.engine import Wait
-from adapters.keras.progress import place_after
+from adapters.keras.progress import position_after
 from adapters.keras.sequence import SafeSequence
 
 log = logging.getLogger("adapters")
@@ -74,7 +74,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the position of the epoch's first batch, and the time."""
-        self._start = self._sequence._settled()._progress.position()
+        self._start = self._sequence._with_shard()._progress.position()
         self._asked, self._waits, self._ended, self._first = [], [], None, None
         self._began = time.perf_counter()
 
@@ -118,7 +118,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
             # With several steps in one execution, each batch is requested after the previous one.
             for number in range(place, min(place + together, most)):
                 count = number - (self._first or 0)
-                wait = latest.get(place_after(*self._start, count, num_batches))
+                wait = latest.get(position_after(*self._start, count, num_batches))
                 if wait is not None:
                     self._waits.append(_of_the_trainer(wait, asked))
                     asked = max(asked, wait.ready)

@@ -15,9 +15,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from adapters.keras.calls import Fit, FitCallback
 from adapters.keras.internals import sync_state
-from adapters.keras.progress import place_after, place_of
+from adapters.keras.patches import Call, FitCallback
+from adapters.keras.progress import position_after, running_number
 from adapters.keras.resume import Resume
 
 log = logging.getLogger("adapters")
@@ -89,14 +89,14 @@ class Watch(FitCallback):
         self._path = path
         self._spike = float(spike)
         self.noticed: list[Noticed] = []
-        self._fit: Fit | None = None
+        self._fit: Call | None = None
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._mean, self._samples = 0.0, 0
         self._averaged: bool | None = None
         """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
 
-    def fit_begins(self, fit: Fit) -> None:
+    def fit_begins(self, fit: Call) -> None:
         """Start from scratch.
 
         Raises:
@@ -111,7 +111,7 @@ class Watch(FitCallback):
         self._losses.clear()
         self._noticed_now.clear()
 
-    def fit_ends(self, fit: Fit) -> None:
+    def fit_ends(self, fit: Call) -> None:
         """Release the training data."""
         self._fit = None
 
@@ -125,8 +125,8 @@ class Watch(FitCallback):
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
         mean, before, last = float(logs["loss"]), self._mean, self._last()
-        places = range(max(0, last - together), last)
-        samples = sum(self._fit.samples.get(place, 1) for place in places) or 1
+        numbers = range(max(0, last - together), last)
+        samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
         goes_on = batch + 1 > together and any(
             isinstance(each, Resume) for each in self._fit.fit_callbacks
         )
@@ -136,7 +136,7 @@ class Watch(FitCallback):
         earlier = self._samples
         self._mean, self._samples = mean, earlier + samples
         if not math.isfinite(mean):
-            self._notice("not a number", mean, places)
+            self._notice("not a number", mean, numbers)
             return
         if not math.isfinite(before):
             return  # First batch after a resume: its loss can't be computed.
@@ -146,7 +146,7 @@ class Watch(FitCallback):
         loss = mean + (mean - before) * earlier / samples if averaged else mean
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
         if usual > 0 and loss > self._spike * usual:  # Other medians give no scale.
-            self._notice("spike", loss, places)
+            self._notice("spike", loss, numbers)
         self._losses.append(loss)
 
     def _is_mean(self, value: float) -> bool:
@@ -162,9 +162,9 @@ class Watch(FitCallback):
         sequence = self._fit.sequence
         assert sequence is not None
         epoch, step = sequence._progress.position()
-        return place_of(epoch, step, sequence._plan.num_batches)
+        return running_number(epoch, step, sequence._plan.num_batches)
 
-    def _notice(self, kind: str, loss: float, places: range) -> None:
+    def _notice(self, kind: str, loss: float, numbers: range) -> None:
         if kind in self._noticed_now:
             return
         self._noticed_now.add(kind)
@@ -175,12 +175,12 @@ class Watch(FitCallback):
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
-        rest = sequence._progress.continuation
-        for place in places:
-            own_epoch, own_step = place_after(first_epoch, 0, place, plan.num_batches)
-            key = rest.key(own_epoch, own_step, plan.shuffled if shuffled else None)
+        resumed = sequence._progress.continuation
+        for number in numbers:
+            own_epoch, own_step = position_after(first_epoch, 0, number, plan.num_batches)
+            key = resumed.key(own_epoch, own_step, plan.shuffled if shuffled else None)
             state = (
-                {"epoch": own_epoch, "samples": plan.order.consumed(rest.step, rest.origin)}
+                {"epoch": own_epoch, "samples": plan.order.consumed(resumed.step, resumed.origin)}
                 if key.origin
                 else None
             )

@@ -443,7 +443,7 @@ class _Samples(Sequence[Item]):
     def __init__(self, stages: _Stages) -> None:
         self._source = stages.before
         self._count = len(stages.before)
-        self._gate = Gate([("source", each) for each in stages.before.own_code])
+        self._gate = Gate([("source", each) for each in stages.before.users_code])
         self._kept: dict[int, Any] = {}
 
     def __len__(self) -> int:

@@ -172,17 +172,17 @@ def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
         ValueError: The source manages its own epochs and is in another one.
     """
     epoch, index = key.epoch, key.index
-    if plan.own_epochs and epoch != now:
+    if plan.changes_between_epochs and epoch != now:
         raise ValueError(
             f"epoch must be the current one, {now}, as the source, or a hook of the sequence, "
             f"changes what the batches are between epochs; got {epoch}"
         )
     source = plan.source
     if source.whole_batches:
-        numbers = np.array([plan.order.first(*key.place)])
+        numbers = np.array([plan.order.first(*key.order_arguments)])
         origins = [Origin()]
     else:
-        numbers = np.array(plan.order.batch(*key.place))
+        numbers = np.array(plan.order.batch(*key.order_arguments))
         origins = [
             source.origin(number, generator(plan.seed, epoch, number, DECODE))
             for number in numbers.tolist()

@@ -115,9 +115,9 @@ class PackedSource(Source):
         return len(self._rows)
 
     @property
-    def own_code(self) -> tuple[Any, ...]:
+    def users_code(self) -> tuple[Any, ...]:
         """User code of the source, and the transform."""
-        return (*self._source.own_code, self._transform)
+        return (*self._source.users_code, self._transform)
 
     @property
     def fill_rate(self) -> float:

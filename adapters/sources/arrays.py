@@ -41,7 +41,7 @@ class ArraySource(Source):
     makes_samples = False
     stored = False  # Samples are rows of a copy.
     gathers = True
-    own_code = ()
+    users_code = ()
 
     def __init__(self, arrays: Any) -> None:
         arrays = _lists_as_arrays(arrays)

@@ -28,7 +28,7 @@ class MapSource(Source):
         return len(self.data)
 
     @property
-    def own_code(self) -> tuple[Any, ...]:
+    def users_code(self) -> tuple[Any, ...]:
         """The data set."""
         return (self.data,)
 

@@ -372,7 +372,7 @@ class Decoded(Source):
         return content.decoder if isinstance(content, Images) and self.decodes else None
 
     @property
-    def own_code(self) -> tuple[Any, ...]:
+    def users_code(self) -> tuple[Any, ...]:
         """User functions in ``decode``, and decoders of user classes."""
         content = self._content
         decoders = [field.decoder for field in getattr(content, "fields", ())]

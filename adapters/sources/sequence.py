@@ -28,22 +28,22 @@ class SequenceSource(Source):
     Args:
         sequence: Has ``__len__`` or ``num_batches``, and ``__getitem__`` that returns a whole
             batch.
-        own_epochs: True if ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do something. Its
-            batches then depend on the number of calls, so a pass must not read beyond its own
-            epoch.
+        changes_between_epochs: True if ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do
+            something. Its batches then depend on the number of calls, so a pass must not read
+            beyond its own epoch.
 
-    Callers of ``batch`` on several threads must hold a ``Gate`` of ``own_code``. Pickled copies
+    Callers of ``batch`` on several threads must hold a ``Gate`` of ``users_code``. Pickled copies
     (one in each worker process) are in the epoch that the sequence is in.
     """
 
     makes_samples = False  # It makes batches.
     whole_batches = True
 
-    def __init__(self, sequence: Any, own_epochs: bool) -> None:
+    def __init__(self, sequence: Any, changes_between_epochs: bool) -> None:
         self._sequence = sequence
         self.renew_locks()
         self._epoch: int | None = None
-        self.own_epochs = own_epochs
+        self.changes_between_epochs = changes_between_epochs
         self._calling = False
         count = self._count()
         self._batches, self._added = count or 0, 0
@@ -80,7 +80,7 @@ class SequenceSource(Source):
         return "whole batches, asked for by number"
 
     @property
-    def own_code(self) -> tuple[Any, ...]:
+    def users_code(self) -> tuple[Any, ...]:
         """The sequence."""
         return (self._sequence,)
 
@@ -151,7 +151,7 @@ class SequenceSource(Source):
         Raises:
             ValueError: The sequence's hooks have gone beyond it.
         """
-        if self.own_epochs and self._epoch is not None and epoch < self._epoch:
+        if self.changes_between_epochs and self._epoch is not None and epoch < self._epoch:
             raise ValueError(
                 f"epoch must be {self._epoch} or a later one, got {epoch}: on_epoch_begin and "
                 f"on_epoch_end of {type(self._sequence).__name__} have changed what its batches "
@@ -160,7 +160,7 @@ class SequenceSource(Source):
 
     def turn(self) -> None:
         """Call the hooks, if any, between two epochs of an endless sequence."""
-        if not self.own_epochs:
+        if not self.changes_between_epochs:
             return
         with self._lock:
             self._call("on_epoch_end")

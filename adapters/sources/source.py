@@ -73,7 +73,7 @@ class Origin(NamedTuple):
 class Source(abc.ABC):
     """Samples by number; reading changes nothing.
 
-    Threads may read concurrently, unless ``own_code`` isn't thread-safe. Then callers on several
+    Threads may read concurrently, unless ``users_code`` isn't thread-safe. Then callers on several
     threads must hold a ``Gate`` of it.
     """
 
@@ -259,7 +259,7 @@ class Source(abc.ABC):
     """True if a label is a Python number, not one of NumPy's."""
 
     @property
-    def own_code(self) -> tuple[Any, ...]:
+    def users_code(self) -> tuple[Any, ...]:
         """User functions and objects that make samples."""
         return (self,)
 
@@ -297,7 +297,7 @@ class Source(abc.ABC):
 
     whole_batches = False
     """True if items are whole batches, which ``batch`` returns."""
-    own_epochs = False
+    changes_between_epochs = False
     """True if batches change with the epoch, so that none may be read early."""
 
     @property
@@ -366,9 +366,9 @@ class Composite(Source):
         return self.parts[0].padded(samples, extra)
 
     @property
-    def own_code(self) -> tuple[Any, ...]:
+    def users_code(self) -> tuple[Any, ...]:
         """User functions and objects that make samples."""
-        return tuple(code for part in self.parts for code in part.own_code)
+        return tuple(code for part in self.parts for code in part.users_code)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""

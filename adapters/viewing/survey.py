@@ -296,7 +296,7 @@ _Counts = tuple[dict[str, _Field], list[tuple[int, str]]]
 
 
 def _counted(source: Source, size: int, threads: int) -> Iterator[_Counts]:
-    gate = Gate(("source", each) for each in source.own_code)
+    gate = Gate(("source", each) for each in source.users_code)
     with concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics") as pool:
         futures: list[concurrent.futures.Future[_Counts]] = []
         try:

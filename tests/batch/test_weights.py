@@ -175,7 +175,7 @@ def test_two_orders_at_once_are_refused():
 
 @pytest.mark.parametrize("asked", [{"shuffle": "blocks"}, {"weights": [1, 2, 3]}])
 def test_whole_batches_have_no_such_order(asked):
-    source = SequenceSource([np.zeros(2)] * 3, own_epochs=False)
+    source = SequenceSource([np.zeros(2)] * 3, changes_between_epochs=False)
     with pytest.raises(ValueError, match="must be left out where source gives whole batches"):
         order_of(3, 1, source=source, **asked)
 

@@ -162,7 +162,9 @@ def test_collation_of_arrays_is_gathering_without_batch_transform():
 
 def test_a_batch_of_a_sequence_is_not_taken_apart():
     data = Counted()
-    ablations = ablations_of(SourcePlan(SequenceSource(data, own_epochs=False), Order(SIZE, 1)), 0)
+    ablations = ablations_of(
+        SourcePlan(SequenceSource(data, changes_between_epochs=False), Order(SIZE, 1)), 0
+    )
     assert ablations.collation is None
     data.asked.clear()
     assert [batch[0] for batch in batches_of(ablations.memory, 5)] == [0, 1, 2, 3, 0]
@@ -226,7 +228,7 @@ def test_files_of_images_are_read_as_storage_and_decoded_into_the_batch(tmp_path
 
 def test_a_source_without_an_end_is_taken_apart():
     data = Unending()
-    plan = SourcePlan(SequenceSource(data, own_epochs=False), Order(None, 1))
+    plan = SourcePlan(SequenceSource(data, changes_between_epochs=False), Order(None, 1))
     ablations = ablations_of(plan, 0)
     data.asked.clear()
     assert [batch[0] for batch in batches_of(ablations.memory, 5)] == [0, 1, 2, 3, 0]

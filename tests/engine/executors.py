@@ -61,7 +61,7 @@ def read(
 
 def workers() -> list[psutil.Process]:
     """Worker processes of this process that are alive, but for those that are idle."""
-    idle = pool.kept().idle_pids
+    idle = pool.shared_pool().idle_pids
     return [each for each in workers_and_idle() if each.pid not in idle]
 
 
@@ -73,8 +73,8 @@ def workers_and_idle() -> list[psutil.Process]:
 
 def end_idle_workers() -> None:
     """Have the processes end that are kept for the next engine."""
-    pool.kept().end_idle()
-    wait_until(lambda: pool.kept()._thread is None)
+    pool.shared_pool().end_idle()
+    wait_until(lambda: pool.shared_pool()._thread is None)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:

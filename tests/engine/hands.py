@@ -20,9 +20,9 @@ SHORT_SECONDS = 0.0001
 class Hands:
     """Counts what is with it, and fails where its memory is used wrongly."""
 
-    name, count, ready, started = "threads", 2, 2, 0.0
+    name, count, ready, started_at = "threads", 2, 2, 0.0
     group_seconds, window = 0.001, None
-    starting = short = False
+    starting = lacks_workers = False
 
     def __init__(self) -> None:
         self.deaths: list[str] = []
@@ -74,7 +74,7 @@ class Hands:
             job.batches[0].killers.append(self.deaths[-1])
         for pending in job.batches:
             if error is not None:
-                pending.fail(error)
+                pending.note_error(error)
             elif here:
                 self.held.discard(pending)
                 pending.outcome = Assembled(pending.key.index, 0)

@@ -67,7 +67,7 @@ def test_a_loop_that_gets_faster_by_itself_gains_nothing_by_what_is_tried_later(
     assert comparison.current == 0
 
 
-def test_what_is_much_slower_gets_one_window():
+def test_what_is_much_slower_gets_one_period():
     comparison = Comparison([8, 1, 0], SETTLE)
     loop = Loop(comparison, lambda workers: 0.01 if workers == 8 else 0.08)
     loop.run(200)

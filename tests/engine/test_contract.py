@@ -174,7 +174,9 @@ def test_many_batches_of_objects_are_not_mixed_up(executor, length):
 
 @every_executor
 def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(executor):
-    source = SequenceSource([(np.full(i + 1, i), "text") for i in range(9)], own_epochs=False)
+    source = SequenceSource(
+        [(np.full(i + 1, i), "text") for i in range(9)], changes_between_epochs=False
+    )
     expected = [exact(batch) for batch in epoch_of(plan_of(source, 1, shuffle=True))]
     with opened(source, executor, 1, shuffle=True) as engine:
         assert [exact(batch) for batch in read(engine, 9)] == expected

@@ -59,7 +59,7 @@ def test_a_worker_that_dies_in_a_sequence_is_replaced(executor, tmp_path):
             return dying(np.full(2, number))
 
     dying = Dying(tmp_path / "deaths", "kill", 5, times=1)
-    source = SequenceSource(Batches(9), own_epochs=False)
+    source = SequenceSource(Batches(9), changes_between_epochs=False)
     with opened(source, executor, 1) as engine, within(SECONDS):
         assert [batch.tolist() for batch in read(engine, 9)] == [[i, i] for i in range(9)]
 

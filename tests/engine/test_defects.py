@@ -33,7 +33,9 @@ def test_workers_that_a_collection_gives_back_while_others_are_chosen_are_kept()
         for stream in streams:  # Until both processes of each are there.
             stream.next()
         for engine in (one, other):
-            wait_until(lambda engine=engine: engine.settled and not engine._dispatcher._running)
+            wait_until(
+                lambda engine=engine: engine.at_full_speed and not engine._dispatcher._running
+            )
 
         one.close()  # Two idle workers; the others are given back in the midst of the choice.
         asked: list[object] = []
@@ -44,13 +46,13 @@ def test_workers_that_a_collection_gives_back_while_others_are_chosen_are_kept()
                 other.close(wait=False)
                 return super().__contains__(serial)
 
-        for worker in pool.kept()._idle:
-            worker.serials = Serials(worker.serials)
+        for worker in pool.shared_pool()._idle:
+            worker.opened_plans = Serials(worker.opened_plans)
         with opened(Numbers(40), "processes-2", transform=abs) as third:
             assert len(read(third, 4)) == 4
         assert asked
-        for worker in pool.kept()._idle:
-            worker.serials = set(worker.serials)
+        for worker in pool.shared_pool()._idle:
+            worker.opened_plans = set(worker.opened_plans)
     end_idle_workers()
 
 
@@ -262,7 +264,7 @@ stream.next()
 stream.close()
 engine.close()
 from adapters.engine import pool
-pool.kept().close()
+pool.shared_pool().close()
 again = shared_memory.SharedMemory(name=memory.name)
 again.close()
 memory.close()

@@ -64,7 +64,7 @@ class Dispatching(RuleBasedStateMachine):
             assert pending.state is State.GIVEN_UP
             return
         except SpoiltError:
-            assert pending.state is State.EXPECTED
+            assert pending.state is State.UNSUBMITTED
         except ClosedError:
             assert pending.executor is not self.stage.dispatcher._executor
         else:
@@ -91,7 +91,7 @@ class Dispatching(RuleBasedStateMachine):
         del self.wanted[first : first + count]
         if collected:  # By the garbage collector.
             for pending in dropped:
-                pending.dropped = True
+                pending.abandoned = True
         else:
             self.stage.dispatcher.drop(dropped)
 
@@ -120,7 +120,7 @@ class Dispatching(RuleBasedStateMachine):
         dispatcher = self.stage.dispatcher
         assert not [*dispatcher._ready, *dispatcher._running, *dispatcher._lost]
         # What the collector dropped too late waits for the end of the executor.
-        left = {(pending.dropped, pending.state) for pending in self.stage.executor.held}
+        left = {(pending.abandoned, pending.state) for pending in self.stage.executor.held}
         assert left <= {(True, State.MADE)}
 
     def read_all(self) -> None:

@@ -131,7 +131,7 @@ def test_a_worker_is_told_to_forget_only_what_it_knows(monkeypatch):
         with opened(Numbers(8), "processes-1") as engine:
             read(engine, 1)
             (worker,) = engine._dispatcher._executor._workers
-            serial = engine._dispatcher._executor._serialized.serial
+            serial = engine._dispatcher._executor._serialized.plan_number
         wait_until(lambda: serial in [forgotten for _, forgotten in told])
     assert [pid for pid, forgotten in told if forgotten == serial] == [worker.pid]
 
@@ -144,7 +144,7 @@ def test_what_is_needed_no_longer_is_said_from_within_a_sending_too():
         (worker,) = executor._workers
         with worker._lock:
             forgetting = threading.Thread(
-                target=pool.kept().forget, args=(executor._serialized.serial,)
+                target=pool.shared_pool().forget, args=(executor._serialized.plan_number,)
             )
             forgetting.start()
             forgetting.join(20)

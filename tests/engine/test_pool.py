@@ -50,11 +50,11 @@ def test_an_engine_at_rest_lends_its_processes_and_goes_on():
         opened(Numbers(400), "processes-1", transform=pid) as other,
     ):
         first = pids_of(one)
-        one.rest()
-        wait_until(lambda: pool.kept().idle)
+        one.pause()
+        wait_until(lambda: pool.shared_pool().idle)
         assert pids_of(other) == first
-        other.rest()
-        wait_until(lambda: pool.kept().idle)
+        other.pause()
+        wait_until(lambda: pool.shared_pool().idle)
         assert pids_of(one) == first
 
 
@@ -62,7 +62,7 @@ def test_idle_processes_end_by_themselves(monkeypatch):
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 0.05)
     with opened(Numbers(), "processes-2") as engine:
         read(engine, 2)
-    wait_until(lambda: pool.kept()._thread is None, 10)
+    wait_until(lambda: pool.shared_pool()._thread is None, 10)
 
 
 def test_a_process_of_another_environment_is_not_used_again(monkeypatch):
@@ -103,8 +103,8 @@ def test_a_process_that_two_engines_have_looks_where_each_of_them_did(tmp_path, 
     monkeypatch.chdir(tmp_path / "one")
     with opened(Numbers(400), "processes-1", **where) as engine:
         assert set(np.concatenate(read(engine, 2))) == {"one"}
-        engine.rest()
-        wait_until(lambda: pool.kept().idle)
+        engine.pause()
+        wait_until(lambda: pool.shared_pool().idle)
         monkeypatch.chdir(tmp_path / "other")
         with opened(Numbers(400), "processes-1", **where) as other:
             assert set(np.concatenate(read(other, 2))) == {"other"}
@@ -329,7 +329,7 @@ def test_auto_starts_no_processes_that_cannot_pay_for_their_start():
         batches = [stream.next() for _ in range(7)]
         assert len(batches) == len(epoch_of(plan))
         stream.close()
-    assert not pool.kept()._workers
+    assert not pool.shared_pool()._workers
     engine.close()
 
 

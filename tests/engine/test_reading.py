@@ -168,7 +168,7 @@ def test_code_that_makes_a_batch_does_not_wait_for_its_turn():
     taken, told = threading.Event(), []
 
     def hold():
-        with shared._turn:
+        with shared._reader_lock:
             taken.set()
             done.wait(20)
 
@@ -202,7 +202,7 @@ def test_a_forked_child_reads_on_though_another_thread_had_its_turn(engine):
     taken, done = threading.Event(), threading.Event()
 
     def hold():
-        with reading._turn:
+        with reading._reader_lock:
             taken.set()
             done.wait(20)
 

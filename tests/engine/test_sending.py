@@ -100,7 +100,7 @@ def test_workers_import_no_framework():
 
 
 def test_a_sequence_of_batches_can_be_sent_with_its_lock():
-    source = SequenceSource([np.full(2, i) for i in range(4)], own_epochs=False)
+    source = SequenceSource([np.full(2, i) for i in range(4)], changes_between_epochs=False)
     with opened(source, PROCESSES, 1) as engine:
         assert np.concatenate(read(engine, 4)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.alignment import ALIGNMENT_BYTES
-from adapters.engine.memory import HEADER_BYTES, Place, Slot, Slots, SlotWriter
+from adapters.engine.memory import HEADER_BYTES, ArrayInSlot, Slot, Slots, SlotWriter
 from tests.leftovers import Leftovers
 
 
@@ -19,7 +19,7 @@ def delivered(slots: Slots, *arrays: Any) -> tuple[Slot, list[np.ndarray]]:
     slot = slots.take()
     writer = SlotWriter(slot.name)
     writer.begin()
-    places = [writer.place(array) for array in arrays]
+    places = [writer.put(array) for array in arrays]
     return slot, slots.deliver(slot, places)
 
 
@@ -92,18 +92,18 @@ def test_a_taken_slot_knows_nothing_of_the_workers_before(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
     writer.begin()
-    assert slot.worker == os.getpid()
+    assert slot.signer_pid == os.getpid()
     slots.give_back(slot)
-    assert slots.take().worker == 0
+    assert slots.take().signer_pid == 0
 
 
 def test_a_worker_signs_the_batch_that_it_works_on_until_it_is_done(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
     writer.begin()
-    assert slot.worker == os.getpid()
+    assert slot.signer_pid == os.getpid()
     writer.end()
-    assert slot.worker == 0
+    assert slot.signer_pid == 0
 
 
 def test_a_slot_grows_with_what_is_written_and_early_arrays_stay_in_place(slots):
@@ -115,7 +115,7 @@ def test_a_slot_grows_with_what_is_written_and_early_arrays_stay_in_place(slots)
     large = writer.allocate((2**20,), np.dtype(np.uint8))
     large[:] = 8
     small += 1
-    arrays = slots.deliver(slot, [writer.place(small), writer.place(large)])
+    arrays = slots.deliver(slot, [writer.put(small), writer.put(large)])
     assert (arrays[0].tolist(), int(arrays[1].sum())) == ([8] * 4, 8 * 2**20)
 
 
@@ -124,9 +124,9 @@ def test_an_array_that_lies_in_the_slot_is_not_copied(slots):
     writer = SlotWriter(slot.name)
     writer.begin()
     array = writer.allocate((4, 3), np.dtype(float))
-    assert writer.place(array).offset == HEADER_BYTES
-    assert writer.place(array[1:]).offset == HEADER_BYTES + 3 * 8
-    assert writer.place(array[:, 1:]).offset > HEADER_BYTES + 4 * 3 * 8
+    assert writer.put(array).offset == HEADER_BYTES
+    assert writer.put(array[1:]).offset == HEADER_BYTES + 3 * 8
+    assert writer.put(array[:, 1:]).offset > HEADER_BYTES + 4 * 3 * 8
 
 
 def test_python_objects_get_memory_of_their_own(slots):
@@ -136,6 +136,6 @@ def test_python_objects_get_memory_of_their_own(slots):
 
 
 def test_a_place_knows_its_size():
-    assert Place(0, (3, 0, 2), np.dtype(int)).nbytes == 0
-    assert Place(0, (), np.dtype("f4")).nbytes == 4
-    assert Place(0, (2**20, 2**20), np.dtype("f8")).nbytes == 2**43
+    assert ArrayInSlot(0, (3, 0, 2), np.dtype(int)).nbytes == 0
+    assert ArrayInSlot(0, (), np.dtype("f4")).nbytes == 4
+    assert ArrayInSlot(0, (2**20, 2**20), np.dtype("f8")).nbytes == 2**43

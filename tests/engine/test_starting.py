@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from adapters.engine.pool import kept
+from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
@@ -165,14 +165,14 @@ def waits(sample):
 
 def test_while_there_is_too_little_work_for_processes_batches_are_made_here(monkeypatch):
     end_idle_workers()
-    monkeypatch.setattr(kept(), "start_seconds", 0.0)  # Not measured yet.
+    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)  # Not measured yet.
     plan = plan_of(np.arange(160), 4, transform=with_pid)
     with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
         stream = engine.stream(0, 0, False)
         found = np.concatenate([stream.next() for _ in range(40)])
         assert found[:, 0].tolist() == list(range(160))
         assert set(found[:, 1].tolist()) == {os.getpid()}
-        assert (engine.state, engine.settled) == (WorkerState.DEFERRED, False)
+        assert (engine.state, engine.at_full_speed) == (WorkerState.DEFERRED, False)
         later = "2 processes, which are started once there is work enough for them"
         assert engine.description == later
 
@@ -186,7 +186,7 @@ def of_waits(*waits: tuple[float, float]) -> Losses:
 
 def test_two_slow_batches_tell_whether_processes_pay(monkeypatch):
     end_idle_workers()
-    monkeypatch.setattr(kept(), "start_seconds", 0.0)  # Not measured yet.
+    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)  # Not measured yet.
     assert not of_waits((0.02, 0.0)).outweigh_processes(1000, 5.0)
     assert of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(1000, 5.0)
     assert not of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(100, 5.0)
@@ -194,7 +194,7 @@ def test_two_slow_batches_tell_whether_processes_pay(monkeypatch):
 
 def test_an_endless_source_pays_for_processes_by_what_was_lost(monkeypatch):
     end_idle_workers()
-    monkeypatch.setattr(kept(), "start_seconds", 0.0)
+    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)
     assert of_waits(*100 * [(0.02, 0.0)], (0.0, 0.02)).outweigh_processes(float("inf"), 1.0)
     assert not of_waits((0.02, 0.0), (0.0, 0.02)).outweigh_processes(float("inf"), 1.0)
 
@@ -202,7 +202,7 @@ def test_an_endless_source_pays_for_processes_by_what_was_lost(monkeypatch):
 def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare(monkeypatch):
     """TensorFlow's thread reads eight short batches at once, and waits for the trainer then."""
     end_idle_workers()
-    monkeypatch.setattr(kept(), "start_seconds", 0.0)
+    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)
     ahead = [(0.0003, 0.016), *7 * [(0.0003, 0.0)]]
     assert not of_waits(*9 * ahead).outweigh_processes(10_000, 1.0)
     behind = [(0.0003, 0.0005), *7 * [(0.0003, 0.0)]]

@@ -195,7 +195,7 @@ class Streaming(RuleBasedStateMachine):
             self.engine.retain()
             self.engine.release()
         else:
-            self.engine.rest()
+            self.engine.pause()
             wait_until(self.nothing_is_lent)
         for place in (0, 1):
             self.open(place, self.streams[place].position)

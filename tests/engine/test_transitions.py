@@ -91,7 +91,7 @@ def asked_for() -> Pending:
 @by(E, H)
 def computed_by_its_reader() -> Pending:
     stream = stream_of()
-    pending = stream.expect()
+    pending = stream.append_next()
     assert stream.next().tolist() == [0, 1, 2, 3]
     return pending
 
@@ -254,7 +254,7 @@ def test_a_batch_that_the_collector_drops_is_not_computed():
     stage = Stage()
     stage.active = 1
     first, second = stage.ask(), stage.ask()
-    second.dropped = True  # As Stream.__del__ does, with no lock.
+    second.abandoned = True  # As Stream.__del__ does, with no lock.
     stage.executor.do()
     assert (first.state, second.state, stage.executor.jobs) == (M, D, [])
 
@@ -279,6 +279,6 @@ def test_dropping_what_lay_in_the_memory_of_a_executor_that_is_gone_touches_noth
     stage.dispatcher.stop(for_good=False)
     stage.ask()
     stage.dispatcher.drop([pending])
-    assert (pending.state, pending.dropped) == (M, True)
+    assert (pending.state, pending.abandoned) == (M, True)
     with pytest.raises(ClosedError):
         stage.read(pending)

@@ -49,22 +49,22 @@ class Scripted:
         self.made = 0
 
     def compute(self) -> Pending:
-        pending = self.expect()
+        pending = self.append_next()
         pending.spent = self.spent()
         return pending
 
     def spent(self) -> Spent:
         return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
-    def expect(self) -> Pending:
+    def append_next(self) -> Pending:
         pending = Pending(BatchKey(0, self.made), State.HERE)
         self.made += 1
         if self.made <= self.errors:
             pending.state, pending.error = State.FAILED, ValueError("spoilt")
         return pending
 
-    def expect_another(self) -> Pending:
-        return self.expect()
+    def append_another(self) -> Pending:
+        return self.append_next()
 
     def fulfil(self, pending: Pending) -> None:
         started = Spent.now()
@@ -196,7 +196,7 @@ def test_two_threads_are_tried_more_than_once():
 
 
 class OwnFunctions(SourcePlan):
-    own_functions = True
+    calls_users_functions = True
 
 
 @pytest.mark.usefixtures("four_cpus")
@@ -265,7 +265,7 @@ def test_one_cpu_leaves_one_thread(monkeypatch):
 
 @pytest.mark.usefixtures("four_cpus")
 def test_a_sequence_that_is_asked_one_at_a_time_gets_processes():
-    plan = plan_of(SequenceSource(Numbers(), own_epochs=False), 1, thread_safe=None)
+    plan = plan_of(SequenceSource(Numbers(), changes_between_epochs=False), 1, thread_safe=None)
     choice = choice_for(Scripted(0.05), plan)
     assert (choice.kind, choice.count) == ("processes", 4)
 

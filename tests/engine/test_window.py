@@ -148,7 +148,7 @@ class Epochs:
 @pytest.mark.parametrize("executor", WITH_CLUSTER)
 def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
-    source = SequenceSource(Epochs(tally), own_epochs=True)
+    source = SequenceSource(Epochs(tally), changes_between_epochs=True)
     with opened(source, executor, 1, queue=5) as engine:
         stream = engine.stream(0, 0, False)
         batches = []
@@ -161,7 +161,7 @@ def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(executor, tmp_
 
 @pytest.mark.parametrize("executor", WITH_CLUSTER)
 def test_a_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
-    source = SequenceSource(Epochs(Tally(tmp_path / "calls")), own_epochs=True)
+    source = SequenceSource(Epochs(Tally(tmp_path / "calls")), changes_between_epochs=True)
     with opened(source, executor, 1) as engine:
         first = [batch.tolist() for batch in read(engine, 2)]
         assert [batch.tolist() for batch in read(engine, 2)] == first == [[1, 0, 0], [1, 0, 1]]

@@ -82,7 +82,7 @@ def test_two_passes_at_once_have_all_samples_in_order_where_auto_chooses_process
 ):
     """A thread makes the first batches, and processes take over in the midst of both passes."""
     end_idle_workers()
-    monkeypatch.setattr(pool.kept(), "start_seconds", 0.05)
+    monkeypatch.setattr(pool.shared_pool(), "start_seconds", 0.05)
     with gluon_loader(Spinning(), BATCH, num_workers="auto") as loader:
         epochs = [[made(each) for each in zip(*zip(loader, loader))] for _ in range(2)]
         loader.explain()

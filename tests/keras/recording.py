@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from adapters import SafeSequence
-from adapters.engine.pool import kept
+from adapters.engine.pool import shared_pool
 from adapters.engine.process import NAME
 from tests.keras.samples import BATCH_SIZE, numbered
 from tests.leftovers import command_line
@@ -162,7 +162,7 @@ class AfterBatch(keras.callbacks.Callback):
 
 def worker_processes() -> list[psutil.Process]:
     """Worker processes of this interpreter, but for those that are kept for the next call."""
-    idle = kept().idle_pids
+    idle = shared_pool().idle_pids
     return [
         child
         for child in psutil.Process().children()

@@ -12,6 +12,7 @@ from adapters import SafeSequence
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.supply import Supply, WorkerState
 from adapters.keras.internals import PyDatasetAdapter
+from adapters.keras.sources import StockView
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, sequence_of
 from tests.keras.samples import numbered
 
@@ -26,7 +27,7 @@ def test_the_attributes_are_what_was_asked_for(options):
 @pytest.mark.parametrize("options", [FOUR_THREADS, PROCESSES, AUTO])
 def test_keras_puts_no_enqueuer_of_its_own_on_top(options):
     with sequence_of(2, **options) as sequence:
-        assert PyDatasetAdapter(sequence).enqueuer is None
+        assert PyDatasetAdapter(StockView(sequence)).enqueuer is None
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,9 @@ def test_a_short_fit_starts_no_processes(monkeypatch):
 
     end_idle_workers()
     started: list[Any] = []
-    monkeypatch.setattr(pool.kept(), "start_seconds", 4.0)  # As on a machine that is as busy.
+    monkeypatch.setattr(
+        pool.shared_pool(), "start_seconds", 4.0
+    )  # As on a machine that is as busy.
     monkeypatch.setattr(pool.Pool, "_start", lambda self, lessee: started.append(lessee))
     model = model_of()
     with SafeSequence(Slow(7)) as training, SafeSequence(Slow(7)) as validation:

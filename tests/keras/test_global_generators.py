@@ -19,7 +19,7 @@ from PIL import Image
 
 from adapters import SafeSequence
 from adapters.engine import processes
-from adapters.engine.pool import kept
+from adapters.engine.pool import shared_pool
 from tests.batches import exact
 from tests.engine.executors import end_idle_workers
 from tests.keras.recording import ALL_WORKERS, AUTO, INLINE, PROCESSES, TWO_THREADS, Options
@@ -226,8 +226,8 @@ def read(workers: Any, busy_seconds: float) -> tuple[set[str], Any, Any]:
 @pytest.mark.parametrize("start_seconds", [100.0, 0.05], ids=["never worth it", "worth it"])
 def test_no_thread_draws_beside_the_trainer_until_processes_do(start_seconds, monkeypatch):
     """Whose step takes longer than a batch, so that it would pay."""
-    monkeypatch.setattr(kept(), "start_seconds", start_seconds)
-    monkeypatch.setattr(type(kept()), "idle", 0)
+    monkeypatch.setattr(shared_pool(), "start_seconds", start_seconds)
+    monkeypatch.setattr(type(shared_pool()), "idle", 0)
     names, *drawn = read("auto", 0.02)
     assert names == {"MainThread"}
     assert drawn == [*read(0, 0.0)[1:]]
@@ -249,7 +249,7 @@ class ChangedBetweenEpochs(Drawing):
 @pytest.fixture
 def processes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as they pay at all, and none that was there before."""
-    monkeypatch.setattr(kept(), "start_seconds", 0.01)
+    monkeypatch.setattr(shared_pool(), "start_seconds", 0.01)
     end_idle_workers()
 
 

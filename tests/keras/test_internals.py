@@ -43,7 +43,7 @@ def found() -> dict[str, list[Any]]:
 
 
 def test_nothing_is_missing_in_this_keras():
-    assert (internals.missing(), internals.by_own_adapter) == ([], False)
+    assert (internals.missing(), internals.by_keras_adapter()) == ([], False)
 
 
 def test_every_name_was_taken_away(found):

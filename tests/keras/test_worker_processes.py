@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.engine.pool import kept
+from adapters.engine.pool import shared_pool
 from tests.engine.executors import end_idle_workers, wait_until
 from tests.keras.recording import PROCESSES, built_recorder, echo
 from tests.keras.samples import BATCH_SIZE, numbered
@@ -83,7 +83,7 @@ def test_fit_evaluate_and_predict_meet_the_same_processes(sequence, both):
     met = [makers(batches) for batches in (model.trained, model.tested, predicted)]
     assert all(each and each <= both for each in met), (met, both)
     sequence.close()
-    assert kept().idle_pids == both
+    assert shared_pool().idle_pids == both
 
 
 @pytest.mark.one_backend
@@ -96,7 +96,7 @@ def test_a_loader_gets_the_processes_of_a_sequence_and_the_next_loader_gets_them
     for _ in range(2):
         with gluon_loader(Signed(), BATCH_SIZE, num_workers=2, thread_pool=False) as loader:
             assert first_makers(loader) <= both
-    assert kept().idle_pids == both
+    assert shared_pool().idle_pids == both
 
 
 class SlowDrawing(keras.utils.PyDataset):
@@ -116,7 +116,7 @@ class SlowDrawing(keras.utils.PyDataset):
 def test_processes_start_when_all_epochs_of_a_fit_are_worth_it(epochs, ended, opened, monkeypatch):
     """And not when the epochs before were; ``ended`` are none of this fit's."""
     # Two epochs take a tenth of it, so that a busy machine doesn't make them worth it either.
-    monkeypatch.setattr(kept(), "start_seconds", 3.0)
+    monkeypatch.setattr(shared_pool(), "start_seconds", 3.0)
     end_idle_workers()
     found = []
 

@@ -73,5 +73,5 @@ def test_a_plan_tells_its_source_what_comes(server, tmp_path):
     plan = plan_of(source, 10, shuffle=True)
     told = []
     source.expect = lambda numbers, elsewhere: told.append(numbers)
-    plan.expect(BatchKey(0, 2), elsewhere=False)
+    plan.prefetch(BatchKey(0, 2), elsewhere=False)
     np.testing.assert_array_equal(told[0], plan.order.batch(0, 2))

@@ -88,8 +88,8 @@ def test_shards_have_every_sample_once(source):
 
 
 def test_code_of_the_users_own_is_found_in_a_part():
-    """What a data set draws from numpy.random is seeded for it, see ``own_code``."""
+    """What a data set draws from numpy.random is seeded for it, see ``users_code``."""
     data = [1, 2, 3]
     whole = concatenate([data, np.arange(3), data])
-    assert list(whole.own_code) == [data, data]
-    assert list(whole.select([0]).own_code) == [data, data]
+    assert list(whole.users_code) == [data, data]
+    assert list(whole.select([0]).users_code) == [data, data]

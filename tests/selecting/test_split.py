@@ -257,7 +257,9 @@ class PyDataset:
         return np.zeros(3)
 
 
-@pytest.mark.parametrize("whole", [PyDataset(), SequenceSource([0] * 3, own_epochs=False)])
+@pytest.mark.parametrize(
+    "whole", [PyDataset(), SequenceSource([0] * 3, changes_between_epochs=False)]
+)
 def test_whole_batches_are_refused(whole):
     with pytest.raises(TypeError, match=r"source must give single samples, .* whole batches: give"):
         split(whole, [0.5])

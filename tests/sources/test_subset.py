@@ -69,7 +69,7 @@ class _Fixed:
 def test_it_says_of_itself_what_the_whole_says(source):
     selected = source.select(np.arange(len(source)))
     traits = [
-        *("gathers", "leaves", "skeleton", "pads", "own_code", "python_numbers", "makes_samples"),
+        *("gathers", "leaves", "skeleton", "pads", "users_code", "python_numbers", "makes_samples"),
         *("stored", "fetches_many", "draws", "decodes", "holds_images"),
         *("whole_batches", "endless"),
     ]
@@ -83,7 +83,7 @@ def test_every_trait_of_a_source_is_known_here():
     properties = {name for name, value in vars(Source).items() if isinstance(value, property)}
     assert properties - {*vars(Subset), *vars(Composite)} == {"endless"}
     traits = {name for name, value in vars(Source).items() if isinstance(value, bool)}
-    assert traits == {*_IF_ANY, *_IF_ALL, "whole_batches", "own_epochs"}
+    assert traits == {*_IF_ANY, *_IF_ALL, "whole_batches", "changes_between_epochs"}
 
 
 @every_kind
@@ -193,7 +193,7 @@ def test_a_damaged_sample_is_replaced_in_its_own_row(tmp_path):
 
 
 def test_whole_batches_cannot_be_selected_from():
-    source = SequenceSource([np.zeros(3)] * 4, own_epochs=False)
+    source = SequenceSource([np.zeros(3)] * 4, changes_between_epochs=False)
     with pytest.raises(TypeError, match=r"single samples .* whole batches: select from the arrays"):
         source.select([0])
 

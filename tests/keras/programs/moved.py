@@ -1,8 +1,8 @@
 """Takes Keras's private names away, one after the other, and trains without each.
 
 So does ``ADAPTERS_STOCK_KERAS=1``. Prints, for each of them, what was warned of, whether Keras's
-adapters are as they were, the numbers that were predicted from, the batches that were trained and
-validated on, the epoch after that, and what is left of the workers.
+function for adapters is as it was, the numbers that were predicted from, the batches that were
+trained and validated on, the epoch after that, and what is left of the workers.
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ def trained(safe_sequence: Any) -> tuple[list[list[int]], list[list[int]], int]:
 def report(name: str, safe_sequence: Any) -> None:
     """Print what became of Keras, and of a training."""
     before = Leftovers.now()
-    as_it_was = data_adapters.get_data_adapter is STOCK and all(
-        getattr(keras.Model, name) is method for name, method in METHODS.items()
-    )
+    as_it_was = data_adapters.get_data_adapter is STOCK
     with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
         numbers = predicted(sequence)
         left = before.lasting()

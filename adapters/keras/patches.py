@@ -1,0 +1,466 @@
+"""Patches of Keras that make it read a ``SafeSequence`` through ``SafeSequenceAdapter``.
+
+Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter permutes the batch
+numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
+defaults nothing can be read ahead. ``install`` patches four things:
+
+- ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
+  data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
+- ``fit``, ``evaluate`` and ``predict``. Keras doesn't report that an exception or ``stop_training``
+  has ended a call, so the wrapper ends the readers that were created in it. A ``FitCallback`` gets
+  the arguments of its ``fit``.
+- ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
+  leaves out hooks of batches that no callback has.
+- ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
+
+If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, ``fit``, ``evaluate`` and
+``predict`` give Keras's own adapter a ``StockView``: the same batches, none of them computed ahead
+of time.
+
+Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
+``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
+Keras on first use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+
+from adapters.engine.serialization import IMPORTERS, Later, reducers
+from adapters.keras import internals
+from adapters.keras.adapter import SafeSequenceAdapter
+from adapters.keras.arguments import check_steps
+from adapters.keras.progress import Progress, running
+from adapters.keras.sequence import SafeSequence
+from adapters.keras.shutdown import calls_of_threads, released_by_interrupts
+from adapters.keras.sources import StockView
+from adapters.sources import reduce_iterator
+from adapters.sources.sequence import PyDatasetWithoutKeras
+from adapters.structure import flatten
+
+log = logging.getLogger("adapters")
+
+_CALLS = ("fit", "evaluate", "predict")
+_BEGINNINGS = {
+    "on_train_begin": "train",
+    "on_epoch_begin": "train",
+    "on_test_begin": "test",
+    "on_predict_begin": "predict",
+}
+# Exceeds the batches that TensorFlow reads ahead plus the steps of one execution.
+_LATEST = 1000
+
+
+class Call:
+    """One running ``fit``, ``evaluate`` or ``predict``.
+
+    Args:
+        model: The model that is called.
+        arguments: Arguments of the call.
+        trains: True for ``fit``.
+
+    Attributes:
+        sequence: Argument ``x``; None if it is no ``SafeSequence``.
+        validation: Argument ``validation_data``; None if it is no ``SafeSequence``.
+        initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
+        callbacks: The callbacks that are no ``FitCallback``, in order.
+        fit_callbacks: The ``FitCallback`` instances, in order.
+        readers: Adapters that were created in the call. They end with it.
+    """
+
+    def __init__(self, model: Any, arguments: dict[str, Any], trains: bool) -> None:
+        self.model = model
+        self.trains = trains
+        self.sequence = _sequence(arguments.get("x"))
+        self.validation = _sequence(arguments.get("validation_data"))
+        self.epochs = arguments.get("epochs", 1)
+        self.initial_epoch = arguments.get("initial_epoch", 0)
+        self.steps_per_epoch = arguments.get("steps_per_epoch")
+        self.shuffle = bool(arguments.get("shuffle", True))
+        self.callbacks: list[Any] = []
+        self.fit_callbacks: list[FitCallback] = []
+        self.readers: list[SafeSequenceAdapter] = []
+        self.steps_done = 0
+        """Steps of this epoch that ``Resume`` skips if it has no end that the sequence knows."""
+        self.samples: dict[int, int] = {}
+        """Number of samples of the latest batches, by running number. Keras weights the
+        loss of a batch by it."""
+        self._hooks: dict[str, dict[str, Any]] = {}
+
+    @property
+    def most_epochs(self) -> int:
+        """Largest number of epochs that the call reads."""
+        with contextlib.suppress(TypeError):  # Keras raises it.
+            return max(1, int(self.epochs - self.initial_epoch))
+        return 1
+
+    def hands_out(self, number: int, batch: Any) -> None:
+        """Record the number of samples of a batch, for a ``FitCallback``."""
+        shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
+        if shape:
+            self.samples[number] = int(shape[0])
+            self.samples.pop(number - _LATEST, None)
+
+    def take_callbacks(self, arguments: dict[str, Any]) -> None:
+        """Sort the callbacks of a ``fit``, and move each ``FitCallback`` to the front."""
+        given = arguments.get("callbacks")  # May be a CallbackList, which Keras also accepts.
+        inside: Any = getattr(given, "callbacks", None)
+        for each in _flat(given if inside is None else inside):
+            kind = self.fit_callbacks if isinstance(each, FitCallback) else self.callbacks
+            kind.append(each)
+        if self.fit_callbacks and inside is None:
+            arguments["callbacks"] = [*self.fit_callbacks, *self.callbacks]
+        elif self.fit_callbacks:
+            inside[:] = [*self.fit_callbacks, *self.callbacks]
+
+    def adapt_hooks(self, callbacks: keras.callbacks.CallbackList, kind: str) -> None:
+        """Adapt the hooks of batches in Keras's list of callbacks, until the call ends.
+
+        Hooks that no callback has are left out. Keras has another thread call them after every
+        batch, and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores).
+        And the sequence's reader is told of every finished batch: backends read ahead of the
+        trainer.
+
+        Args:
+            callbacks: The list, which may belong to an enclosing ``fit``.
+            kind: What begins: ``"train"``, ``"test"`` or ``"predict"``.
+        """
+        assert self.sequence is not None
+        own, stock = vars(callbacks), keras.callbacks.CallbackList
+        reader = _reader(self.sequence._progress, kind == "train")
+        batches = int(getattr(self.model, "steps_per_execution", 1))
+        for moment in ("begin", "end"):
+            name = "_".join(("on", kind, "batch", moment))
+            own.pop(name, None)
+            names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
+            is_stock = getattr(type(callbacks), name) is getattr(stock, name)
+            empty = is_stock and all(
+                internals.has_only_empty(each, names) for each in callbacks.callbacks
+            )
+            reports = moment == "end" and reader is not None and reader.expect_reports(batches)
+            if empty or reports:
+                hook = None if empty else getattr(callbacks, name)
+                own[name] = _adapted(hook, reader if reports else None, batches)
+                self._hooks[name] = own
+
+    def end(self) -> None:
+        """End the readers, normally or by an exception."""
+        for name, own in self._hooks.items():
+            own.pop(name, None)  # The list may be the user's, who may use it again.
+        for reader in self.readers:
+            reader.end()
+        self.readers.clear()  # They refer to the call.
+
+
+def _sequence(value: Any) -> SafeSequence | None:
+    return value if isinstance(value, SafeSequence) else None
+
+
+def _flat(callbacks: Any) -> Iterator[Any]:
+    if isinstance(callbacks, (list, tuple)):
+        for each in callbacks:
+            yield from _flat(each)
+    elif callbacks is not None:
+        yield callbacks
+
+
+def _reader(progress: Progress, trains: bool) -> SafeSequenceAdapter | None:
+    """Innermost reader of a sequence in the running calls; None if there is none.
+
+    The reader of a validation may belong to the enclosing ``fit``.
+    """
+    calls = reversed(running.calls)
+    readers = (each for call in calls for each in reversed(call.readers))
+    found = (each for each in readers if each.reads(progress) and each.trains == trains)
+    return next(found, None)
+
+
+def _adapted(hook: Any, reader: SafeSequenceAdapter | None, batches: int) -> Callable[..., None]:
+    """Hook that tells a reader of finished batches, and calls Keras's hook; both may be None."""
+
+    def adapted(batch: int, logs: Any = None) -> None:
+        if reader is not None:
+            reader.consume(batches)
+        if hook is not None:
+            hook(batch, logs)
+
+    return adapted
+
+
+class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Callback that is notified of the ``fit`` it is used in."""
+
+    def fit_begins(self, fit: Call) -> None:
+        """Handle the start of the call, before Keras does anything."""
+
+    def fit_ends(self, fit: Call) -> None:
+        """Handle the end of the call, normal or by an exception."""
+
+
+# --- fit, evaluate and predict ---
+
+# Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
+_of_the_main_thread: list[Call] = []
+
+
+def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``fit``, ``evaluate`` or ``predict``: readers end with the call."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return method(*args, **kwargs)  # Raises an error that says what is wrong.
+        arguments = given.arguments
+        model = args[0] if args else arguments.get("self")
+        callbacks = arguments.get("callbacks")
+        if callbacks is not None and not hasattr(callbacks, "callbacks"):
+            # Keras inspects the hooks of a flat list only, and calls others in another thread.
+            arguments["callbacks"] = list(_flat(callbacks))
+        this = Call(model, arguments, method.__name__ == "fit")
+        with _notified(this, arguments), _registered(this):
+            return method(*given.args, **given.kwargs)
+
+    call.is_tracked = True  # type: ignore[attr-defined]
+    return call
+
+
+@contextlib.contextmanager
+def _notified(this: Call, arguments: dict[str, Any]) -> Iterator[None]:
+    """Notify each ``FitCallback`` of a ``fit`` before Keras starts, and of its end."""
+    if this.trains:
+        this.take_callbacks(arguments)
+    try:
+        for each in this.fit_callbacks:
+            each.fit_begins(this)
+        if this.fit_callbacks:
+            arguments["initial_epoch"] = this.initial_epoch
+        yield
+    finally:
+        for each in this.fit_callbacks:
+            each.fit_ends(this)
+
+
+@contextlib.contextmanager
+def _registered(this: Call) -> Iterator[None]:
+    """Register a running call, and end it."""
+    ended, thread, outer = threading.Event(), threading.current_thread(), running.calls
+    in_main = thread is threading.main_thread()
+    if in_main:
+        _of_the_main_thread.append(this)
+    elif not thread.daemon:
+        calls_of_threads.add(ended)
+    try:
+        running.calls = (*outer, this)
+        with _interruptible():
+            yield
+    finally:
+        running.calls = outer
+        if in_main:
+            _of_the_main_thread.remove(this)
+        try:
+            this.end()
+        finally:
+            calls_of_threads.discard(ended)
+            ended.set()
+
+
+def _interruptible() -> AbstractContextManager[None]:
+    """Return a context in which Ctrl-C ends a call that waits in TensorFlow for a batch."""
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    return released_by_interrupts(_interrupt)
+
+
+def _interrupt() -> None:
+    for call in list(_of_the_main_thread):
+        for reader in list(call.readers):
+            reader.interrupt()
+
+
+def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``fit``, ``evaluate`` or ``predict``: Keras's own adapter reads ``StockView``."""
+
+    def view(value: Any) -> Any:
+        if type(value) is tuple:  # Such as validation_data=(sequence,).
+            return tuple(map(view, value))
+        return StockView(value) if isinstance(value, SafeSequence) else value
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        named = {name: view(value) for name, value in kwargs.items()}
+        return method(*map(view, args), **named)
+
+    return call
+
+
+# --- installation ---
+
+
+def install() -> None:
+    """Make Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``."""
+    if not internals.by_keras_adapter():
+        return
+    missing = internals.missing()
+    is_stock = os.environ.get("ADAPTERS_STOCK_KERAS") == "1"
+    if missing and not is_stock:
+        log.warning(
+            "Keras %s has other private names than those known here (%s): it reads a SafeSequence "
+            "as a PyDataset without workers, with the same batches, none of them ahead of time; "
+            "docs/keras-internals.md names versions that read ahead",
+            keras.__version__,
+            ", ".join(missing),
+        )
+    wrapped = _viewed if missing or is_stock else _tracked
+    for name in _CALLS:
+        setattr(keras.Model, name, wrapped(getattr(keras.Model, name)))
+    if missing or is_stock:
+        return
+    _patch_get_data_adapter()
+    _view_in_keras_adapter()
+    for name, kind in _BEGINNINGS.items():
+        _wrap_beginning(name, kind)
+    if not internals.missing_to_continue():
+        internals.count_from_position(SafeSequenceAdapter)
+
+
+def _patch_get_data_adapter() -> None:
+    stock = internals.data_adapters.get_data_adapter
+    signature = inspect.signature(stock)
+
+    @functools.wraps(stock)
+    def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        arguments = given.arguments
+        x = arguments.get("x")
+        if not isinstance(x, SafeSequence):
+            return stock(*args, **kwargs)
+        arguments["x"] = StockView(x)
+        answer = stock(*given.args, **given.kwargs)
+        if type(answer) is not internals.PyDatasetAdapter:
+            return answer
+        steps = arguments.get("steps_per_epoch") or None  # Keras treats 0 as None.
+        check_steps(x.num_batches, steps)
+        calls = running.calls
+        call = calls[-1] if calls else None
+        if call is None:
+            _notice_undone()
+        x._with_shard()
+        part = internals.shard_of(answer)
+        if part is None and internals.tensorflow_shards(call and call.model):
+            part = 0, 1
+        x._take_shard(part)
+        if part is None:
+            x._shard.notice()
+        weights, shuffle = arguments.get("class_weight"), arguments.get("shuffle", False)
+        adapter = SafeSequenceAdapter(x, weights, shuffle, steps, call)
+        if call is not None:
+            call.readers.append(adapter)
+        return adapter
+
+    get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
+    internals.data_adapters.get_data_adapter = get_data_adapter
+
+
+_warned = threading.Event()
+"""Set once a warning has said that Keras's own adapter reads a sequence."""
+
+
+def _view_in_keras_adapter() -> None:
+    """Give Keras's own adapter a ``StockView`` if other code makes it read a sequence."""
+    stock = internals.PyDatasetAdapter.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(x, SafeSequence):
+            if not _warned.is_set():
+                _warned.set()
+                log.warning(
+                    "Keras reads a SafeSequence by its own adapter, as other code has restored its "
+                    "get_data_adapter since adapters.keras was imported: the batches are the same, "
+                    "none of them is computed ahead of time; import adapters.keras before the "
+                    "other package"
+                )
+            x = StockView(x)
+        stock(self, x, *args, **kwargs)
+
+    internals.PyDatasetAdapter.__init__ = init
+
+
+def _wrap_beginning(name: str, kind: str) -> None:
+    """Wrap a hook of ``CallbackList`` that is called before batches of a kind are.
+
+    On every backend, Keras calls it after it has built the model. What was read before only served
+    the build.
+    """
+    stock = getattr(keras.callbacks.CallbackList, name)
+
+    @functools.wraps(stock)
+    def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls = running.calls
+        for call in calls:  # The readers of a validation belong to the enclosing fit.
+            for reader in call.readers:
+                reader.begin()
+        found = stock(self, *args, **kwargs)
+        if calls and calls[-1].sequence is not None:
+            calls[-1].adapt_hooks(self, kind)
+        return found
+
+    setattr(keras.callbacks.CallbackList, name, hook)
+
+
+def _notice_undone() -> None:
+    """Warn if another package has removed the wrappers of ``install``, and wrap again.
+
+    Called when an adapter is made outside of a call. Otherwise only code that bypasses
+    ``keras.Model.fit`` does that.
+    """
+    undone = [name for name in _CALLS if not _is_tracked(getattr(keras.Model, name))]
+    if not undone:
+        return
+    log.warning(
+        "keras.Model has lost what adapters.keras has put around %s, as another package has put "
+        "back what was there before: in this call, Ctrl-C may hang on TensorFlow, and the position "
+        "run ahead of the trainer there; workers may outlive it, and Resume and Watch don't run. "
+        "It is there again from the next call on; import adapters.keras before the other package",
+        ", ".join(undone),
+    )
+    for name in undone:
+        setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
+
+
+def _is_tracked(method: Callable[..., Any]) -> bool:
+    """True if a method is a wrapper by ``_tracked``, or another wrapper around one."""
+    found = inspect.unwrap(method, stop=lambda each: hasattr(each, "is_tracked"))
+    return hasattr(found, "is_tracked")
+
+
+# --- pickling for worker processes ---
+
+
+def _plain_class() -> type:
+    return PyDatasetWithoutKeras
+
+
+def _reduce(value: Any) -> Any:
+    if value is keras.utils.PyDataset:
+        return _plain_class, ()
+    if type(value) is SafeSequence:
+        return Later, (SafeSequence.__module__, SafeSequence.__name__), value.__getstate__()
+    return NotImplemented
+
+
+reducers += (_reduce, reduce_iterator)
+IMPORTERS["mxnet"] = "adapters.gluon"  # A transform may use it; NumPy may lack names it needs.
