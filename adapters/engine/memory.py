@@ -17,7 +17,7 @@ The trainer's process owns all slots. Each is in one of these states:
 
 | state | who writes to it                | until                                               |
 |-------|---------------------------------|-----------------------------------------------------|
-| free  | nobody                          | a batch is submitted                                |
+| free  | none                            | a batch is submitted                                |
 | taken | the worker that has the job     | the batch is delivered or discarded                 |
 | held  | the user, through the arrays    | the last array that refers to it is gone            |
 

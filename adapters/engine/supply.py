@@ -338,7 +338,7 @@ class Supply:
     def _note_time(self, seconds: float, inline: bool) -> None:
         """Record the time of a batch.
 
-        A batch computed inline competes with nobody, so the latest one counts. A worker's batch
+        No other batch runs beside an inline one, so the latest of them counts. A worker's batch
         counts if it took less. The last batch of an epoch may be smaller, and doesn't count.
         """
         self._batch_seconds = seconds
