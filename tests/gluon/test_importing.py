@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-_ROOT = Path(__file__).parent.parent.parent
+from tests.gluon.executors import output_of
+
 WITHOUT_MXNET = """
 import sys
 
@@ -21,23 +17,60 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 """
+WITHOUT_GRAPHVIZ = """
+import builtins
+real = builtins.__import__
+
+def without_graphviz(name, *arguments):
+    if name == "context":
+        raise ModuleNotFoundError("No module named 'graphviz'", name="graphviz")
+    return real(name, *arguments)
+
+builtins.__import__ = without_graphviz
+"""
+TOO_NEW = "import numpy; numpy.__version__ = '2.1.0'"
+IMPORT = """
+import sys
+import numpy as np
+before = set(vars(np))
+try:
+    {statement}
+except ImportError as error:
+    print(type(error).__name__, error)
+    print(sorted(set(vars(np)) - before), "mxnet" in sys.modules)
+"""
 
 
-def output_of(text: str) -> list[str]:
-    """What a script prints, line by line; it must end well, and say nothing else."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout.splitlines()
+@pytest.mark.parametrize(
+    ("setting", "statement", "said"),
+    [
+        (
+            WITHOUT_MXNET,
+            "from adapters import gluon_loader",
+            "ImportError gluon_loader needs MXNet: pip install ",
+        ),
+        (
+            TOO_NEW,
+            "import adapters.gluon",
+            "ImportError MXNet needs NumPy 1, and NumPy 2.1.0 is installed: pip",
+        ),
+        pytest.param(
+            WITHOUT_GRAPHVIZ,
+            "import adapters.gluon",
+            "ModuleNotFoundError No module named 'graphviz'",
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["no MXNet", "NumPy too new", "no graphviz"],
+)
+def test_missing_package_is_named_and_numpy_gets_its_name_back(setting, statement, said):
+    error, left = output_of(setting + IMPORT.format(statement=statement))
+    assert error.startswith(said)
+    assert left == "[] False"
 
 
 @pytest.mark.skipif("bool" in vars(np), reason="this NumPy has np.bool")
-def test_numpy_is_as_it_was_after_mxnet_has_been_imported():
+def test_numpy_is_as_it_was_after_the_import():
     before_and_after = output_of("""
     import types
     import numpy as np
@@ -55,80 +88,7 @@ def test_numpy_is_as_it_was_after_mxnet_has_been_imported():
     assert before_and_after == ["False", "[]", "[]"]
 
 
-@pytest.mark.full
-def test_a_numpy_that_has_the_name_keeps_its_own():
-    said = output_of("""
-    import numpy as np
-    np.bool = own = type("bool", (), {})
-    import adapters.gluon
-    print(np.bool is own)
-    """)
-    assert said == ["True"]
-
-
-def test_numpy_gets_its_name_back_where_the_import_fails():
-    said = output_of(
-        WITHOUT_MXNET
-        + "import numpy as np\nbefore = set(vars(np))\n"
-        + """
-try:
-    import adapters.gluon
-except ImportError:
-    print(sorted(set(vars(np)) - before))
-"""
-    )
-    assert said == ["[]"]
-
-
-def test_the_missing_mxnet_is_named_with_what_to_install():
-    said = output_of(
-        WITHOUT_MXNET
-        + """
-try:
-    from adapters import gluon_loader
-except ImportError as error:
-    print(type(error).__name__, error)
-"""
-    )
-    assert said[0].startswith("ImportError gluon_loader needs MXNet: pip install ")
-
-
-@pytest.mark.full
-def test_a_module_that_mxnet_misses_is_not_taken_for_mxnet():
-    said = output_of("""
-    import builtins
-    real = builtins.__import__
-
-    def without_graphviz(name, *arguments):
-        if name == "context":
-            raise ModuleNotFoundError("No module named 'graphviz'", name="graphviz")
-        return real(name, *arguments)
-
-    builtins.__import__ = without_graphviz
-    try:
-        import adapters.gluon
-    except ImportError as error:
-        print(type(error).__name__, error)
-    """)
-    assert said == ["ModuleNotFoundError No module named 'graphviz'"]
-
-
-def test_a_numpy_that_is_too_new_is_named_with_what_to_install():
-    said = output_of("""
-    import sys
-    import numpy
-    numpy.__version__ = "2.1.0"
-    try:
-        import adapters.gluon
-    except ImportError as error:
-        print(type(error).__name__, error)
-    print("mxnet" in sys.modules)
-    """)
-    assert said[0].startswith("ImportError MXNet needs NumPy 1, and NumPy 2.1.0 is installed: pip")
-    assert said[1] == "False"
-
-
-def test_the_package_alone_imports_no_mxnet():
+def test_package_alone_imports_no_mxnet():
     said = output_of("""
     import sys
     import adapters
@@ -137,21 +97,6 @@ def test_the_package_alone_imports_no_mxnet():
     print("mxnet" in sys.modules)
     """)
     assert said == ["True False", "False"]
-
-
-@pytest.mark.full
-def test_an_mxnet_that_is_there_already_is_taken_as_it_is():
-    said = output_of("""
-    import numpy as np
-    np.bool = bool
-    import warnings
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import mxnet
-    from adapters.gluon import import_mxnet
-    print(import_mxnet() is mxnet, np.bool is bool)
-    """)
-    assert said == ["True True"]
 
 
 @pytest.mark.full
@@ -175,7 +120,7 @@ def test_two_threads_may_import_it_at_once():
     assert said == ["['DataLoader', 'DataLoader'] False"]
 
 
-def test_no_collection_asks_anything_of_ours_while_the_interpreter_is_taken_down():
+def test_collector_asks_nothing_of_ours_at_the_end():
     """It said 'NoneType' object has no attribute 'get_stats', once in a while."""
     assert output_of("""
     import atexit, gc
