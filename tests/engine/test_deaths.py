@@ -69,12 +69,11 @@ def test_death_costs_nothing_but_time(executor, how, place, tmp_path):
     assert dying.deaths.calls == 1
 
 
-@pytest.mark.serial
 @every_pool
 @every_death
 def test_deadly_batch_is_given_up(executor, how, tmp_path):
     dying = Dying(tmp_path / "deaths", how, 9)
-    with opened(Numbers(), executor, transform=dying) as engine, within(SECONDS):
+    with opened(Numbers(), executor, transform=dying) as engine:
         stream = engine.stream(0, 0, False)
         assert [stream.next()[0], stream.next()[0]] == [0, 4]
         expected = rf"worker process \d+ {HOW[how]} while computing batch 2 of epoch 0; tried 3 t"
@@ -142,7 +141,6 @@ def test_death_after_writing_leaves_no_trace(tmp_path):
 # --- submit ---
 
 
-@pytest.mark.serial
 @every_pool
 @every_death
 def test_deadly_plan_is_given_up(executor, how):
@@ -160,7 +158,6 @@ def test_deadly_plan_is_given_up(executor, how):
             return sample
 
     with (
-        within(SECONDS),
         opened(Numbers(), executor, transform=DiesWhenReceived()) as engine,
         pytest.raises(WorkerError, match=HOW[how]),
     ):
@@ -179,14 +176,13 @@ class DiesWhenSent:
         return int, ()
 
 
-@pytest.mark.serial
 @every_pool
 @every_death
 def test_batch_that_is_deadly_to_send_is_given_up(executor, how):
     def deadly(sample: int) -> Any:
         return DiesWhenSent(how) if sample == 9 else sample
 
-    with opened(Numbers(), executor, transform=deadly) as engine, within(SECONDS):
+    with opened(Numbers(), executor, transform=deadly) as engine:
         stream = engine.stream(0, 0, False)
         assert [stream.next()[0], stream.next()[0]] == [0, 4]
         with pytest.raises(WorkerError, match="process"):
@@ -232,12 +228,11 @@ def test_workers_killed_while_they_start_are_replaced(executor):
 # --- close ---
 
 
-@pytest.mark.serial
 @every_pool
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_engine_with_dead_workers_closes(executor, number, tmp_path):
     gate = Gate(tmp_path / "gate", start=4)
-    with opened(Numbers(), executor, transform=gate) as engine, within(SECONDS):
+    with opened(Numbers(), executor, transform=gate) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         wait_until(lambda: gate.arrived.calls)

@@ -135,17 +135,20 @@ def of_waits(*waits: tuple[float, float]) -> Losses:
 
 def test_two_streams_go_on_when_processes_take_over():
     end_idle_workers()
-    plan = plan_of(np.arange(400), 4, transform=waits)
+    plan = plan_of(np.arange(40_000), 4, transform=waits)
     with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
         streams = [engine.stream(0, 0, False) for _ in range(2)]
         read = [[stream.next() for stream in streams] for _ in range(10)]
         engine._losses.seconds = 100.0
         streams[0].close()
         streams[0] = engine.stream(0, 10, False)
-        read += [[stream.next() for stream in streams] for _ in range(90)]
+        while engine.state is not WorkerState.WORKING and len(read) < 5000:
+            read.append([stream.next() for stream in streams])
+        read += [[stream.next() for stream in streams] for _ in range(20)]
         assert engine.state is WorkerState.WORKING
         for batches in zip(*read):
-            assert np.concatenate(batches)[:, 0].tolist() == list(range(400))
+            samples = np.concatenate(batches)[:, 0].tolist()
+            assert samples == list(range(len(samples)))
 
 
 class SlowToOpen:
