@@ -409,7 +409,7 @@ DRAWS: dict[str, Any] = {
     "own block": Noise(),
     "own block of any operators": Drops(),
     "MXNet's block": transforms.RandomBrightness(0.5),
-    "MXNet's blocks": transforms.Compose([transforms.RandomFlipLeftRight(), Noise()]),
+    "MXNet's blocks": transforms.Compose([transforms.RandomFlipLeftRight()]),
     "block of a function": nn.Lambda(_calls_numpy),
 }
 
