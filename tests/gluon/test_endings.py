@@ -204,7 +204,7 @@ threading.Thread(target=read_on, daemon=True).start()
 )
 def test_interpreter_ends_quietly(executor, kept):
     with script(read(executor) + KEPT[kept]) as running:
-        code, output, errors = running.finish(60)
+        code, output, errors = running.finish(100)
         assert (code, errors) == (3 if kept == "an exception" else 0, "")
         assert output == "[0, 1, 2, 3]\nreads\n"
         assert running.survivors(SECONDS) == []
@@ -272,7 +272,7 @@ def test_fork_while_a_batch_is_used_does_not_hang():
     text = """
 import faulthandler
 import mxnet as mx
-faulthandler.dump_traceback_later(15, exit=True)
+faulthandler.dump_traceback_later(90, exit=True)
 for batch in loader_of(np.ones((256, 64, 64), "float32"), "inline"):
     product = mx.nd.dot(batch, batch.reshape((64, -1)))
     del batch
@@ -283,7 +283,7 @@ for batch in loader_of(np.ones((256, 64, 64), "float32"), "inline"):
 print("forked")
 """
     with script(read("inline") + text) as running:
-        assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\nforked\n", "")
+        assert running.finish(100) == (0, "[0, 1, 2, 3]\nreads\nforked\n", "")
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, where a test before used it.
