@@ -1,12 +1,24 @@
-"""Which number of workers is decided for, by the moments at which batches are delivered."""
+"""``auto``, later on: what is compared and decided for, and how many are active."""
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 
+import numpy as np
 import pytest
 
+from adapters.clock import Spent
+from adapters.cpus import usable_cpus
+from adapters.engine import Engine, Settings, tuning
 from adapters.engine.autotune import Comparison
+from adapters.engine.tuning import Choice, Tuner
+from tests.engine.executors import opened
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
 
 SETTLE = 12
 
@@ -34,29 +46,24 @@ class Loop:
             self.comparison.delivered(self.now, self.alone)
 
 
-@pytest.mark.parametrize("fastest", [8, 1, 0])
-def test_the_fastest_is_decided_for_wherever_it_stands(fastest):
+@pytest.mark.parametrize(
+    ("pace", "alone", "fastest"),
+    [
+        (lambda workers: 0.0012 - 0.0002 * (workers == 8), 0.0, 8),
+        (lambda workers: 0.0012 - 0.0002 * (workers == 1), 0.0, 1),
+        (lambda workers: 0.0012 - 0.0002 * (workers == 0), 0.0, 0),
+        (lambda workers: 0.001 + 0.00001 * (workers == 8), 0.0, 8),
+        (lambda workers: {8: 0.12, 1: 0.1, 0: 0.11}[workers], 0.1, 1),
+    ],
+    ids=["several", "one", "none", "hardly faster", "held up by several"],
+)
+def test_fastest_is_decided_for(pace, alone, fastest):
     comparison = Comparison([8, 1, 0], SETTLE)
-    Loop(comparison, lambda workers: 0.001 if workers == fastest else 0.0012).run(1000)
+    Loop(comparison, pace, alone).run(1000)
     assert (comparison.decided, comparison.current) == (True, fastest)
 
 
-def test_the_first_is_kept_where_others_are_hardly_faster():
-    comparison = Comparison([8, 1, 0], SETTLE)
-    Loop(comparison, lambda workers: 0.001 + 0.00001 * (workers == 8)).run(1000)
-    assert comparison.current == 8
-
-
-def test_settings_take_turns_until_the_decision():
-    comparison = Comparison([0, 1], SETTLE)
-    loop = Loop(comparison, lambda workers: 0.002)
-    while not comparison.decided:
-        loop.run(1)
-    turns = [b for a, b in zip([None, *loop.used], loop.used) if a != b]
-    assert turns == [0, 1, 0, 1, 0, 1, 0]
-
-
-def test_a_loop_that_gets_faster_by_itself_gains_nothing_by_what_is_tried_later():
+def test_loop_that_gets_faster_by_itself_changes_nothing():
     """Files and memory are slow when they are used for the first time."""
     comparison = Comparison([0, 1], SETTLE)
     loop = Loop(comparison, lambda workers: 0.0)
@@ -67,30 +74,16 @@ def test_a_loop_that_gets_faster_by_itself_gains_nothing_by_what_is_tried_later(
     assert comparison.current == 0
 
 
-def test_what_is_much_slower_gets_one_period():
-    comparison = Comparison([8, 1, 0], SETTLE)
-    loop = Loop(comparison, lambda workers: 0.01 if workers == 8 else 0.08)
-    loop.run(200)
-    assert comparison.current == 8
-    assert loop.used.count(1) == loop.used.count(0) == SETTLE + 7
-
-
 # Batches of 64 JPEGs on two cores: fewer workers were tried for nine epochs of 640.
 @pytest.mark.parametrize(("pace", "alone"), [(0.02, 0.1), (0.009, 0.0175)])
-def test_fewer_are_not_tried_with_slow_batches_that_several_bring_faster(pace, alone):
+def test_fewer_are_not_tried_with_slow_batches(pace, alone):
     comparison = Comparison([8, 1, 0], SETTLE)
     loop = Loop(comparison, lambda workers: pace, alone=alone)
     loop.run(200)
     assert {*loop.used} == {8}
 
 
-def test_slow_batches_that_several_hold_up_come_from_one():
-    comparison = Comparison([8, 1, 0], SETTLE)
-    Loop(comparison, lambda workers: {8: 0.12, 1: 0.1, 0: 0.11}[workers], alone=0.1).run(300)
-    assert comparison.current == 1
-
-
-def test_an_end_of_an_epoch_counts_for_none():
+def test_end_of_an_epoch_counts_for_none():
     comparison = Comparison([0, 1], SETTLE)
     loop = Loop(comparison, lambda workers: 0.0011 - 0.0001 * workers)
     for _ in range(30):
@@ -109,7 +102,7 @@ def test_another_pace_of_the_loop_is_another_comparison():
     assert comparison.current == 1
 
 
-def test_a_little_noise_is_none():
+def test_little_noise_is_none():
     comparison = Comparison([0, 1], SETTLE)
     loop = Loop(comparison, lambda workers: 0.001 if workers == 0 else 0.002)
     loop.run(1000)
@@ -130,3 +123,108 @@ def test_long_waits_for_the_gil_are_no_gaps():
         if comparison.decided:
             break
     assert (comparison.decided, comparison.current) == (True, 0)
+
+
+# --- how many are active ---
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(tuning.time, "perf_counter", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def observe(tuner: Tuner, clock: Clock, waiting_share: float, periods: int = 1) -> list[int]:
+    """Active workers after each period in which the trainer waits that share of its time."""
+    active = []
+    for _ in range(periods):
+        for _ in range(20):
+            clock.now += 0.05
+            tuner.observe(0.05 * waiting_share)
+        active.append(tuner.active)
+    return active
+
+
+def test_starved_trainer_gets_more_workers(clock):
+    tuner = Tuner(Choice("threads", 4, 8))
+    active = observe(tuner, clock, 0.5, periods=8)
+    assert active == sorted(active)
+    assert (active[0], active[-1]) == (5, 8)
+
+
+def test_fed_trainer_gives_workers_back(clock):
+    active = observe(Tuner(Choice("threads", 3, 8)), clock, 0.0, periods=40)
+    assert all(later in (now, now - 1) for now, later in itertools.pairwise(active))
+    assert (active[0], active[-1]) == (3, 1)
+
+
+def test_worker_that_was_needed_is_not_given_back_again(clock):
+    tuner = Tuner(Choice("threads", 4, 4))
+    observe(tuner, clock, 0.0, periods=5)
+    assert tuner.active == 3
+    observe(tuner, clock, 0.5, periods=1)
+    assert observe(tuner, clock, 0.0, periods=30)[-1] == 4
+
+
+@pytest.mark.serial
+def test_waiting_trainer_gets_more_threads_than_cpus():
+    names: set[str] = set()
+
+    def wait(sample: int) -> int:
+        names.add(threading.current_thread().name)
+        time.sleep(0.005)
+        return sample
+
+    with opened(Numbers(4000), "auto", 8, transform=wait, queue=16) as engine:
+        stream, batches = engine.stream(0, 0, False), []
+        while len(names) <= usable_cpus() + 1 and len(batches) < 499:
+            batches.append(stream.next())
+        stream.close()
+    assert np.concatenate(batches).tolist() == list(range(8 * len(batches)))
+    assert len(names) > usable_cpus() + 1
+
+
+# --- what is measured ---
+
+
+def test_slow_first_batch_makes_no_batches_long():
+    """Long batches are read ahead while the trainer's pace is measured, others computed inline."""
+    threads: list[int] = []
+
+    def transform(sample: int) -> int:
+        if not threads:
+            time.sleep(0.02)
+        threads.append(threading.get_ident())
+        return sample
+
+    plan = plan_of(Numbers(4000), 4, transform=transform, thread_safe=True)
+    with closing(Engine(plan, Settings("auto"))) as engine:
+        stream = engine.stream(0, 0, False)
+        while engine.undecided:
+            stream.next()
+        threads.clear()
+        threads.append(threading.get_ident())
+        for _ in range(30):
+            stream.next()
+    assert set(threads) == {threading.get_ident()}
+
+
+def test_queue_behind_the_work_is_not_its_own(monkeypatch):
+    """Trials told of batches that took 1e-06 ms."""
+    queued = iter([0.0, 1.0])
+
+    def asked() -> float:
+        time.sleep(0.02)
+        return next(queued) * 0.02
+
+    monkeypatch.setattr("adapters.clock._queued_seconds", asked)
+    began = Spent.now()
+    spent = began.until_now()  # Others ran while it asked, but not while it worked.
+    assert spent.queued_seconds < 0.001 < 0.019 < spent.own_seconds

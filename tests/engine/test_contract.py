@@ -61,7 +61,7 @@ def test_batches_come_in_order_however_long_each_takes(executor):
 
 
 @every_executor
-def test_a_stream_starts_wherever_it_is_asked_to(executor):
+def test_stream_starts_wherever_it_is_asked_to(executor):
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), shuffle=True), 5)][3:]
     with opened(Numbers(), executor, shuffle=True) as engine:
         assert [exact(batch) for batch in read(engine, 4, epoch=5, step=3)] == expected
@@ -80,81 +80,53 @@ def test_two_streams_of_one_engine_do_not_mix(executor):
 
 @one_of_each_kind
 @pytest.mark.parametrize("queue", [1, 2, 50])
-def test_the_length_of_the_queue_changes_nothing(executor, queue):
+def test_length_of_the_queue_changes_nothing(executor, queue):
     with opened(Numbers(), executor, queue=queue) as engine:
         assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
 
 
+SAMPLES: dict[str, Any] = {
+    "big endian": np.arange(52, dtype=">i2").reshape(26, 2),
+    "nested": (np.arange(26.0), {"y": np.arange(26) > 5, "none": None}),
+    "words": np.array([f"word {i}" for i in range(26)]),
+    "objects": np.array([f"word {i}" for i in range(26)], object),
+    "times": np.arange(26).astype("M8[s]"),
+    "records": np.array([(i, i / 3) for i in range(26)], "i4,f2"),
+    "of size zero": np.zeros((26, 0, 3), np.float16),
+    "named tuples": [Pair(np.full((2, 2), i), i) for i in range(26)],
+    "text and bytes": [(f"word {i}" * 50, b"\0" * i, {i}, i) for i in range(26)],
+    "a shape per batch": [np.full(1 + i // 4, i) for i in range(26)],
+    "one batch much larger": [np.full((200, 200) if i // 4 == 3 else (2,), i) for i in range(26)],
+    "promoted": [i if i % 3 else i / 2 for i in range(26)],
+}
+
+
 @one_of_each_kind
-@pytest.mark.parametrize(
-    "data",
-    [
-        np.arange(52, dtype=">i2").reshape(26, 2),
-        (np.arange(26.0), {"y": np.arange(26) > 5, "none": None}),
-        np.array([f"word {i}" for i in range(26)]),
-        np.array([f"word {i}" for i in range(26)], object),
-        np.arange(26).astype("M8[s]"),
-        np.array([(i, i / 3) for i in range(26)], "i4,f2"),
-        np.zeros((26, 0, 3), np.float16),
-        [Pair(np.full((2, 2), i), i) for i in range(26)],
-        [(f"word {i}" * 50, b"\0" * i, {i}, i) for i in range(26)],
-        [np.full(1 + i // 4, i) for i in range(26)],
-        [np.full((200, 200) if i // 4 == 3 else (2,), i) for i in range(26)],
-        [i if i % 3 else i / 2 for i in range(26)],
-    ],
-    ids=[
-        "big endian",
-        "nested",
-        "words",
-        "objects",
-        "times",
-        "records",
-        "of size zero",
-        "named tuples",
-        "text and bytes",
-        "a shape per batch",
-        "one batch much larger",
-        "promoted",
-    ],
-)
+@pytest.mark.parametrize("data", list(SAMPLES.values()), ids=list(SAMPLES))
 def test_whatever_the_samples_are(executor, data):
     expected = [exact(batch) for batch in epoch_of(plan_of(data)) * 2]
     with opened(data, executor) as engine:
         assert [exact(batch) for batch in read(engine, 14)] == expected
 
 
+BATCHES: dict[str, Any] = {
+    "reversed": lambda batch: batch[::-1],
+    "the same twice": lambda batch: (batch, batch, batch[:1]),
+    "broadcast": lambda batch: np.broadcast_to(batch[:1], (300, len(batch))),
+    "transposed": lambda batch: batch.reshape(1, -1).T,
+    "no arrays": lambda batch: {"sum": int(batch.sum()), "text": "a", "none": None},
+    "a list": lambda batch: [1.5, 2.5],
+    "objects": lambda batch: batch.astype(object),
+    "a scalar": lambda batch: np.float32(batch.sum()),
+    "in place": lambda batch: np.multiply(batch, 3, out=batch),
+    "of size zero": lambda batch: np.zeros((0, 5)),
+    "much larger": lambda batch: np.repeat(batch, 5000),
+    "nothing": lambda batch: (),
+}
+
+
 @one_of_each_kind
-@pytest.mark.parametrize(
-    "batch_transform",
-    [
-        lambda batch: batch[::-1],
-        lambda batch: (batch, batch, batch[:1]),
-        lambda batch: np.broadcast_to(batch[:1], (300, len(batch))),
-        lambda batch: batch.reshape(1, -1).T,
-        lambda batch: {"sum": int(batch.sum()), "text": "a", "none": None},
-        lambda batch: [1.5, 2.5],
-        lambda batch: batch.astype(object),
-        lambda batch: np.float32(batch.sum()),
-        lambda batch: np.multiply(batch, 3, out=batch),
-        lambda batch: np.zeros((0, 5)),
-        lambda batch: np.repeat(batch, 5000),
-        lambda batch: (),
-    ],
-    ids=[
-        "reversed",
-        "the same twice",
-        "broadcast",
-        "transposed",
-        "no arrays",
-        "a list",
-        "objects",
-        "a scalar",
-        "in place",
-        "of size zero",
-        "much larger",
-        "nothing",
-    ],
-)
+@pytest.mark.parametrize("batch_transform", list(BATCHES.values()), ids=list(BATCHES))
 def test_whatever_a_batch_transform_returns(executor, batch_transform):
     arguments = {"transform": lambda sample: sample, "batch_transform": batch_transform}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), **arguments))]
@@ -173,7 +145,7 @@ def test_many_batches_of_objects_are_not_mixed_up(executor, length):
 
 
 @every_executor
-def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(executor):
+def test_sequence_is_read_in_the_order_asked_for(executor):
     source = SequenceSource(
         [(np.full(i + 1, i), "text") for i in range(9)], changes_between_epochs=False
     )
@@ -184,7 +156,7 @@ def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(executor):
 
 @every_executor
 @pytest.mark.parametrize("transform", [None, lambda sample: sample], ids=["gathered", "collated"])
-def test_a_batch_belongs_to_the_consumer(executor, transform):
+def test_batch_belongs_to_the_consumer(executor, transform):
     """Who writes into one changes neither the source nor any other batch."""
     data = np.ones((16, 3))
     with opened(data, executor, transform=transform) as engine:
@@ -254,13 +226,13 @@ def double(sample: Any) -> Any:
 @pytest.mark.parametrize(
     "samples", [np.ones((8, 2)), [([1, 1],)] * 8, [(np.ones(2),)] * 8], ids=["view", "list", "own"]
 )
-def test_a_transform_may_write_into_what_a_data_set_stores(executor, samples):
+def test_transform_may_write_into_what_a_data_set_stores(executor, samples):
     with opened(Stored(samples), executor, transform=double) as engine:
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
 @every_executor
-def test_a_batch_transform_may_write_into_what_a_sequence_stores(executor):
+def test_batch_transform_may_write_into_what_a_sequence_stores(executor):
     batches = Stored([(np.ones((4, 2)),)] * 3)
     with opened(SequenceSource(batches, False), executor, 1, batch_transform=double) as engine:
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}

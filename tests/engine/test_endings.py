@@ -1,19 +1,28 @@
-"""However it ends, nothing is left: no process, and nobody waits."""
+"""However it ends, nothing is left: no process, no thread, and nobody waits."""
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import closing
+from typing import Any
 
 import pytest
 
-from adapters.engine import usable_cpus
+from adapters.engine import Engine, Settings, threads, usable_cpus
+from adapters.errors import ClosedError
 from tests.engine.scripts import script
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
 
-# Workers look for their parent every second.
-SECONDS = 5
+# So long at most, however busy the machine is; workers look for their parent every second.
+SECONDS = 60
 every_pool = pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
 READ = """
 engine = Engine(plan_of(Numbers(400), transform=Slow({seconds})), settings_of("{executor}"))
@@ -44,7 +53,7 @@ def test_workers_go_when_the_trainer_was_killed(seconds):
         assert running.survivors(SECONDS) == []
 
 
-def test_workers_that_hang_go_when_the_trainer_was_killed():
+def test_hanging_workers_go_when_the_trainer_was_killed():
     with script(read("processes-2") + "\nengine.plan.transform.seconds = 1000" + AND_ON) as running:
         running.wait_for("reads")
         running.kill()
@@ -53,7 +62,7 @@ def test_workers_that_hang_go_when_the_trainer_was_killed():
 
 @pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
 @pytest.mark.parametrize("milliseconds", [20, 100])
-def test_workers_that_are_starting_go_when_the_trainer_was_killed(milliseconds):
+def test_starting_workers_go_when_the_trainer_was_killed(milliseconds):
     text = f"""
 engine = Engine(plan_of(Numbers(400)), settings_of("processes-2"))
 threading.Thread(target=read, args=(engine, 100)).start()
@@ -69,24 +78,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 # --- Ctrl-C ---
 
 
+@pytest.mark.parametrize("seconds", [0.005, 0.3])
 @pytest.mark.parametrize("executor", ["inline", "threads-2", "processes-2", "auto"])
-def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(executor):
-    with script(read(executor) + AND_ON) as running:
+def test_ctrl_c_ends_everything(executor, seconds):
+    with script(read(executor, seconds) + AND_ON) as running:
         running.wait_for("reads")
         running.interrupt()
         code, _, errors = running.finish(SECONDS)
         assert code == -signal.SIGINT
         assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
-        assert running.survivors(SECONDS) == []
-
-
-@pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
-def test_ctrl_c_ends_a_trainer_that_waits_for_a_slow_batch(executor):
-    with script(read(executor, 0.3) + AND_ON) as running:
-        running.wait_for("reads")
-        running.interrupt()
-        code, _, errors = running.finish(SECONDS + 2)
-        assert (code, errors.count("KeyboardInterrupt")) == (-signal.SIGINT, 1)
         assert running.survivors(SECONDS) == []
 
 
@@ -129,6 +129,7 @@ engine.close()
 
 # --- the interpreter's end ---
 
+
 LAST_WORDS = {
     "nothing closed": ("", 0),
     "closed twice": ("engine.close(); engine.close(); stream.close()", 0),
@@ -142,7 +143,7 @@ LAST_WORDS = {
 
 @every_pool
 @pytest.mark.parametrize("last", LAST_WORDS)
-def test_the_interpreter_ends_quietly_however_it_was_left(executor, last):
+def test_interpreter_ends_quietly(executor, last):
     words, expected = LAST_WORDS[last]
     with script(read(executor) + words) as running:
         code, output, errors = running.finish(SECONDS + 25)
@@ -156,7 +157,7 @@ def test_the_interpreter_ends_quietly_however_it_was_left(executor, last):
 
 @pytest.mark.parametrize("executor", ["threads-2", "processes-2", "auto"])
 @pytest.mark.parametrize("count", [1, 100], ids=["under way", "read"])
-def test_a_forked_process_reads_on_with_workers_of_its_own(executor, count):
+def test_forked_process_reads_on_with_workers_of_its_own(executor, count):
     text = f"""
 engine = Engine(plan_of(Numbers(400)), settings_of("{executor}"))
 stream = engine.stream(0, 0, False)
@@ -182,7 +183,7 @@ print(right, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         ("auto", True, "[0, 4]"),
     ],
 )
-def test_a_spawned_script_may_have_workers(executor, daemon, answer, tmp_path):
+def test_spawned_script_may_have_workers(executor, daemon, answer, tmp_path):
     """What it defines is called ``__mp_main__`` there, which no worker can import."""
     file = tmp_path / "train.py"
     file.write_text(f"""
@@ -217,3 +218,158 @@ if __name__ == "__main__":
         check=True,
     )
     assert (ended.stdout.strip(), ended.stderr) == (answer, "")
+
+
+# --- closing, and threads that hang ---
+
+
+def test_earlier_ctrl_c_takes_no_patience_away(monkeypatch):
+    def slow(sample: int) -> int:
+        time.sleep(0.4)
+        return sample
+
+    monkeypatch.setattr(sys, "last_type", KeyboardInterrupt, raising=False)
+    monkeypatch.setattr("adapters.engine.threads._INTERRUPTED_PATIENCE_SECONDS", 0.0)
+    engine = Engine(plan_of(Numbers(8), 4, transform=slow), Settings(1))
+    stream = engine.stream(0, 0, False)
+    stream.read_ahead()
+    time.sleep(0.05)
+    engine.close()
+    assert not any(each.name.startswith("adapters-worker") for each in threading.enumerate())
+
+
+def test_closing_without_waiting_returns_at_once():
+    going, ends = threading.Event(), threading.Event()
+
+    def held(sample: int) -> int:
+        going.set()
+        ends.wait(20)
+        return sample
+
+    engine = Engine(plan_of(Numbers(8), 4, transform=held), Settings(1))
+    stream = engine.stream(0, 0, False)
+    stream.read_ahead()
+    assert going.wait(20)
+    started = time.monotonic()
+    engine.close(wait=False)
+    assert time.monotonic() - started < 1
+    ends.set()
+    threads = (each for each in threading.enumerate() if each.name.startswith("adapters-worker"))
+    for thread in threads:
+        thread.join(20)
+
+
+def test_threads_that_cannot_all_start_leave_none(monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def some(self: threading.Thread) -> None:
+        if self.name.startswith("adapters-worker") and len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", some)
+    engine = Engine(plan_of(Numbers(400), 4, transform=abs, thread_safe=True), Settings(8))
+    with closing(engine), pytest.raises(RuntimeError, match="can't start new thread"):
+        engine.stream(0, 0, False).next()
+    for thread in started:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+ENDING = """
+import threading, time
+import numpy as np
+from adapters import SafeSequence
+
+def trains():
+    with SafeSequence(np.arange(4000.0), 4, workers=1, use_multiprocessing=True) as sequence:
+        count = 0
+        for batch in sequence:
+            time.sleep(0.002)
+            count += 1
+    print(count)
+
+threading.Thread(target=trains).start()
+time.sleep(1.0)
+"""
+
+
+def test_thread_trains_on_after_the_main_thread():
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    program = [sys.executable, "-c", ENDING]
+    found = subprocess.run(program, capture_output=True, text=True, env=environment)
+    assert found.stdout == "1000\n", found.stderr[-2000:]
+
+
+HANG_SECONDS = 10
+HANGS = """
+from adapters.engine import Settings, threads
+threads._PATIENCE_SECONDS = 0.5
+engine = Engine(plan_of(list(range(8)), transform=lambda sample: threading.Event().wait()),
+    Settings(2, False, 4, timeout_seconds=0.2))
+stream = engine.stream(0, 0, False)
+try:
+    stream.next()
+except Exception as error:
+    print(type(error).__name__)
+engine.close()
+print("ends")
+"""
+
+
+class Hanging:
+    """A transform that waits for its owner."""
+
+    def __init__(self) -> None:
+        self.allowed = threading.Event()
+
+    def __call__(self, sample: Any) -> Any:
+        assert self.allowed.wait(HANG_SECONDS)
+        return sample
+
+
+@pytest.mark.serial
+def test_closing_leaves_a_thread_that_hangs(monkeypatch, caplog):
+    monkeypatch.setattr(threads, "_PATIENCE_SECONDS", 0.2)
+    hanging = Hanging()
+    plan = plan_of(list(range(8)), transform=hanging)
+    engine = Engine(plan, Settings(2, False, 4, timeout_seconds=0.2))
+    stream = engine.stream(0, 0, False)
+    with pytest.raises(multiprocessing.TimeoutError):
+        stream.next()
+    stream.close()
+    before = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        engine.close()
+    assert time.monotonic() - before < HANG_SECONDS / 2
+    assert "still in the source or a transform" in caplog.text
+    hanging.allowed.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("adapters-worker"):
+            thread.join(HANG_SECONDS)
+
+
+@pytest.mark.serial
+def test_program_ends_beside_a_thread_that_hangs():
+    with script(HANGS) as running:
+        running.wait_for("TimeoutError")
+        running.wait_for("ends")
+        assert running.wait(HANG_SECONDS) == 0
+
+
+def read_for_ever(stream: Any) -> None:
+    while True:
+        stream.next()
+
+
+def test_closing_is_told_to_another_reader():
+    for _ in range(30):
+        engine = Engine(plan_of(Numbers(100_000), 1), Settings(2, True, 4))
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        closer = threading.Thread(target=lambda engine=engine: engine.close())
+        closer.start()
+        with pytest.raises(ClosedError):
+            read_for_ever(stream)
+        closer.join()

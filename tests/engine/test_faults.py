@@ -1,30 +1,73 @@
-"""Exceptions: from every place, through every executor, as what they were.
-
-While a batch is computed, and when it is closed; ``test_transit.py`` has the ways there and back.
-"""
+"""Exceptions: from every place, through every executor, as what they were."""
 
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adapters.sources import SequenceSource
-from tests.engine.executors import PROCESSES, end_idle_workers, opened, read, wait_until
-from tests.engine.faulty import FAULTS, OwnError, Spoilt, fault
+from tests.engine.executors import PROCESSES, end_idle_workers, opened, read, wait_until, workers
 from tests.engine.workloads import Numbers, Tally
 from tests.leftovers import Leftovers
 from tests.plans import notes_of
 
-pytestmark = pytest.mark.timeout(30)
+FAULTS = [
+    "ValueError",
+    "OwnError",
+    "StopIteration",
+    "SystemExit",
+    "KeyboardInterrupt",
+    "MemoryError",
+]
+
+
+class OwnError(Exception):
+    """Pickle can't make one of these."""
+
+    def __init__(self, number: int, *, why: str) -> None:
+        super().__init__(f"{number}: {why}")
+        self.why = why
+
+
+def fault(name: str) -> BaseException:
+    """A new exception of this name."""
+    return {
+        "ValueError": lambda: ValueError("spoilt"),
+        "OwnError": lambda: OwnError(9, why="spoilt"),
+        "StopIteration": lambda: StopIteration("spoilt"),
+        "SystemExit": lambda: SystemExit("spoilt"),
+        "KeyboardInterrupt": lambda: KeyboardInterrupt("spoilt"),
+        "MemoryError": lambda: MemoryError("spoilt"),
+    }[name]()
+
+
+class Spoilt:
+    """Raises when it comes to ``number``, as a transform, a data set or a batch transform."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+
+    def __call__(self, item: Any) -> Any:
+        if np.any(item == self.number):
+            raise fault(self.name)
+        return item
+
+    def __len__(self) -> int:
+        return 26
+
+    def __getitem__(self, number: int) -> Any:
+        return self(number)
+
+
 every_executor = pytest.mark.parametrize(
     "executor", ["inline", "threads-1", "threads-2", "processes-1", "processes-2", "auto"]
 )
 every_process_pool = pytest.mark.parametrize("executor", PROCESSES)
-
-
 every_fault = pytest.mark.parametrize("name", FAULTS)
 
 
@@ -46,7 +89,7 @@ class SpoiltBatches(Spoilt):
 
 @every_executor
 @every_fault
-def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(executor, name):
+def test_exception_comes_as_itself_after_all_batches_before(executor, name):
     with opened(Numbers(), executor, transform=Spoilt(name, 9)) as engine:
         stream = engine.stream(0, 0, False)
         assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -54,6 +97,7 @@ def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(ex
             stream.next()
         stream.close()
     assert type(info.value) is arrived(name)
+    assert notes_of(info.value).startswith("in sample 9, batch 2 of epoch 0")
 
 
 @every_executor
@@ -90,16 +134,8 @@ def test_notes_say_where_it_happened(executor, data, batch_size, arguments, note
 
 
 @every_executor
-def test_the_sample_that_raised_stop_iteration_is_named(executor):
-    with opened(Numbers(), executor, transform=Spoilt("StopIteration", 9)) as engine:
-        with pytest.raises(RuntimeError) as info:
-            read(engine, 3)
-        assert notes_of(info.value).startswith("in sample 9, batch 2 of epoch 0")
-
-
-@every_executor
 @pytest.mark.parametrize("length", [5_000, 2_000_000])
-def test_a_long_exception_arrives_whole(executor, length):
+def test_long_exception_arrives_whole(executor, length):
     """A pipe takes no more than 4 kB at once; a traceback alone may be longer."""
 
     def spoil(sample: int) -> int:
@@ -112,36 +148,7 @@ def test_a_long_exception_arrives_whole(executor, length):
 
 
 @every_executor
-def test_an_error_is_there_again_when_the_same_batch_is_asked_for_again(executor):
-    with opened(Numbers(), executor, transform=Spoilt("ValueError", 9)) as engine:
-        stream = engine.stream(0, 2, False)
-        for _ in range(3):
-            with pytest.raises(ValueError, match="spoilt"):
-                stream.next()
-        stream.close()
-
-
-@every_executor
-def test_batches_behind_an_error_can_be_had(executor):
-    with opened(Numbers(), executor, transform=Spoilt("OwnError", 9)) as engine:
-        with pytest.raises(OwnError):
-            read(engine, 3)
-        assert [batch[0] for batch in read(engine, 4, step=3)] == [12, 16, 20, 24]
-
-
-@every_executor
-def test_every_sample_may_be_spoilt(executor):
-    def spoil(sample: Any) -> Any:
-        raise OwnError(sample, why="all")
-
-    with opened(Numbers(), executor, transform=spoil) as engine:
-        for step in range(7):
-            with pytest.raises(OwnError, match=f"{4 * step}: all"):
-                read(engine, 1, step=step)
-
-
-@every_executor
-def test_an_error_in_the_next_epoch_waits_for_it(executor):
+def test_error_in_the_next_epoch_waits_for_it(executor):
     def spoil(sample: Any, rng: Any) -> Any:
         if rng.integers(2**62) == FIRST_OF_EPOCH_1:
             raise OwnError(sample, why="second epoch")
@@ -163,7 +170,7 @@ def test_an_error_in_the_next_epoch_waits_for_it(executor):
 
 @every_executor
 @pytest.mark.parametrize("name", ["OwnError", "KeyboardInterrupt"])
-def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(executor, name, tmp_path):
+def test_unread_errors_are_forgotten_at_the_end(executor, name, tmp_path):
     tally = Tally(tmp_path / "calls")
     spoilt = Spoilt(name, 5)
 
@@ -178,7 +185,7 @@ def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(executor, name,
 
 
 @every_process_pool
-def test_closing_frees_the_memory_though_somebody_keeps_the_exception_and_the_stream(executor):
+def test_closing_frees_the_memory_of_a_kept_exception(executor):
     before = Leftovers.now()
     with opened(Numbers(), executor, transform=Spoilt("ValueError", 1)) as engine:
         stream = engine.stream(0, 0, False)
@@ -188,3 +195,104 @@ def test_closing_frees_the_memory_though_somebody_keeps_the_exception_and_the_st
     gc.collect()
     wait_until(lambda: Leftovers.now().beyond(before) == [], seconds=2)
     assert (info.value.args, stream.position) == (("spoilt",), (0, 0))
+
+
+# --- submit: the plan on its way ---
+
+
+class SpoiltWhenSent(Spoilt):
+    def __reduce__(self) -> Any:
+        raise fault(self.name)
+
+
+class SpoiltWhenReceived(Spoilt):
+    def __setstate__(self, state: Any) -> None:
+        raise fault(state["name"])
+
+    def __getstate__(self) -> Any:
+        return vars(self)
+
+
+@every_process_pool
+@pytest.mark.parametrize("name", [name for name in FAULTS if isinstance(fault(name), Exception)])
+def test_transform_that_fails_to_be_sent_runs_inline(executor, name, caplog):
+    with opened(Numbers(), executor, transform=SpoiltWhenSent(name, -1)) as engine:
+        assert np.concatenate(read(engine, 2)).tolist() == list(range(8))
+        assert workers() == []
+    assert f"{type(fault(name)).__name__}: " in caplog.text
+
+
+@every_process_pool
+@every_fault
+def test_fault_at_arrival_fails_as_itself(executor, name):
+    with opened(Numbers(), executor, transform=SpoiltWhenReceived(name, -1)) as engine:
+        for _ in range(2):
+            with pytest.raises(type(fault(name)), match="spoilt") as info:
+                read(engine, 1)
+            assert "__setstate__" in info.value.__notes__[-1]
+
+
+# --- deliver: the batch on its way back ---
+
+
+class SpoiltMember:
+    """A member of a batch that can't be sent, or can't be received."""
+
+    def __init__(self, name: str, when: str) -> None:
+        self.name = name
+        self.when = when
+
+    def __reduce__(self) -> Any:
+        if self.when == "sent":
+            raise fault(self.name)
+        return raise_fault, (self.name,)
+
+
+def raise_fault(name: str) -> Any:
+    raise fault(name)
+
+
+@every_process_pool
+@pytest.mark.parametrize("when", ["sent", "received"])
+@pytest.mark.parametrize("name", ["ValueError", "OwnError", "StopIteration", "MemoryError"])
+def test_batch_that_fails_on_its_way_back_fails_as_itself(executor, when, name):
+    def spoil(sample: int) -> Any:
+        return SpoiltMember(name, when) if sample == 9 else sample
+
+    with opened(Numbers(), executor, transform=spoil) as engine:
+        stream = engine.stream(0, 0, False)
+        assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(type(fault(name)), match="spoilt"):
+            stream.next()
+        stream.close()
+        assert read(engine, 1, step=3)[0].tolist() == [12, 13, 14, 15]
+
+
+@every_process_pool
+@pytest.mark.parametrize("when", ["sent", "received"])
+@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt"])
+def test_batch_that_wants_to_leave_does_not_hang(executor, when, name):
+    """It may end the worker; it is told one way or the other."""
+
+    def spoil(sample: int) -> Any:
+        return SpoiltMember(name, when)
+
+    with (
+        opened(Numbers(), executor, transform=spoil) as engine,
+        pytest.raises(BaseException, match=r"spoilt|process"),
+    ):
+        read(engine, 1)
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads-2", "auto"])
+def test_without_processes_nothing_need_be_picklable(executor):
+    with opened(Numbers(), executor, transform=lambda _: threading.Lock()) as engine:
+        assert type(read(engine, 1)[0][3]) is type(threading.Lock())
+
+
+@every_process_pool
+def test_what_cannot_be_pickled_is_said_with_a_reason(executor):
+    with opened(Numbers(), executor, transform=lambda _: threading.Lock()) as engine:
+        with pytest.raises(TypeError, match="cannot pickle '_thread") as info:
+            read(engine, 1)
+        assert "can't be sent from a worker process" in notes_of(info.value)

@@ -1,27 +1,24 @@
-"""Worker processes that are kept: started once, lent in turn, gone when nobody wants them."""
+"""Worker processes: fresh interpreters that are started once, lent in turn, and end unused."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from adapters.engine import Engine, Settings, pool, processes
-from adapters.errors import ClosedError
-from tests.engine.executors import end_idle_workers, opened, read, wait_until
+from adapters.engine import Engine, pool, process
+from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
 from tests.engine.workloads import Numbers
-from tests.plans import epoch_of, plan_of
-
-pytestmark = pytest.mark.timeout(120)
+from tests.plans import batch_of, plan_of
 
 
 def pid(sample: Any) -> int:
@@ -35,7 +32,7 @@ def pids_of(engine: Engine, count: int = 5) -> set[int]:
 # --- kept ---
 
 
-def test_the_next_engine_gets_the_same_processes():
+def test_next_engine_gets_the_same_processes():
     end_idle_workers()
     with opened(Numbers(400), "processes-1", transform=pid) as engine:
         first = pids_of(engine)
@@ -43,7 +40,7 @@ def test_the_next_engine_gets_the_same_processes():
         assert pids_of(engine) == first
 
 
-def test_an_engine_at_rest_lends_its_processes_and_goes_on():
+def test_engine_at_rest_lends_its_processes_and_goes_on():
     end_idle_workers()
     with (
         opened(Numbers(400), "processes-1", transform=pid) as one,
@@ -65,7 +62,7 @@ def test_idle_processes_end_by_themselves(monkeypatch):
     wait_until(lambda: pool.shared_pool()._thread is None, 10)
 
 
-def test_a_process_of_another_environment_is_not_used_again(monkeypatch):
+def test_process_of_another_environment_is_not_used_again(monkeypatch):
     with opened(Numbers(), "processes-1", transform=pid) as engine:
         first = pids_of(engine)
     monkeypatch.setenv("ADAPTERS_TEST_ENVIRONMENT", "changed")
@@ -73,7 +70,7 @@ def test_a_process_of_another_environment_is_not_used_again(monkeypatch):
         assert pids_of(engine).isdisjoint(first)
 
 
-def test_a_module_that_was_edited_is_imported_anew(tmp_path, monkeypatch):
+def test_module_that_was_edited_is_imported_anew(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "edited_between_two_fits.py"
     seen = []
@@ -87,16 +84,7 @@ def test_a_module_that_was_edited_is_imported_anew(tmp_path, monkeypatch):
     assert seen == [len("first"), len("second edition")]
 
 
-def test_a_process_looks_for_files_where_the_trainer_does_now(tmp_path, monkeypatch):
-    with opened(Numbers(), "processes-1") as engine:
-        read(engine, 1)
-    monkeypatch.chdir(tmp_path)
-    Path("here").write_text("x")
-    with opened(Numbers(), "processes-1", transform=lambda _: os.path.exists("here")) as engine:
-        assert read(engine, 1)[0].all()
-
-
-def test_a_process_that_two_engines_have_looks_where_each_of_them_did(tmp_path, monkeypatch):
+def test_process_is_in_the_folder_of_its_engine(tmp_path, monkeypatch):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     where = {"transform": lambda _: os.path.basename(os.getcwd())}
@@ -111,7 +99,7 @@ def test_a_process_that_two_engines_have_looks_where_each_of_them_did(tmp_path, 
         assert set(np.concatenate(read(engine, 2))) == {"one"}
 
 
-def test_an_idle_process_that_is_killed_is_not_lent():
+def test_idle_process_that_is_killed_is_not_lent():
     with opened(Numbers(), "processes-1", transform=pid) as engine:
         (victim,) = pids_of(engine)
     os.kill(victim, signal.SIGKILL)
@@ -119,25 +107,8 @@ def test_an_idle_process_that_is_killed_is_not_lent():
         assert victim not in pids_of(engine)
 
 
-def test_a_death_that_is_noticed_late_costs_no_batch(monkeypatch):
-    """The only worker no longer takes jobs, and nobody knows yet that it is dead."""
-    look_at, noticed = pool.Pool._look_at, threading.Event()
-
-    def late(self: pool.Pool, worker: Any, what: Any) -> None:
-        assert worker.pid != victim or noticed.wait(20)
-        look_at(self, worker, what)
-
-    with opened(Numbers(400), "processes-1", transform=pid) as engine:
-        (victim,) = pids_of(engine)
-        monkeypatch.setattr(pool.Pool, "_look_at", late)
-        os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: psutil.Process(victim).status() == psutil.STATUS_ZOMBIE)
-        threading.Timer(0.2, noticed.set).start()
-        assert len(read(engine, 40)) == 40
-
-
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
-def test_a_batch_that_a_forked_process_holds_stays_what_it_was():
+def test_batch_held_by_a_fork_stays_what_it_was():
     with opened(Numbers(4000), "processes-1") as engine:
         stream = engine.stream(0, 0, False)
         batch, (reading, writing) = stream.next(), os.pipe()
@@ -155,186 +126,244 @@ def test_a_batch_that_a_forked_process_holds_stays_what_it_was():
     os.close(writing)
 
 
-# --- windows of any depth ---
+def test_workers_given_back_by_the_collector_are_kept():
+    """``Pool.lease`` sorted the list that ``SafeSequence.__del__`` appends to."""
+    end_idle_workers()
+    with (
+        opened(Numbers(4000), "processes-2", transform=abs) as one,
+        opened(Numbers(4000), "processes-2", transform=abs) as other,
+    ):
+        streams = [engine.stream(0, 0, False) for engine in (one, other)]
+        for stream in streams:  # Until both processes of each are there.
+            stream.next()
+        for engine in (one, other):
+            wait_until(
+                lambda engine=engine: engine.at_full_speed and not engine._dispatcher._running
+            )
+
+        one.close()  # Two idle workers; the others are given back in the midst of the choice.
+        asked: list[object] = []
+
+        class Serials(set):  # type: ignore[type-arg]
+            def __contains__(self, serial: object) -> bool:
+                asked.append(serial)
+                other.close(wait=False)
+                return super().__contains__(serial)
+
+        for worker in pool.shared_pool()._idle:
+            worker.opened_plans = Serials(worker.opened_plans)
+        with opened(Numbers(40), "processes-2", transform=abs) as third:
+            assert len(read(third, 4)) == 4
+        assert asked
+        for worker in pool.shared_pool()._idle:
+            worker.opened_plans = set(worker.opened_plans)
+    end_idle_workers()
 
 
-class Mixed:
-    """Samples of sizes from nothing to 40 kB, each told by its number."""
-
-    def __len__(self) -> int:
-        return 6000
-
-    def __getitem__(self, number: int) -> Any:
-        return np.full(number * 7919 % 50 * (100 if number % 97 == 0 else 1), number)
-
-
-# Other windows, and other numbers of workers, are those of test_deep_windows.
-@pytest.mark.parametrize(("executor", "window"), [("processes-1", 130), ("processes-2", 2000)])
-def test_no_batch_is_another_one_however_deep_the_window_is(executor, window):
-    with opened(Mixed(), executor, 1, queue=window) as engine:
-        stream = engine.stream(0, 0, False)
-        for number in range(6000):
-            np.testing.assert_array_equal(stream.next()[0], Mixed()[number])
-        stream.close()
-
-
-SCARCE = """
-import logging, resource, sys, time
+FLAGS = """
 import numpy as np
-logging.basicConfig(stream=sys.stdout, format="%(message)s")
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-from tests.engine.executors import opened
+from adapters.engine import Engine, Settings
 from tests.engine.workloads import Numbers
-depth, batches = map(int, sys.argv[1:])
-with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
-    for epoch in range(2):
-        stream = engine.stream(epoch, 0, False)
-        held = [stream.next()]
-        time.sleep(0 if epoch else 0.5)  # Whatever was asked for is ready by then.
-        held += [stream.next() for _ in range(batches - 1)]
-        stream.close()
-        assert np.concatenate(held).tolist() == list(range(4 * batches))
-print("right")
+from tests.plans import plan_of
+
+def debugs(sample):
+    return sample + 100 * __debug__
+
+for settings in (Settings(0), Settings(1, True)):
+    engine = Engine(plan_of(Numbers(8), 4, transform=debugs), settings)
+    print(engine.stream(0, 0, False).next().tolist())
+    engine.close()
 """
 
 
-@pytest.mark.parametrize(
-    ("depth", "batches", "times"), [(2, 100, 0), (64, 500, 1), (1000, 2500, 1), (20000, 2500, 1)]
-)
-def test_a_window_is_as_deep_as_the_descriptors_allow_and_that_is_said_once(depth, batches, times):
-    finished = subprocess.run(
-        [sys.executable, "-c", SCARCE, str(depth), str(batches)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    *said, last = finished.stdout.splitlines()
-    assert (last, finished.returncode) == ("right", 0), finished.stderr
-    assert len(said) == times
-    assert all(f", not {depth}: " in each for each in said)
-    assert all("raise the limit by `ulimit -n`" in each for each in said)
+@pytest.mark.parametrize("flags", [[], ["-O"]], ids=["none", "-O"])
+def test_workers_have_the_interpreters_flags(flags):
+    program = [sys.executable, *flags, "-c", FLAGS]
+    found = subprocess.run(program, capture_output=True, text=True)
+    first, second = found.stdout.splitlines()
+    assert first == second, found.stderr[-2000:]
 
 
-# --- deaths, closes, clocks ---
+def test_processes_start_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with opened(Numbers(40), "processes-2", transform=abs) as engine:
+        assert len(read(engine, 4)) == 4
 
 
-class Heavy:
-    """A batch of it is made in parts; the first parts wait until they have been killed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __call__(self, sample: int) -> int:
-        if sample >= 16 and not os.path.exists(self.path):
-            Path(f"{self.path}.{os.getpid()}").touch()
-            time.sleep(60)
-        time.sleep(0.01)
-        return sample
-
-
-def test_workers_killed_at_once_over_parts_of_one_batch_count_as_one_try_each(tmp_path):
-    heavy = Heavy(tmp_path / "gate")
-    plan = plan_of(Numbers(64), 16, transform=heavy)
-    engine = Engine(plan, Settings(4, True, 1))
-    monkey = pytest.MonkeyPatch()
-    monkey.setattr(processes, "usable_cpus", lambda: 4)
-    try:
-        stream = engine.stream(0, 0, False)
-        assert stream.next().tolist() == list(range(16))
-        wait_until(lambda: engine._dispatcher._executor.ready == 4)
-
-        def kill() -> None:
-            wait_until(lambda: len(list(tmp_path.iterdir())) >= 4)
-            victims = [int(path.suffix[1:]) for path in tmp_path.iterdir()]
-            Path(heavy.path).touch()
-            for victim in victims:
-                os.kill(victim, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        rest = [stream.next() for _ in range(3)]
-        killer.join()
-        assert np.concatenate(rest).tolist() == list(range(16, 64))
-        stream.close()
-    finally:
-        monkey.undo()
-        engine.close()
-
-
-def read_for_ever(stream: Any) -> None:
-    while True:
-        stream.next()
-
-
-def test_one_that_closes_while_another_reads_gives_it_a_closed_error():
-    for _ in range(30):
-        engine = Engine(plan_of(Numbers(100_000), 1), Settings(2, True, 4))
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        closer = threading.Thread(target=lambda engine=engine: engine.close())
-        closer.start()
-        with pytest.raises(ClosedError):
-            read_for_ever(stream)
-        closer.join()
-
-
-class SlowToOpen:
-    """Takes its time in one of the worker processes that open it: the one that comes second."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __call__(self, sample: int) -> int:
-        time.sleep(0.02)
-        return sample
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            time.sleep(3)
-
-
-def test_no_batch_is_late_because_one_process_is_slow_to_start(tmp_path):
-    plan = plan_of(Numbers(200), 2, transform=SlowToOpen(tmp_path / "first"))
-    engine = Engine(plan, Settings(2, True, 4, timeout_seconds=1.5))
-    stream = engine.stream(0, 0, False)
-    assert np.concatenate([stream.next() for _ in range(100)]).tolist() == list(range(200))
-    stream.close()
-    engine.close()
-
-
-def test_jobs_under_way_have_the_source_as_it_was_when_they_were_asked_for():
-    with opened(Numbers(4000), "processes-2", queue=20) as engine:
-        one, other = engine.stream(0, 0, False), engine.stream(0, 0, False)
-        for step in range(300):
-            first, second = one.next(), other.next()
-            assert first.tolist() == second.tolist() == [4 * step + i for i in range(4)]
-            if step % 10 == 0:
-                engine.refresh()
-        one.close()
-        other.close()
-
-
-# --- not started ---
-
-
-def test_auto_starts_no_processes_that_cannot_pay_for_their_start():
+def test_workers_are_given_back_if_the_plan_is_not_sent(monkeypatch):
     end_idle_workers()
-    plan = plan_of(Numbers(56), 8, transform=spin)
-    engine = Engine(plan, Settings("auto"))
-    for epoch in range(3):
-        stream = engine.stream(epoch, 0, False)
-        batches = [stream.next() for _ in range(7)]
-        assert len(batches) == len(epoch_of(plan))
+
+    def fail(*_: Any) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr("adapters.engine.process.Worker.send", fail)
+    with opened(Numbers(40), "processes-2", transform=abs) as engine, pytest.raises(OSError):
+        read(engine, 4)
+    monkeypatch.undo()
+    end_idle_workers()
+
+
+# --- what a worker process is ---
+
+
+def surroundings(sample: int) -> dict[str, Any]:
+    """Where this runs."""
+    return {
+        "arguments": " ".join(sys.argv),
+        "path": " ".join(sys.path),
+        "folder": os.getcwd(),
+        "key": bytes(multiprocessing.current_process().authkey).hex(),
+        "input": sys.stdin.read(),
+        "main": hasattr(sys.modules["__main__"], "__file__"),
+        "interrupts": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+        "blocked": len(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    }
+
+
+def test_worker_finds_what_this_interpreter_finds():
+    with opened(Numbers(), "processes-1", 1, transform=surroundings) as engine:
+        found = {name: value[0] for name, value in read(engine, 1)[0].items()}
+    assert found == surroundings_expected()
+
+
+def surroundings_expected() -> dict[str, Any]:
+    return {
+        "arguments": " ".join(sys.argv),
+        "path": " ".join(sys.path),
+        "folder": os.getcwd(),
+        "key": bytes(multiprocessing.current_process().authkey).hex(),
+        "input": "",
+        "main": False,
+        "interrupts": True,
+        "blocked": 0,
+    }
+
+
+class Attached(Numbers):
+    """Reads its numbers from shared memory that somebody else has made."""
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(size)
+        self.name = name
+
+    def __getitem__(self, number: int) -> int:
+        memory = SharedMemory(self.name)
+        try:
+            return memory.buf[number]
+        finally:
+            memory.close()
+
+
+def helpers(sample: int) -> tuple[int, int]:
+    """And how many processes the worker has started."""
+    return sample, len(psutil.Process().children())
+
+
+def test_worker_that_opens_shared_memory_leaves_it():
+    """As Python's resource tracker does with all that it was told of, when its process ends."""
+    memory = SharedMemory(create=True, size=26)
+    try:
+        memory.buf[:] = bytes(range(26))
+        end_idle_workers()
+        data = Attached(memory.name, 26)
+        with opened(data, "processes-1", transform=helpers) as engine:
+            numbers, started = zip(*read(engine, 7), strict=True)
+        assert np.concatenate(numbers).tolist() == list(range(26))
+        assert not np.concatenate(started).any()
+    finally:
+        memory.close()
+        memory.unlink()
+
+
+def test_death_is_noticed_without_descriptors_of_processes(monkeypatch):
+    """Linux has them since version 5.3."""
+
+    def missing(pid: int) -> int:
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    end_idle_workers()
+    with opened(Numbers(), "processes-1", queue=1) as engine:
+        stream = engine.stream(0, 0, False)
+        assert stream.next().tolist() == [0, 1, 2, 3]
+        for worker in workers():
+            worker.kill()
+        assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
         stream.close()
-    assert not pool.shared_pool()._workers
-    engine.close()
+    end_idle_workers()
 
 
-def spin(sample: int) -> int:
-    started = time.thread_time()
-    while time.thread_time() - started < 0.0006:
-        pass
-    return sample
+# --- their sockets ---
+
+
+class Keys:
+    """Samples are known by long names, and are as long."""
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def __getitem__(self, key: str) -> str:
+        return key + " words"
+
+
+def test_long_jobs_and_answers_pass_each_other():
+    gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
+    keys = ["d" * 150 + f"{number:06d}" for number in range(60_000)]
+    batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
+    with gluon.gluon_loader(
+        Keys(),
+        batch_sampler=batches,
+        batchify_fn=list,
+        num_workers=1,
+        thread_pool=False,
+        prefetch=6,
+        timeout=30,
+    ) as loader:
+        assert [list(batch) for batch in loader] == [[k + " words" for k in b] for b in batches]
+
+
+def test_forgetting_waits_for_no_sending():
+    """The garbage collector may come there."""
+    with opened(Numbers(8), "processes-1") as engine:
+        read(engine, 1)
+        executor = engine._dispatcher._executor
+        (worker,) = executor._workers
+        with worker._lock:
+            forgetting = threading.Thread(
+                target=pool.shared_pool().forget, args=(executor._serialized.plan_number,)
+            )
+            forgetting.start()
+            forgetting.join(20)
+            assert not forgetting.is_alive()
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_ctrl_c_while_a_job_is_sent_loses_nothing(sent, monkeypatch):
+    """Twice, where one worker has two jobs at most; before the sending, or after it."""
+    own, calls, main = process.Worker.send, [], threading.main_thread()
+
+    def send(worker: Any, call: Any, *message: Any) -> bool:
+        if call is not None and call.job and threading.current_thread() is main:
+            calls.append(call)
+            if len(calls) in (2, 3):
+                if sent:
+                    own(worker, call, *message)
+                raise KeyboardInterrupt
+        return own(worker, call, *message)
+
+    with opened(Numbers(200), "processes-1", 4, queue=6) as engine:
+        read(engine, 3)
+        monkeypatch.setattr(process.Worker, "send", send)
+        interrupted = 0
+        while interrupted < 2:  # The pool's thread may have sent all of a pass.
+            try:
+                read(engine, 40)
+            except KeyboardInterrupt:
+                interrupted += 1
+        expected = batch_of(plan_of(Numbers(200), 4), 0, 49)
+        np.testing.assert_array_equal(read(engine, 50)[49], expected)
+    # CPython 3.11 may crash when a method is put back while a thread, here the pool's, is in it.
+    end_idle_workers()

@@ -1,21 +1,24 @@
-"""The one iterator: it begins late, ends once, and leaves the stream where somebody can go on."""
+"""The one iterator, which begins late and ends once, and how long its reader waited."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import threading
+import time
 import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.engine import Engine, Reading, Settings, Stream
+from adapters.engine import Engine, Reading, Settings, Stream, Wait, Waits
 from adapters.errors import ClosedError
-from tests.engine.workloads import Numbers
+from tests.engine.executors import opened
+from tests.engine.workloads import Numbers, Slow
 from tests.forking import forks
 from tests.plans import plan_of
 
@@ -54,37 +57,14 @@ def engine(request):
     engine.close()
 
 
-def test_all_batches_are_read_once_and_in_order(engine):
+def test_reading_ends_once(engine):
     reading = Epoch(engine)
     assert list(reading) == np.arange(4 * BATCHES).reshape(BATCHES, 4).tolist()
+    assert list(reading) == []
     assert (reading.handed_out, reading.finished) == (BATCHES, 1)
 
 
-def test_once_ended_it_stays_so(engine):
-    reading = Epoch(engine)
-    list(reading)
-    assert list(reading) == []
-    assert reading.finished == 1
-
-
-def test_a_stream_that_was_read_to_the_end_is_there_for_the_next_epoch(engine):
-    reading = Epoch(engine)
-    next(reading)
-    stream = reading._stream
-    list(reading)
-    assert engine.stream(1, 0, False) is stream
-
-
-def test_one_that_is_given_up_is_closed(engine):
-    reading = Epoch(engine)
-    next(reading)
-    stream = reading._stream
-    reading.close()
-    assert stream.closed
-    assert list(reading) == []
-
-
-def test_so_is_one_that_nobody_holds(engine):
+def test_reading_that_nobody_holds_is_closed(engine):
     reading = Epoch(engine)
     next(reading)
     stream = reading._stream
@@ -92,13 +72,7 @@ def test_so_is_one_that_nobody_holds(engine):
     assert stream.closed
 
 
-def test_nothing_begins_before_the_first_batch_is_asked_for(engine):
-    reading = Epoch(engine)
-    reading.close()
-    assert (reading._begun, list(reading)) == (False, [])
-
-
-def test_an_error_ends_it():
+def test_error_ends_reading():
     def spoil(sample: int) -> int:
         if sample == 5:
             raise StopIteration
@@ -112,7 +86,7 @@ def test_an_error_ends_it():
     assert (reading.handed_out, reading.finished) == (1, 0)
 
 
-def test_whoever_waits_while_another_thread_closes_it_is_told():
+def test_closing_tells_who_waits():
     entered, allowed = threading.Event(), threading.Event()
 
     def wait(sample: int) -> int:
@@ -146,7 +120,7 @@ class Failing:
         return number
 
 
-def test_after_an_error_nothing_waits_for_the_garbage_collector():
+def test_error_leaves_nothing_to_the_collector():
     """Who caught it and dropped the iterator has no threads and processes of it any more."""
     gc.disable()
     try:
@@ -162,7 +136,7 @@ def test_after_an_error_nothing_waits_for_the_garbage_collector():
         gc.enable()
 
 
-def test_code_that_makes_a_batch_does_not_wait_for_its_turn():
+def test_reading_within_a_batch_is_refused():
     """Whoever has it may wait for that code, as where both draw from a generator of the process."""
     shared = Epoch(Engine(plan_of(Numbers(4 * BATCHES)), Settings(0)))
     taken, told = threading.Event(), []
@@ -196,7 +170,7 @@ def test_code_that_makes_a_batch_does_not_wait_for_its_turn():
 
 
 @forks
-def test_a_forked_child_reads_on_though_another_thread_had_its_turn(engine):
+def test_fork_reads_on_though_another_thread_had_its_turn(engine):
     reading = Epoch(engine)
     assert next(reading) == [0, 1, 2, 3]
     taken, done = threading.Event(), threading.Event()
@@ -219,3 +193,80 @@ def test_a_forked_child_reads_on_though_another_thread_had_its_turn(engine):
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+# --- waits ---
+
+
+def test_waits_may_be_looked_at_while_they_are_noted():
+    waits, ended = Waits(), threading.Event()
+
+    def note() -> None:
+        for step in itertools.count():
+            waits.note((0, step), 0.0, 0.0, 0.0)
+            if ended.is_set():
+                break
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    try:
+        for _ in range(20):
+            assert len(waits.seconds) <= 10_000
+    finally:
+        ended.set()
+        thread.join()
+
+
+# --- of an engine ---
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads-2"])
+def test_waits_are_those_of_delivered_batches(executor):
+    with opened(Numbers(), executor) as engine:
+        stream = engine.stream(0, 0, False)
+        places = [position for position, _ in ((stream.position, stream.next()) for _ in range(9))]
+        assert [(wait.epoch, wait.step) for wait in engine.waits.latest()] == places
+        assert places[6:8] == [(0, 6), (1, 0)]
+
+
+def waits_of(engine: Any, batches: int, away: float) -> Waits:
+    """A reader that is away for a while after each batch."""
+    stream = engine.stream(0, 0, False)
+    for _ in range(batches):
+        stream.next()
+        time.sleep(away)
+    return engine.waits
+
+
+def test_reader_of_slow_batches_waits():
+    with opened(Numbers(), "inline", transform=Slow(0.005)) as engine:
+        waits = waits_of(engine, 6, 0.0)
+        assert waits.seconds.min() >= 0.02
+        assert waits.share > 0.9
+
+
+def test_peeked_batches_are_noted_when_they_are_read():
+    with opened(Numbers(), "inline") as engine:
+        stream = engine.stream(0, 0, False)
+        stream.peek(2)
+        assert engine.waits.batches == 0
+        stream.next()
+        assert engine.waits.batches == 1
+
+
+def test_waits_are_counted_and_read_as_a_line():
+    waits = Waits()
+    assert (waits.batches, waits.share, str(waits)) == (0, 0.0, "no batches yet")
+    waits.note((2, 3), ready=7.5, seconds=0.25, busy_seconds=0.75)
+    assert waits.latest() == [Wait(2, 3, 7.5, 0.25, 0.75)]
+    np.testing.assert_array_equal(waits.seconds, np.float64([0.25]), strict=True)
+    assert waits.share == 0.25
+    for step in range(10_005):
+        waits.note((0, step), 0.0, 0.001, 0.003)
+    assert [wait.step for wait in waits.latest()] == list(range(5, 10_005))
+    assert waits.batches == 10_006
+    assert waits.waited_seconds == pytest.approx(10.255)
+    assert waits.busy_seconds == pytest.approx(30.765)
+    assert str(waits) == (
+        "10,006 batches: waited 10.3 s for them, 25% of the time; median 1 ms, 99% within 1 ms"
+    )

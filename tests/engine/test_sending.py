@@ -1,20 +1,25 @@
-"""What can be sent to worker processes, and what they then import."""
+"""What worker processes are sent: all that can be, once, by reference where that is possible."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import queue
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.sources import SequenceSource
-from tests.engine.executors import end_idle_workers, opened, read, workers
+from adapters.engine import usable_cpus
+from adapters.engine.serialization import SerializedPlan, load_plan
+from tests.batches import exact
+from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
 from tests.engine.workloads import Numbers
-
-PROCESSES = "processes-2"
 
 
 def test_lambdas_and_closures_can_be_sent():
@@ -73,7 +78,7 @@ engine.close()
 """
 
 
-def test_a_script_without_an_if_main_guard_works_with_classes_of_its_own(tmp_path: Path):
+def test_script_needs_no_guard(tmp_path: Path):
     (tmp_path / "script.py").write_text(SCRIPT)
     finished = subprocess.run(
         [sys.executable, "-W", "error", "script.py"],
@@ -99,12 +104,6 @@ def test_workers_import_no_framework():
     assert modules & {"tensorflow", "keras", "mxnet", "torch", "jax"} == set()
 
 
-def test_a_sequence_of_batches_can_be_sent_with_its_lock():
-    source = SequenceSource([np.full(2, i) for i in range(4)], changes_between_epochs=False)
-    with opened(source, PROCESSES, 1) as engine:
-        assert np.concatenate(read(engine, 4)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
 def test_what_cannot_be_sent_runs_inline_and_the_log_says_so(caplog):
     generator = (number for number in range(3))
     transform = lambda sample: (generator, sample)[1]  # noqa: E731
@@ -113,3 +112,274 @@ def test_what_cannot_be_sent_runs_inline_and_the_log_says_so(caplog):
         assert workers() == []
     assert "cannot pickle 'generator'" in caplog.text
     assert "on first use" in caplog.text
+
+
+# --- of each kind ---
+
+
+def sent(content: Any) -> Any:
+    """The content as a worker has it, while the serialized is open and after."""
+    serialized = SerializedPlan(content)
+    try:
+        return load_plan(serialized.address)
+    finally:
+        serialized.close()
+
+
+ARRAYS: dict[str, Any] = {
+    "1-D": np.arange(5),
+    "3-D": np.arange(24).reshape(2, 3, 4),
+    "Fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
+    "gaps": np.arange(20).reshape(4, 5)[::2, ::-1],
+    "broadcast": np.broadcast_to(np.arange(3), (4, 3)),
+    "empty": np.zeros((0, 3)),
+    "scalar": np.array(5),
+    "objects": np.array(["a", None, {}], object),
+    "big endian": np.arange(3).astype(">u4"),
+    "times": np.array(["2020"], "M8[D]"),
+    "records": np.zeros(2, "i4,f8"),
+}
+
+
+@pytest.mark.parametrize("array", list(ARRAYS.values()), ids=list(ARRAYS))
+def test_array_arrives_as_it_was(array):
+    assert exact(sent(array)) == exact(np.array(array))
+
+
+def test_array_that_occurs_twice_arrives_as_one():
+    array = np.zeros(10)
+    one, other = sent((array, array))
+    assert one is other
+
+
+def test_receiver_cannot_write_into_the_file_that_is_mapped(tmp_path: Path):
+    np.save(tmp_path / "rows.npy", np.zeros(8))
+    sent(np.load(tmp_path / "rows.npy", mmap_mode="r+"))[:] = 5
+    assert np.load(tmp_path / "rows.npy").sum() == 0
+
+
+class Point(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_int), ("y", ctypes.c_int))
+
+
+@pytest.mark.parametrize("kind", [ctypes.c_char * 3, ctypes.c_float * 2 * 3, Point * 2])
+def test_array_of_c_arrives(kind):
+    """Its type has no name, and cloudpickle's copy of that can't be made anew."""
+    array = kind()
+    ctypes.memset(ctypes.byref(array), 7, ctypes.sizeof(array))
+    found = sent({"memory": array, "view": np.frombuffer(array, np.uint8)})
+    assert bytes(found["memory"]) == bytes(array)
+    assert type(found["memory"]) is kind
+    assert found["view"].tolist() == list(bytes(array))
+
+
+@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock, threading.Condition])
+def test_lock_arrives_as_one_that_nobody_holds(kind):
+    lock = kind()
+    with lock:
+        other = sent([lock, lock])
+    assert type(other[0]) is type(lock)
+    assert other[0] is other[1] is not lock
+    with other[0]:
+        pass
+
+
+def test_condition_arrives_without_those_who_wait():
+    condition, waiting = threading.Condition(), threading.Event()
+
+    def wait() -> None:
+        with condition:
+            waiting.set()
+            condition.wait(20)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waiting.wait(20)
+    with condition:  # Not before the thread waits.
+        pass
+    other = sent(condition)
+    with other:
+        other.notify_all()
+    with condition:
+        condition.notify_all()
+    thread.join(20)
+
+
+def test_what_consists_of_locks_keeps_its_state():
+    event, semaphore, line = threading.Event(), threading.Semaphore(2), queue.Queue()
+    event.set()
+    line.put("first")
+    event, semaphore, line = sent((event, semaphore, line))
+    assert (event.is_set(), line.get(timeout=20)) == (True, "first")
+    assert [semaphore.acquire(blocking=False) for _ in range(3)] == [True, True, False]
+
+
+def test_what_belongs_to_a_thread_is_not_sent():
+    local = threading.local()
+    local.file = open
+    assert not hasattr(sent(local), "file")
+
+
+# --- by reference ---
+
+
+PROCESSES = "processes-2"
+MEGABYTE = 2**20
+BIG = 200 * MEGABYTE
+
+
+def own_megabytes(pid: int) -> float:
+    """Memory of a process that is no part of any file: what it has copied, or made."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+    return sizes["Anonymous"] / 1024
+
+
+def touch(sample: Any) -> int:
+    """Read the sample, and say who did."""
+    np.asarray(sample).sum()
+    return os.getpid()
+
+
+def workers_megabytes(data: Any, transform: Callable[..., Any]) -> list[float]:
+    """What each of two new workers has for itself, after both have read all over ``data``."""
+    # One that was kept may have imported a framework for somebody before.
+    end_idle_workers()
+    with opened(data, PROCESSES, 16, shuffle=True, transform=transform) as engine:
+        stream = engine.stream(0, 0, False)
+        pids: set[int] = set()
+        wait_until(lambda: pids.update(stream.next().tolist()) or len(pids) == 2)
+        megabytes = [own_megabytes(pid) for pid in pids]
+        stream.close()
+    return megabytes
+
+
+ROWS = 3200
+
+
+def columns() -> Any:
+    half = np.ones((ROWS, BIG // 2 // ROWS // 8))
+    return (half, {"more": half + 1}), lambda sample: touch(sample[0])
+
+
+def looked_up() -> Any:
+    table = np.ones(BIG // 8)
+    return Numbers(ROWS), lambda sample: touch(table[sample::1000])
+
+
+@pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
+@pytest.mark.parametrize(
+    "make",
+    [
+        columns,
+        lambda: (list(np.ones((ROWS, BIG // ROWS // 8))), touch),
+        lambda: (SharedRows(), touch),
+        looked_up,
+    ],
+    ids=["arrays", "a list of arrays", "a data set's arrays", "a transform's array"],
+)
+def test_arrays_are_shared_not_copied(make):
+    data, transform = make()
+    # A worker takes about 25 MB for Python and NumPy.
+    assert max(workers_megabytes(data, transform)) < 25 + BIG / MEGABYTE / 4
+
+
+class SharedRows:
+    """A data set with an array in an attribute."""
+
+    def __init__(self) -> None:
+        self.rows = np.ones((ROWS, BIG // ROWS // 8))
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, number: int) -> Any:
+        return self.rows[number]
+
+
+def test_writing_into_a_data_set_changes_ones_own_copy():
+    table = np.zeros(8)
+
+    def spoil(sample: int) -> float:
+        table[sample] += 1
+        return float(table[sample])
+
+    with opened(Numbers(8), PROCESSES, transform=spoil) as engine:
+        read(engine, 4)
+    assert table.tolist() == [0] * 8
+
+
+# --- memory-mapped files ---
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_memory_mapped_file_travels_as_its_name(tmp_path: Path, mode):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.ones((ROWS, 16)))
+    data = np.load(path, mmap_mode=mode)
+
+    def maps_file(sample: Any) -> bool:
+        return str(path) in Path("/proc/self/maps").read_text()
+
+    with opened(data, PROCESSES, transform=maps_file) as engine:
+        assert read(engine, 2)[1].tolist() == [True] * 4
+
+
+PIECES: dict[str, Any] = {
+    "whole": lambda rows: rows,
+    "a slice": lambda rows: rows[50:],
+    "a slice of a slice": lambda rows: rows[50:][10:60],
+    "a column": lambda rows: rows[:, 2:3],
+    "backwards": lambda rows: rows[::-2],
+    "reshaped": lambda rows: rows.reshape(200, 2, 4),
+    "a slice reshaped": lambda rows: rows[7:9].reshape(16, 1),
+    "as an array": lambda rows: np.asarray(rows),
+    "as bytes": lambda rows: rows.view(np.uint8),
+    "Fortran order": lambda rows: np.asfortranarray(rows),
+    "copy on write": lambda rows: np.load(rows.filename, mmap_mode="c"),
+}
+
+
+@pytest.mark.parametrize("piece", list(PIECES.values()), ids=list(PIECES))
+def test_piece_of_a_mapped_file_has_the_same_rows(tmp_path: Path, piece):
+    np.save(tmp_path / "rows.npy", np.arange(1600).reshape(200, 8))
+    data = piece(np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    count = len(data) // 4
+    with opened(data, "processes-1", transform=lambda sample: sample) as engine:
+        assert np.concatenate(read(engine, count)).tolist() == data[: count * 4].tolist()
+
+
+def test_changes_of_a_copy_on_write_map_arrive(tmp_path: Path):
+    np.save(tmp_path / "rows.npy", np.zeros(8))
+    data = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    data[:] = 5
+    with opened(data, "processes-1") as engine:
+        assert read(engine, 1)[0].tolist() == [5] * 4
+
+
+def test_job_is_small_however_many_arrays_the_source_has():
+    with opened([np.zeros(3)] * 10 + [np.zeros(3) for _ in range(2000)], "processes-1") as engine:
+        read(engine, 1)
+        (worker,) = workers()
+        before = worker.io_counters().read_chars
+        read(engine, 20)
+        assert (worker.io_counters().read_chars - before) / 24 < 4096
+
+
+def test_plan_is_sent_once():
+    """A worker doesn't unpickle it for every batch."""
+
+    class Counted:
+        loads = 0
+
+        def __setstate__(self, state: Any) -> None:
+            Counted.loads += 1
+
+        def __getstate__(self) -> Any:
+            return {"some": "state"}
+
+        def __call__(self, sample: int) -> int:
+            return Counted.loads
+
+    with opened(Numbers(80), "processes-1", transform=Counted()) as engine:
+        assert set(np.concatenate(read(engine, 20)).tolist()) == {1}

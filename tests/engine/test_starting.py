@@ -1,21 +1,25 @@
-"""While worker processes start: the consumer makes batches itself, if they were its to make."""
+"""While worker processes start, or can't, the trainer makes the batches if it may."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.engine import Engine, Settings, usable_cpus
+from adapters.engine import Engine, Settings
 from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
 from tests.engine.executors import end_idle_workers
-from tests.plans import plan_of
+from tests.engine.workloads import Numbers
+from tests.plans import epoch_of, plan_of
 
 # More than are made until processes have started.
 BATCHES = 500_000
@@ -35,15 +39,10 @@ def measured(new_processes):
     engine.close()
 
 
-def test_after_the_measurement_nobody_waits_for_processes_to_start(measured):
-    stream = measured.stream(0, 0, False)
-    first = stream.next()
-    assert first.tolist() == [[number, os.getpid()] for number in range(4)]
-
-
-def test_the_processes_take_over_and_no_batch_is_lost_or_repeated(measured):
+def test_processes_take_over_and_lose_no_batch(measured):
     stream = measured.stream(0, 0, False)
     batches = [stream.next()]
+    assert batches[0].tolist() == [[number, os.getpid()] for number in range(4)]
     while batches[-1][0, 1] == os.getpid() and len(batches) < BATCHES - 10:
         batches.append(stream.next())
     batches += [stream.next() for _ in range(9)]
@@ -83,23 +82,12 @@ def read_until_they_rest(engine):
     return stream, batches
 
 
-def test_processes_that_auto_chose_rest_where_batches_come_faster_without(slow_elsewhere):
-    _, batches = read_until_they_rest(slow_elsewhere)
+def test_processes_that_bring_nothing_rest(slow_elsewhere):
+    stream, batches = read_until_they_rest(slow_elsewhere)
     samples = np.concatenate(batches)[:, 0].tolist()
     assert samples == list(range(len(samples)))
     assert any(batch[0, 1] != os.getpid() for batch in batches)
     assert batches[-1][0, 1] == os.getpid()
-
-
-def test_processes_that_were_asked_for_work_wherever_batches_come_faster(new_processes):
-    plan = plan_of(np.arange(4000), 4, transform=SlowElsewhere())
-    with closing(Engine(plan, Settings(2, True))) as engine:
-        stream = engine.stream(0, 0, False)
-        assert os.getpid() not in {int(stream.next()[0, 1]) for _ in range(400)}
-
-
-def test_processes_that_bring_less_than_none_are_not_started_again(slow_elsewhere):
-    stream, _ = read_until_they_rest(slow_elsewhere)
     stream.close()
     slow_elsewhere.release()
     slow_elsewhere.retain()
@@ -109,7 +97,7 @@ def test_processes_that_bring_less_than_none_are_not_started_again(slow_elsewher
 
 
 @pytest.mark.parametrize("workers", [2, "auto"])
-def test_processes_that_were_asked_for_make_every_batch(workers):
+def test_processes_that_were_asked_for_make_all_batches(workers):
     """What kills its process must not kill the trainer."""
     plan = plan_of(np.arange(40), 4, transform=with_pid)
     engine = Engine(plan, Settings(workers, True))
@@ -119,51 +107,12 @@ def test_processes_that_were_asked_for_make_every_batch(workers):
     assert os.getpid() not in pids
 
 
-class Imports:
-    """A transform whose first call in a process computes, as the import of a framework does."""
-
-    def __init__(self):
-        self.imported = False
-
-    def __call__(self, sample):
-        if not self.imported:
-            self.imported = True
-            started = time.thread_time()
-            while time.thread_time() - started < 0.3:
-                pass
-        time.sleep(0.01)
-        return np.array(os.getpid())
-
-
-def computes(sample):
-    started = time.thread_time()
-    while time.thread_time() - started < 0.01:
-        pass
-    return np.array(os.getpid())
-
-
-@pytest.mark.parametrize(("transform", "grows"), [(Imports(), True), (computes, False)])
-def test_processes_beyond_the_cpus_are_started_for_work_that_waits(transform, grows):
-    """What each process does once, at its first batch, is no part of that work."""
-    count = usable_cpus() + 2
-    plan = plan_of(np.arange(4000), 1, transform=transform)
-    engine = Engine(plan, Settings(count, True, 2 * count))
-    stream = engine.stream(0, 0, False)
-    pids: set[int] = set()
-    for number in range(3500):  # On a busy machine, the others take their time to start.
-        pids.add(int(stream.next()[0]))
-        if number > 40 * count and (len(pids) == count or not grows):
-            break
-    engine.close()
-    assert len(pids) == (count if grows else usable_cpus())
-
-
 def waits(sample):
     time.sleep(0.002)
     return np.array([sample, os.getpid()])
 
 
-def test_while_there_is_too_little_work_for_processes_batches_are_made_here(monkeypatch):
+def test_too_little_work_starts_no_processes(monkeypatch):
     end_idle_workers()
     monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)  # Not measured yet.
     plan = plan_of(np.arange(160), 4, transform=with_pid)
@@ -184,41 +133,136 @@ def of_waits(*waits: tuple[float, float]) -> Losses:
     return losses
 
 
-def test_two_slow_batches_tell_whether_processes_pay(monkeypatch):
+def test_two_streams_go_on_when_processes_take_over():
     end_idle_workers()
-    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)  # Not measured yet.
-    assert not of_waits((0.02, 0.0)).outweigh_processes(1000, 5.0)
-    assert of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(1000, 5.0)
-    assert not of_waits((0.02, 0.0), (0.02, 0.0)).outweigh_processes(100, 5.0)
-
-
-def test_an_endless_source_pays_for_processes_by_what_was_lost(monkeypatch):
-    end_idle_workers()
-    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)
-    assert of_waits(*100 * [(0.02, 0.0)], (0.0, 0.02)).outweigh_processes(float("inf"), 1.0)
-    assert not of_waits((0.02, 0.0), (0.0, 0.02)).outweigh_processes(float("inf"), 1.0)
-
-
-def test_a_reader_ahead_of_the_trainer_loses_nothing_while_it_has_time_to_spare(monkeypatch):
-    """TensorFlow's thread reads eight short batches at once, and waits for the trainer then."""
-    end_idle_workers()
-    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)
-    ahead = [(0.0003, 0.016), *7 * [(0.0003, 0.0)]]
-    assert not of_waits(*9 * ahead).outweigh_processes(10_000, 1.0)
-    behind = [(0.0003, 0.0005), *7 * [(0.0003, 0.0)]]
-    assert of_waits(*9 * behind).outweigh_processes(10_000, 1.0)
-
-
-def test_two_streams_are_read_on_when_processes_take_over():
-    end_idle_workers()
-    plan = plan_of(np.arange(400), 4, transform=waits)
+    plan = plan_of(np.arange(40_000), 4, transform=waits)
     with closing(Engine(plan, Settings(2, True, at_once=False))) as engine:
         streams = [engine.stream(0, 0, False) for _ in range(2)]
         read = [[stream.next() for stream in streams] for _ in range(10)]
         engine._losses.seconds = 100.0
         streams[0].close()
         streams[0] = engine.stream(0, 10, False)
-        read += [[stream.next() for stream in streams] for _ in range(90)]
+        while engine.state is not WorkerState.WORKING and len(read) < 5000:
+            read.append([stream.next() for stream in streams])
+        read += [[stream.next() for stream in streams] for _ in range(20)]
         assert engine.state is WorkerState.WORKING
         for batches in zip(*read):
-            assert np.concatenate(batches)[:, 0].tolist() == list(range(400))
+            samples = np.concatenate(batches)[:, 0].tolist()
+            assert samples == list(range(len(samples)))
+
+
+class SlowToOpen:
+    """Takes its time in one of the worker processes that open it: the one that comes second."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __call__(self, sample: int) -> int:
+        time.sleep(0.02)
+        return sample
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            time.sleep(3)
+
+
+def test_slow_start_of_one_process_delays_no_batch(tmp_path):
+    plan = plan_of(Numbers(200), 2, transform=SlowToOpen(tmp_path / "first"))
+    engine = Engine(plan, Settings(2, True, 4, timeout_seconds=1.5))
+    stream = engine.stream(0, 0, False)
+    assert np.concatenate([stream.next() for _ in range(100)]).tolist() == list(range(200))
+    stream.close()
+    engine.close()
+
+
+def test_auto_starts_no_processes_that_cannot_pay():
+    end_idle_workers()
+    plan = plan_of(Numbers(56), 8, transform=spin)
+    engine = Engine(plan, Settings("auto"))
+    for epoch in range(3):
+        stream = engine.stream(epoch, 0, False)
+        batches = [stream.next() for _ in range(7)]
+        assert len(batches) == len(epoch_of(plan))
+        stream.close()
+    assert not shared_pool()._workers
+    engine.close()
+
+
+def spin(sample: int) -> int:
+    started = time.thread_time()
+    while time.thread_time() - started < 0.0006:
+        pass
+    return sample
+
+
+# --- workers that can't start ---
+
+
+def waiting(sample: int) -> Any:
+    time.sleep(0.002)
+    return sample
+
+
+def auto_in_processes(batches: int = 4000) -> Engine:
+    """An engine whose measurement has just come to an end, in favour of two processes."""
+    engine = Engine(plan_of(Numbers(4 * batches), 4, transform=waiting), Settings("auto"))
+    engine._choice = Choice("processes", 2, 2)
+    engine._losses.seconds = 100.0
+    return engine
+
+
+@pytest.mark.parametrize("executable", ["/nowhere/python", None], ids=["missing", "unknown"])
+def test_processes_that_cannot_start_leave_work_inline(executable, monkeypatch, caplog):
+    end_idle_workers()
+    monkeypatch.setattr(sys, "executable", executable)
+    with closing(auto_in_processes()) as engine:
+        stream = engine.stream(0, 0, False)
+        found = np.concatenate([stream.next() for _ in range(20)])
+        assert found.tolist() == list(range(80))
+        assert engine.state is WorkerState.INLINE
+    assert sum("processes can't be used" in line for line in caplog.messages) == 1
+
+
+def test_processes_that_end_at_once_leave_work_inline(tmp_path, monkeypatch, caplog):
+    end_idle_workers()
+    ends = tmp_path / "python"
+    ends.write_text("#!/bin/sh\nexit 3\n")
+    ends.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ends))
+    with closing(auto_in_processes()) as engine:
+        stream, found = engine.stream(0, 0, False), []
+        while engine.state is not WorkerState.INLINE and len(found) < 2000:
+            found.append(stream.next())
+        found += [stream.next() for _ in range(5)]
+        assert np.concatenate(found).tolist() == list(range(4 * len(found)))
+        assert engine.state is WorkerState.INLINE
+    assert sum("processes can't be used" in line for line in caplog.messages) == 1
+
+
+# --- whether they pay ---
+
+SLOW = (0.02, 0.0)
+AHEAD = [(0.0003, 0.016), *7 * [(0.0003, 0.0)]]
+BEHIND = [(0.0003, 0.0005), *7 * [(0.0003, 0.0)]]
+
+
+# TensorFlow's thread reads eight short batches at once, and waits for the trainer then.
+@pytest.mark.parametrize(
+    ("waits", "batches", "start_seconds", "pays"),
+    [
+        ([SLOW], 1000, 5.0, False),
+        ([SLOW, SLOW], 1000, 5.0, True),
+        ([SLOW, SLOW], 100, 5.0, False),
+        ([*100 * [SLOW], (0.0, 0.02)], float("inf"), 1.0, True),
+        ([SLOW, (0.0, 0.02)], float("inf"), 1.0, False),
+        (9 * AHEAD, 10_000, 1.0, False),
+        (9 * BEHIND, 10_000, 1.0, True),
+    ],
+)
+def test_processes_pay_by_what_was_lost(waits, batches, start_seconds, pays, monkeypatch):
+    end_idle_workers()
+    monkeypatch.setattr(shared_pool(), "start_seconds", 0.0)  # Not measured yet.
+    assert of_waits(*waits).outweigh_processes(batches, start_seconds) == pays

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,19 +25,39 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
+from adapters.batch.plan import Assembled
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.engine.stream import Stream
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
+from tests import fuzzing
 from tests.batches import exact
 from tests.engine.executors import wait_until, workers
-from tests.engine.machines import TIMES, run
 from tests.engine.workloads import Halting, Numbers, SpoiltError
 from tests.forking import forks
 from tests.leftovers import Leftovers
 from tests.plans import batch_of, plan_of
+
+TIMES = int(os.environ.get("ADAPTERS_FUZZ_STATES", "1"))
+
+
+def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
+    """Try so many sequences of so many steps, or ``ADAPTERS_FUZZ_STATES`` times as many."""
+    limits = settings(
+        max_examples=fuzzing.examples(examples) * TIMES,
+        stateful_step_count=steps,
+        suppress_health_check=list(HealthCheck),
+        **options,
+    )
+    run_state_machine_as_test(machine, settings=limits)
+
+
+# --- streams ---
+
 
 SECONDS = 20
 SIZE, BATCH, SPOILT = 44, 4, 17
@@ -59,7 +79,6 @@ class Streaming(RuleBasedStateMachine):
         self.before = Leftovers.now()
         self.folder = tempfile.TemporaryDirectory()
         self.halt = Path(self.folder.name) / "halt"
-        self.patch = pytest.MonkeyPatch()
         arguments: dict[str, Any] = {
             "shuffle": True,
             "transform": Halting(self.halt, SPOILT),
@@ -262,7 +281,6 @@ class Streaming(RuleBasedStateMachine):
         wait_until(self.nothing_is_lent)
         self.engine.close()
         del stream, self.streams, self.engine, self.held
-        self.patch.undo()
         self.folder.cleanup()
         wait_until(self.nothing_is_left)
 
@@ -300,3 +318,34 @@ def test_streams_of_threads():
 @pytest.mark.timeout(120 * TIMES)
 def test_streams_of_processes():
     run(Processes, 15, 25, phases=[Phase.reuse, Phase.generate])
+
+
+# --- errors that come late ---
+
+
+class Late(SourcePlan):
+    """Its errors come after its functions have returned, as those of MXNet's engine do."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.returned, self.allowed = threading.Event(), threading.Event()
+
+    def wait_for(self, assembled: Assembled) -> None:
+        self.returned.set()
+        assert self.allowed.wait(20)
+        raise SpoiltError
+
+
+def test_late_errors_come_with_their_batch():
+    plan = plan_of(Numbers())
+    late = Late(plan.source, plan.order)
+    engine = Engine(late, Settings(1))
+    stream = engine.stream(0, 0, False)
+    stream.read_ahead()
+    assert late.returned.wait(20)
+    timer = threading.Timer(0.05, late.allowed.set)
+    timer.start()
+    with pytest.raises(SpoiltError):
+        stream.next()
+    timer.join()
+    engine.close()

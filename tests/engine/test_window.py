@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import ClosedError
+from adapters.engine import Engine, Settings, memory
+from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
 from tests.engine.executors import POOLS, WITH_CLUSTER, opened, read, wait_until
-from tests.engine.workloads import Gate, Numbers, Tally
+from tests.engine.workloads import Gate, Numbers, Slow, Tally
+from tests.plans import plan_of
 
 BATCH = 4
 
@@ -36,9 +44,7 @@ def window(queue: int, executor: str) -> int:
 
 @pytest.mark.parametrize("executor", POOLS)
 @pytest.mark.parametrize("queue", [1, 3])
-def test_as_many_batches_are_ready_as_the_queue_is_long_and_one_in_progress_for_each_worker(
-    executor, queue, tmp_path
-):
+def test_queue_is_full_and_each_worker_has_one(executor, queue, tmp_path):
     tally = Tally(tmp_path / "calls")
     with opened(Numbers(400), executor, BATCH, queue=queue, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
@@ -73,7 +79,7 @@ class Spin:
 
 
 @pytest.mark.parametrize("queue", [1, 2])
-def test_measuring_computes_no_more_batches_ahead_than_that(queue, tmp_path):
+def test_measuring_keeps_to_the_queue(queue, tmp_path):
     tally = Tally(tmp_path / "calls")
     with opened(Numbers(400), "auto", BATCH, queue=queue, transform=Spin(tally)) as engine:
         stream = engine.stream(0, 0, False)
@@ -84,7 +90,7 @@ def test_measuring_computes_no_more_batches_ahead_than_that(queue, tmp_path):
 
 
 @pytest.mark.parametrize("executor", POOLS)
-def test_the_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
+def test_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
@@ -94,34 +100,6 @@ def test_the_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
         assert settled(tally, most * BATCH) == most * BATCH
         assert stream.position == (0, 3)
         stream.close()
-
-
-@pytest.mark.parametrize("executor", POOLS)
-def test_a_stream_that_was_parked_at_an_epochs_end_goes_on(executor, tmp_path):
-    tally = Tally(tmp_path / "calls")
-    with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
-        for _ in range(4):
-            stream.next()
-        engine.park(stream)
-        again = engine.stream(1, 0, False)
-        assert again is stream
-        assert again.next().tolist() == [0, 1, 2, 3]
-        most = 5 + window(2, executor)
-        assert settled(tally, most * BATCH) == most * BATCH
-        again.close()
-
-
-@pytest.mark.parametrize("executor", POOLS)
-@pytest.mark.parametrize("where", [(0, 0), (1, 1), (2, 0)])
-def test_a_parked_stream_gives_way_to_one_at_another_place(executor, where):
-    with opened(Numbers(4 * BATCH), executor, BATCH, transform=lambda sample: sample) as engine:
-        stream = engine.stream(0, 0, False)
-        for _ in range(4):
-            stream.next()
-        engine.park(stream)
-        assert read(engine, 1, *where)[0][0] == where[1] * BATCH
-        assert stream.closed
 
 
 class Epochs:
@@ -146,7 +124,7 @@ class Epochs:
 
 
 @pytest.mark.parametrize("executor", WITH_CLUSTER)
-def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(executor, tmp_path):
+def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), changes_between_epochs=True)
     with opened(source, executor, 1, queue=5) as engine:
@@ -160,22 +138,11 @@ def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(executor, tmp_
 
 
 @pytest.mark.parametrize("executor", WITH_CLUSTER)
-def test_a_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
+def test_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
     source = SequenceSource(Epochs(Tally(tmp_path / "calls")), changes_between_epochs=True)
     with opened(source, executor, 1) as engine:
         first = [batch.tolist() for batch in read(engine, 2)]
         assert [batch.tolist() for batch in read(engine, 2)] == first == [[1, 0, 0], [1, 0, 1]]
-
-
-@pytest.mark.parametrize("executor", WITH_CLUSTER)
-def test_batches_that_were_looked_at_are_still_the_next_ones(executor):
-    with opened(Numbers(), executor, BATCH) as engine:
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        peeked = [batch.tolist() for batch in stream.peek(2)]
-        assert peeked == [[4, 5, 6, 7], [8, 9, 10, 11]]
-        assert [stream.next().tolist() for _ in range(3)] == [*peeked, [12, 13, 14, 15]]
-        stream.close()
 
 
 # --- closing ---
@@ -183,30 +150,18 @@ def test_batches_that_were_looked_at_are_still_the_next_ones(executor):
 
 @pytest.mark.parametrize("executor", WITH_CLUSTER)
 @pytest.mark.parametrize("close", ["stream", "engine"])
-def test_a_closed_stream_says_so(executor, close):
+def test_closed_stream_says_so(executor, close):
     with opened(Numbers(), executor) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
         (stream if close == "stream" else engine).close()
-        with pytest.raises(ClosedError, match="closed"):
-            stream.next()
-
-
-@pytest.mark.parametrize("executor", ["inline", "threads-2", "processes-2"])
-def test_after_closing_a_look_ahead_says_so_too(executor, tmp_path):
-    tally = Tally(tmp_path / "calls")
-    with opened(Numbers(), executor, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        if executor != "inline":
-            settled(tally, 5 * BATCH)
-        engine.close()
-        with pytest.raises(ClosedError):
-            stream.peek(1)
+        for read_on in (stream.next, lambda: stream.peek(1)):
+            with pytest.raises(ClosedError, match="closed"):
+                read_on()
 
 
 @pytest.mark.parametrize("executor", WITH_CLUSTER)
-def test_a_closed_engine_gives_no_stream(executor):
+def test_closed_engine_gives_no_stream(executor):
     with opened(Numbers(), executor) as engine:
         read(engine, 2)
         engine.close()
@@ -217,7 +172,7 @@ def test_a_closed_engine_gives_no_stream(executor):
 
 @pytest.mark.parametrize("executor", POOLS)
 @pytest.mark.parametrize("close", ["stream", "engine"])
-def test_who_waits_for_a_batch_is_told_that_it_was_closed(executor, close, tmp_path: Path):
+def test_closing_tells_who_waits(executor, close, tmp_path: Path):
     gate = Gate(tmp_path / "gate", start=4)
     told: list[BaseException] = []
     with opened(Numbers(), executor, transform=gate) as engine:
@@ -243,7 +198,7 @@ def test_who_waits_for_a_batch_is_told_that_it_was_closed(executor, close, tmp_p
 
 
 @pytest.mark.parametrize("executor", POOLS)
-def test_what_was_read_ahead_is_dropped_with_its_stream(executor, tmp_path: Path):
+def test_new_stream_waits_for_no_old_batches(executor, tmp_path: Path):
     """A new stream doesn't wait for the queue of the old one."""
     gate = Gate(tmp_path / "gate", start=20)
     with opened(Numbers(400), executor, queue=20, transform=gate) as engine:
@@ -257,10 +212,166 @@ def test_what_was_read_ahead_is_dropped_with_its_stream(executor, tmp_path: Path
     assert asked < 20 * BATCH
 
 
-@pytest.mark.parametrize("executor", POOLS)
-def test_released_workers_start_again_when_they_are_needed(executor):
-    with opened(Numbers(), executor) as engine:
-        for _ in range(2):
-            engine.retain()
-            assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
-            engine.release()
+def test_many_workers_are_all_busy():
+    """At most ``max_queue_size`` are ready; more workers than that are busy all the same."""
+
+    def waits(sample: int) -> Any:
+        started = time.monotonic()
+        time.sleep(0.1)
+        return np.array([started, time.monotonic()])
+
+    with opened(Numbers(64), "threads-8", 1, queue=2, transform=waits) as engine:
+        read(engine, 16)
+        spans = np.concatenate(read(engine, 40, step=16))
+    at_once = max(int(((spans[:, 0] <= t) & (spans[:, 1] > t)).sum()) for t in spans[:, 0])
+    assert at_once >= 6
+
+
+# --- windows of any depth ---
+
+
+class Mixed:
+    """Samples of sizes from nothing to 40 kB, or to 30 MiB, each told by its number."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+
+    def __len__(self) -> int:
+        return 6000
+
+    def __getitem__(self, number: int) -> Any:
+        luck = (number * 2_654_435_761 % 2**32 + 1) / 2**32
+        size = int(400 * luck) if number % 3 else min(int(1024 / luck), self.most_bytes)
+        return np.full(size // 8, number)
+
+
+@pytest.mark.parametrize(
+    ("executor", "window", "most_bytes"),
+    [
+        ("processes-1", 130, 40_000),
+        ("processes-2", 2000, 40_000),
+        *(
+            pytest.param(f"processes-{workers}", window, 30 * 2**20, marks=pytest.mark.full)
+            for workers, window in product(range(1, 5), (1, 7, 500))
+        ),
+    ],
+)
+def test_deep_window_mixes_no_batches(executor, window, most_bytes):
+    mixed = Mixed(most_bytes)
+    with opened(mixed, executor, 1, queue=window) as engine:
+        stream = engine.stream(0, 0, False)
+        for number in range(6000):
+            np.testing.assert_array_equal(stream.next()[0], mixed[number])
+        stream.close()
+
+
+SCARCE = """
+import logging, resource, sys, time
+import numpy as np
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+from tests.engine.executors import opened
+from tests.engine.workloads import Numbers
+depth, batches = map(int, sys.argv[1:])
+with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
+    for epoch in range(2):
+        stream = engine.stream(epoch, 0, False)
+        held = [stream.next()]
+        time.sleep(0 if epoch else 0.5)  # Whatever was asked for is ready by then.
+        held += [stream.next() for _ in range(batches - 1)]
+        stream.close()
+        assert np.concatenate(held).tolist() == list(range(4 * batches))
+print("right")
+"""
+
+
+@pytest.mark.parametrize(
+    ("depth", "batches", "times"), [(2, 100, 0), (64, 500, 1), (1000, 2500, 1), (20000, 2500, 1)]
+)
+def test_window_is_as_deep_as_descriptors_allow(depth, batches, times):
+    finished = subprocess.run(
+        [sys.executable, "-c", SCARCE, str(depth), str(batches)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    *said, last = finished.stdout.splitlines()
+    assert (last, finished.returncode) == ("right", 0), finished.stderr
+    assert len(said) == times
+    assert all(f", not {depth}: " in each for each in said)
+    assert all("raise the limit by `ulimit -n`" in each for each in said)
+
+
+# --- no descriptor left ---
+
+
+REFUSED_BATCHES = 8
+_TIMEOUT_SECONDS = 20.0
+
+
+def refused(*_: Any) -> Any:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Refusing:
+    """Makes slots, but for one of those that are asked for in another thread than the reader's.
+
+    Args:
+        number: Of that one.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.reader = threading.current_thread()
+        self.asked = 0
+        self._make = memory.Slot
+
+    def __call__(self) -> memory.Slot:
+        if threading.current_thread() is not self.reader:
+            self.asked += 1
+            if self.asked == self.number + 1:
+                refused()
+        return self._make()
+
+
+def negated(batch: Any) -> Any:
+    return -batch
+
+
+def told_while_reading(transform: Any, queue: int) -> list[int | None]:
+    """The errors that a reader gets who asks on until all batches are there, in their order."""
+    plan = plan_of(Numbers(400), transform=transform, batch_transform=negated)
+    batches, told = [], []
+    with closing(Engine(plan, Settings(2, True, queue, {}, _TIMEOUT_SECONDS))) as engine:
+        stream = engine.stream(0, 0, False)
+        while len(batches) < REFUSED_BATCHES:
+            try:
+                batches.append(stream.next())
+            except OSError as error:
+                told.append(error.errno)
+    assert np.concatenate(batches).tolist() == [-number for number in range(4 * REFUSED_BATCHES)]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("transform", "queue", "number"),
+    [(None, 1, 0), (None, 4, 1), (Slow(0.02), 1, 1)],
+    ids=["the one that is waited for", "one behind it", "one behind a slow one"],
+)
+def test_batch_without_a_slot_is_read_later(transform, queue, number, monkeypatch):
+    """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
+    monkeypatch.setattr(memory, "Slot", Refusing(number))
+    assert told_while_reading(transform, queue) == [errno.EMFILE]
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+@pytest.mark.parametrize("transform", [None, Slow(0.02)], ids=["quick", "slow"])
+def test_batch_whose_slot_is_not_mapped_is_read_later(transform, number, monkeypatch):
+    view, seen = memory.Slot.view, []
+
+    def sometimes(slot: memory.Slot) -> Any:
+        seen.append(slot)
+        return refused() if len(seen) == number + 1 else view(slot)
+
+    monkeypatch.setattr(memory.Slot, "view", sometimes)
+    assert told_while_reading(transform, 2) == [errno.EMFILE]

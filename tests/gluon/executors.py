@@ -1,7 +1,11 @@
-"""Loaders whose batches are made inline, by threads and by processes."""
+"""Loaders whose batches are made inline, by threads and by processes, and scripts."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,3 +33,16 @@ def arguments_of(executor: str) -> dict[str, Any]:
 def opened(data: Any, executor: str, batch_size: int | None = 4, **arguments: Any) -> Any:
     """A loader, for a ``with`` statement."""
     return gluon_loader(data, batch_size, **arguments_of(executor), **arguments)
+
+
+def output_of(text: str) -> list[str]:
+    """What a script prints, line by line; it must end well, and say nothing else."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
+        cwd=Path(__file__).parent.parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()

@@ -1,24 +1,159 @@
-"""``DataLoader``: signature, subclasses, ``isinstance``, the Estimator."""
+"""``DataLoader``: its import, signature, subclasses, ``isinstance``, the Estimator, its workers."""
 
 from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import Estimator
-from mxnet.gluon.data import ArrayDataset
+from mxnet.gluon.data import ArrayDataset, Dataset
+from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 import adapters
 from adapters import gluon_loader
 from adapters.gluon import DataLoader
-from tests.gluon.data_sets import values
-from tests.gluon.executors import PROCESSES, THREADS, arguments_of, every_kind, opened
+from tests.engine.test_window import settled
+from tests.engine.workloads import Tally
+from tests.gluon.data_sets import pixels, values
+from tests.gluon.executors import PROCESSES, THREADS, arguments_of, every_kind, opened, output_of
+from tests.turns import read_by_threads
+
+# --- the import of MXNet ---
+
+
+WITHOUT_MXNET = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "mxnet":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+WITHOUT_GRAPHVIZ = """
+import builtins
+real = builtins.__import__
+
+def without_graphviz(name, *arguments):
+    if name == "context":
+        raise ModuleNotFoundError("No module named 'graphviz'", name="graphviz")
+    return real(name, *arguments)
+
+builtins.__import__ = without_graphviz
+"""
+TOO_NEW = "import numpy; numpy.__version__ = '2.1.0'"
+IMPORT = """
+import sys
+import numpy as np
+before = set(vars(np))
+try:
+    {statement}
+except ImportError as error:
+    print(type(error).__name__, error)
+    print(sorted(set(vars(np)) - before), "mxnet" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "statement", "said"),
+    [
+        (
+            WITHOUT_MXNET,
+            "from adapters import gluon_loader",
+            "ImportError gluon_loader needs MXNet: pip install ",
+        ),
+        (
+            TOO_NEW,
+            "import adapters.gluon",
+            "ImportError MXNet needs NumPy 1, and NumPy 2.1.0 is installed: pip",
+        ),
+        pytest.param(
+            WITHOUT_GRAPHVIZ,
+            "import adapters.gluon",
+            "ModuleNotFoundError No module named 'graphviz'",
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["no MXNet", "NumPy too new", "no graphviz"],
+)
+def test_missing_package_is_named_and_numpy_gets_its_name_back(setting, statement, said):
+    error, left = output_of(setting + IMPORT.format(statement=statement))
+    assert error.startswith(said)
+    assert left == "[] False"
+
+
+@pytest.mark.skipif("bool" in vars(np), reason="this NumPy has np.bool")
+def test_numpy_is_as_it_was_after_the_import():
+    before_and_after = output_of("""
+    import types
+    import numpy as np
+
+    def names():  # Submodules come as they are used.
+        return {k: v for k, v in vars(np).items() if not isinstance(v, types.ModuleType)}
+
+    before = names()
+    print("bool" in before)
+    import adapters.gluon
+    after = names()
+    print(sorted(name for name in after if name not in before or before[name] is not after[name]))
+    print(sorted(before.keys() - after.keys()))
+    """)
+    assert before_and_after == ["False", "[]", "[]"]
+
+
+def test_package_alone_imports_no_mxnet():
+    said = output_of("""
+    import sys
+    import adapters
+    print("gluon_loader" in dir(adapters), "mxnet" in sys.modules)
+    adapters.ClosedError
+    print("mxnet" in sys.modules)
+    """)
+    assert said == ["True False", "False"]
+
+
+@pytest.mark.full
+def test_two_threads_may_import_it_at_once():
+    said = output_of("""
+    import threading
+    import numpy as np
+    found = []
+    start = threading.Barrier(2)
+    def load():
+        start.wait(20)
+        from adapters import gluon_loader
+        found.append(gluon_loader.__name__)
+    threads = [threading.Thread(target=load) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(found, "bool" in vars(np))
+    """)
+    assert said == ["['DataLoader', 'DataLoader'] False"]
+
+
+def test_collector_asks_nothing_of_ours_at_the_end():
+    """It said 'NoneType' object has no attribute 'get_stats', once in a while."""
+    assert output_of("""
+    import atexit, gc
+    atexit.register(lambda: print(gc.callbacks))
+    import adapters.gluon
+    print(len(gc.callbacks))
+    """) == ["1", "[]"]
+
+
+# --- the class ---
+
 
 NUMBERS = np.arange(10)
 _FIRST = ["dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler"]
@@ -37,8 +172,6 @@ _TAKEN = [
 ]
 # What each release takes, in its order.
 SIGNATURES = {release: names for names, releases in _TAKEN for release in releases.split()}
-# These had no pin_device_id, and what comes behind it one place sooner.
-WITHOUT_A_DEVICE = ["1.4.0", "1.4.0.post0"]
 # What came with MXNet's own 1.9. The argument is gone here: a pass starts with its first batch.
 RELOADING = {"auto_reload", "clean", "refresh"}
 # Ours chooses these by itself.
@@ -50,7 +183,7 @@ def positional(function: Any) -> list[inspect.Parameter]:
     return [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
-def test_the_signature_is_that_of_the_installed_mxnet():
+def test_signature_is_that_of_the_installed_mxnet():
     theirs = positional(mx.gluon.data.DataLoader)
     ours = positional(DataLoader)
     names = [each.name for each in theirs]
@@ -62,7 +195,7 @@ def test_the_signature_is_that_of_the_installed_mxnet():
 
 
 @pytest.mark.parametrize("release", SIGNATURES)
-def test_positional_arguments_mean_what_they_meant_in_each_release(release):
+def test_positional_arguments_are_those_of_each_release(release):
     """Every 1.x with a wheel.
 
     To look it up again: ``pip download --no-deps mxnet==RELEASE``, and there, as in a zip archive,
@@ -75,17 +208,7 @@ def test_positional_arguments_mean_what_they_meant_in_each_release(release):
     assert names == SIGNATURES["1.8.0"]
 
 
-@pytest.mark.parametrize("release", WITHOUT_A_DEVICE)
-def test_positional_arguments_mean_what_they_meant_before_there_was_a_device(release):
-    """As far as ``pin_memory``; the two that came behind it go by keyword."""
-    assert release not in SIGNATURES
-    names = [each.name for each in positional(DataLoader)]
-    before = names.index("pin_device_id")
-    assert names[:before] == SIGNATURES["1.3.1"]
-    assert names[before + 1 : before + 3] == ["prefetch", "thread_pool"]
-
-
-def test_what_is_our_own_goes_by_keyword_only():
+def test_own_arguments_go_by_keyword():
     parameters = inspect.signature(gluon_loader).parameters.values()
     own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     assert own == [
@@ -94,7 +217,7 @@ def test_what_is_our_own_goes_by_keyword_only():
     ]
 
 
-def test_the_public_names_are_mxnets_and_those_of_the_contract():
+def test_public_names_are_mxnets_and_the_contracts():
     theirs = {*dir(mx.gluon.data.DataLoader(NUMBERS, 2)), *RELOADING}
     with DataLoader(NUMBERS, 2) as loader:
         list(loader)
@@ -151,7 +274,7 @@ class Doubled(DataLoader):
 
 
 @every_kind
-def test_a_subclass_may_change_what_a_loop_is_given(executor):
+def test_subclass_may_change_what_a_loop_is_given(executor):
     with Doubled(NUMBERS, 2, 4, **arguments_of(executor)) as loader:
         assert values(loader) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
         assert values(loader) == values(loader)
@@ -159,7 +282,7 @@ def test_a_subclass_may_change_what_a_loop_is_given(executor):
         assert isinstance(loader, gluon_loader)
 
 
-def test_a_subclass_may_make_its_batches_by_itself():
+def test_subclass_may_make_its_batches_by_itself():
     class Own(DataLoader):
         def __iter__(self) -> Iterator[Any]:
             for batch in self._batch_sampler:
@@ -168,7 +291,7 @@ def test_a_subclass_may_make_its_batches_by_itself():
     assert values(Own(NUMBERS, 4, num_workers=0)) == values(gluon_loader(NUMBERS, 4))
 
 
-def test_a_subclass_whose_constructor_raises_ends_without_a_word(capfd):
+def test_subclass_whose_constructor_raises_ends_without_a_word(capfd):
     class Broken(DataLoader):
         def __init__(self) -> None:
             raise KeyError("no data")
@@ -180,24 +303,16 @@ def test_a_subclass_whose_constructor_raises_ends_without_a_word(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_twin_is_of_the_same_class_and_draws_nothing_of_the_users():
-    with Doubled(NUMBERS, 3, 10, shuffle=True, num_workers=0) as loader:
-        before = np.random.get_state(legacy=False)
-        with loader._twin() as twin:
-            assert sorted(values(twin)[0]) == (NUMBERS * 3).tolist()
-        np.testing.assert_equal(np.random.get_state(legacy=False), before)
-        assert len(values(loader)[0]) == 10
-
-
 # --- the Estimator ---
 
-SIZE = 24
+
+IMAGES = 24
 
 
 def images() -> Any:
     """Bright ones and dark ones, in turn."""
-    labels = np.arange(SIZE) % 2
-    pixels = np.broadcast_to(labels[:, None, None, None] * 255, (SIZE, 4, 4, 1)).astype(np.uint8)
+    labels = np.arange(IMAGES) % 2
+    pixels = np.broadcast_to(labels[:, None, None, None] * 255, (IMAGES, 4, 4, 1)).astype(np.uint8)
     return ArrayDataset(mx.nd.array(pixels, dtype="uint8"), labels.astype(np.float32))
 
 
@@ -209,7 +324,7 @@ def small(dark: Any) -> Any:
 @pytest.mark.parametrize(
     ("executor", "transform"), [("inline", small), (THREADS, ToTensor()), (PROCESSES, small)]
 )
-def test_fit_and_evaluate_take_a_loader_for_training_and_validation(executor, transform):
+def test_estimator_fits_and_evaluates(executor, transform):
     net = mx.gluon.nn.Dense(2)
     net.initialize(mx.init.One())
     metric = mx.metric.Accuracy()
@@ -232,3 +347,128 @@ def test_fit_and_evaluate_take_a_loader_for_training_and_validation(executor, tr
         estimator.evaluate(validation)
     scores = {each.get()[0]: each.get()[1] for each in estimator.val_metrics}
     assert scores["validation accuracy"] == 1.0
+
+
+# --- workers ---
+
+
+BATCH = 4
+SIZE = 400
+
+
+class Counted:
+    """A data set that counts what is asked of it, in all processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.tally = Tally(path)
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, number: int) -> Any:
+        return self.tally(number)
+
+
+@pytest.mark.parametrize("executor", [THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("prefetch", "ahead"), [(1, 3), (3, 5), (None, 4)])
+def test_prefetch_is_full_and_each_worker_has_one(executor, prefetch, ahead, tmp_path):
+    data = Counted(tmp_path / "calls")
+    with gluon_loader(data, BATCH, prefetch=prefetch, **arguments_of(executor)) as loader:
+        for taken, _ in enumerate(loader, 1):
+            most = (taken + ahead) * BATCH
+            assert settled(data.tally, most) == most
+            if taken == 5:
+                break
+
+
+# --- Gluon's blocks on several threads ---
+
+
+@pytest.mark.parametrize("opaque", [False, True], ids=["known", "opaque"])
+def test_new_transforms_work_on_threads(opaque):
+    """Without the lock, two of five such loaders fail."""
+    data = ArrayDataset(mx.nd.array(pixels(64, 40, 44), dtype="uint8"), np.arange(64))
+    for _ in range(20):
+        blocks = [transforms.Resize(20), transforms.ToTensor(), transforms.Normalize(0.1, 0.2)]
+        transform = transforms.Compose(blocks)
+        if opaque:
+            transform = transforms.Compose([transforms.RandomLighting(0.1), *blocks[:1]])
+        with gluon_loader(
+            data.transform_first(transform), 8, num_workers=2, thread_pool=True
+        ) as loader:
+            assert len(list(loader)) == 8
+
+
+@pytest.mark.parametrize("method", ["forward", "hybrid_forward"])
+def test_method_of_one_block_is_called(method):
+    block = transforms.ToTensor()
+    object.__setattr__(block, method, lambda *arguments: arguments[-1].astype("float32"))
+    data = ArrayDataset(mx.nd.array(pixels(4), dtype="uint8"), np.arange(4)).transform_first(block)
+    with gluon_loader(data, 2, num_workers=0) as loader:
+        assert next(iter(loader))[0].shape[-1] == 3
+
+
+# --- threads that share a pass ---
+
+
+SHARED = 301
+
+
+@every_kind
+def test_threads_share_a_pass(executor):
+    with opened(np.arange(SHARED), executor, 1, shuffle=True, seed=0) as loader:
+        for epoch in range(3):
+            given = read_by_threads(iter(loader))
+            assert sorted(int(batch.asnumpy()[0]) for batch in given) == list(range(SHARED))
+            assert loader.state_dict() == {"epoch": epoch + 1, "batch": 0}
+
+
+# --- data sets that change between epochs ---
+
+
+class Growing(Dataset):
+    """All samples are of the same number, which the trainer changes."""
+
+    number = 0
+
+    def __len__(self) -> int:
+        return 160
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(2, self.number)
+
+
+def busy(sample: Any) -> Any:
+    """Holds the GIL for so long that "auto" takes processes."""
+    until = time.perf_counter() + 0.003
+    while time.perf_counter() < until:
+        pass
+    return sample
+
+
+def seen(loader: Any) -> set[float]:
+    return {float(value) for batch in loader for value in batch.asnumpy().ravel()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"num_workers": 0}, {"num_workers": 2, "thread_pool": True}],
+    ids=["auto", "inline", "threads"],
+)
+def test_epoch_has_the_data_set_as_it_is_then(arguments):
+    data = Growing()
+    with gluon_loader(data.transform(busy), 8, **arguments) as loader:
+        epochs = []
+        for data.number in range(5):
+            epochs.append(seen(loader))
+        assert epochs == [{0.0}, {1.0}, {2.0}, {3.0}, {4.0}]
+
+
+def test_changed_array_is_sent_again():
+    array = np.zeros((160, 2))
+    with gluon_loader(ArrayDataset(array).transform(busy), 8) as loader:
+        epochs = []
+        for number in range(5):
+            array[:] = number
+            epochs.append(seen(loader))
+        assert epochs == [{0.0}, {1.0}, {2.0}, {3.0}, {4.0}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -12,7 +11,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
 from mxnet.gluon.data.vision import transforms
 
-from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack, split
+from adapters import diagnose, gluon_loader, split
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from adapters.gluon.diagnosed import FRONT_END
@@ -24,22 +23,12 @@ from tests.diagnosis.planted import (
     SIZE,
     SLOW,
     Breaking,
-    Computing,
-    Large,
     Numbers,
     Waiting,
     burn,
     quick_step,
-    slow_copy,
     slow_step,
 )
-from tests.packing.materials import jpeg
-
-KINDS_OF_WORKERS = [
-    pytest.param({"num_workers": 0}, id="inline"),
-    pytest.param({"num_workers": 2, "thread_pool": True}, id="threads", marks=pytest.mark.full),
-    pytest.param({"num_workers": 1, "thread_pool": False}, id="processes", marks=pytest.mark.full),
-]
 
 
 class Gluons(Dataset):
@@ -82,117 +71,68 @@ def batches_of(loader: Any) -> list[list[float]]:
 # --- planted bottlenecks ---
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_slow_storage_is_found(workers):
-    assert found(Waiting(), **workers).bottleneck == "storage"
+THREADS = {"num_workers": 2, "thread_pool": True}
+PROCESSES = {"num_workers": 1, "thread_pool": False}
+BATCHES = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS[:2])
-def test_a_slow_transform_is_found(workers):
-    assert found(Gluons(Numbers()).transform(burning), **workers).bottleneck == "transforms"
+def images() -> Any:
+    return ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
 
 
-@pytest.mark.full
-def test_a_data_set_that_computes_is_told_from_storage():
-    assert found(Computing()).bottleneck == "transforms"
-
-
-@pytest.mark.full
-def test_a_slow_transform_of_rows_of_arrays_is_found():
-    assert found(arrays(3).transform(burning)).bottleneck == "transforms"
-
-
-def test_transforms_of_gluon_are_found():
+def resized() -> Any:
     resize = transforms.Compose([transforms.Resize(64), transforms.ToTensor()])
-    images = ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
-    diagnosis = found(images.transform_first(resize))
-    assert diagnosis.bottleneck == "transforms"
-    assert diagnosis.hints is FRONT_END.hints
+    return images().transform_first(resize)
 
 
-def test_what_to_change_about_transforms_of_gluon_is_said():
-    """Of figures that are made up: those of a busy machine may be good for no advice."""
-    diagnosis = made_up(memory=0.038, hints=FRONT_END.hints)
-    assert "loader.explain()" in str(diagnosis)
-
-
-def test_a_slow_batchify_is_found_in_collation():
-    assert found(Numbers(), batchify_fn=burning_batchify).bottleneck == "collation"
-
-
-@pytest.mark.full
-def test_large_samples_are_found_in_collation():
-    assert found(Large()).bottleneck == "collation"
-
-
-@pytest.mark.full
-def test_large_rows_of_arrays_are_found_in_collation():
-    assert found(arrays(300, 300, 3), shuffle=True).bottleneck == "collation"
-
-
-@pytest.mark.full
-def test_large_rows_of_a_part_of_arrays_are_found_in_collation():
+def large_part() -> Any:
     rows = np.zeros((2 * SIZE, 300, 300, 3), np.uint8), np.arange(2 * SIZE)
-    assert found(split(rows, [0.5])[0], shuffle=True).bottleneck == "collation"
+    return split(rows, [0.5])[0]
 
 
-@pytest.mark.full
-def test_a_busy_accelerator_is_found():
-    assert found(Numbers(), slow_step).bottleneck == "step"
-
-
-def test_a_step_of_mxnet_is_waited_for():
+def multiplies(batch: Any) -> Any:
     square = mx.nd.ones((400, 400))
-    diagnosis = found(Numbers(), lambda batch: mx.nd.dot(square, square))
+    return mx.nd.dot(square, square)
+
+
+def planted(data: Any, expected: str, *, full: bool = False, **options: Any) -> Any:
+    return pytest.param(data, options, expected, marks=[pytest.mark.full] if full else [])
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        planted(Waiting, "storage"),
+        planted(Waiting, "storage", full=True, **THREADS),
+        planted(Waiting, "storage", full=True, **PROCESSES),
+        planted(lambda: Gluons(Numbers()).transform(burning), "transforms"),
+        planted(resized, "transforms"),
+        planted(Numbers, "collation", batchify_fn=burning_batchify),
+        planted(large_part, "collation", full=True, shuffle=True),
+        planted(Numbers, "step", step=multiplies),
+        planted(Waiting, "storage", batch_size=None, batch_sampler=BATCHES),
+        planted(lambda: Gluons(Waiting()).take(20).shard(2, 1), "storage", batch_size=4),
+        planted(Waiting, "storage", batch_size=SIZE),
+    ],
+)
+def test_bottleneck_is_found(data, options, expected):
+    assert found(data(), **options).bottleneck == expected
     mx.nd.waitall()
-    assert diagnosis.bottleneck == "step"
 
 
-@pytest.mark.full
-def test_a_slow_copy_is_found():
-    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
-        diagnosis = diagnose(loader, quick_step, to_device=slow_copy, seconds=SECONDS)
-    assert diagnosis.bottleneck == "copy"
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("photographs") / "train.rec"
-    pack([(jpeg(number, 375, 500), number) for number in range(32)], path, format="recordio")
-    return path
-
-
-def test_decoding_of_records_is_found(photographs):
-    diagnosis = found(open_records(photographs, decode=ImageDecoder(64)))
-    assert diagnosis.bottleneck == "transforms"
-    assert diagnosis.storage < diagnosis.memory / 5
-
-
-def test_decoding_of_files_is_found(tmp_path):
-    for number in range(32):
-        (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 375, 500))
-    diagnosis = found(open_images(sorted(tmp_path.glob("*.jpg")), decode=ImageDecoder(64)))
-    assert diagnosis.bottleneck == "transforms"
-    assert diagnosis.storage < diagnosis.memory / 2
-
-
-# --- which samples ---
-
-
-def test_a_sampler_of_ones_own_is_asked():
+def test_own_sampler_is_asked():
     diagnosis = found(Waiting(), sampler=RandomSampler(SIZE))
     assert (diagnosis.bottleneck, diagnosis.samples) == ("storage", BATCH_SIZE)
 
 
-def test_a_batch_sampler_of_ones_own_is_asked():
-    batches = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
-    diagnosis = found(Waiting(), batch_size=None, batch_sampler=batches)
-    assert diagnosis.bottleneck == "storage"
+def test_advice_about_gluons_transforms_is_said():
+    """Of figures that are made up: those of a busy machine may be good for no advice."""
+    assert found(resized()).hints is FRONT_END.hints
+    diagnosis = made_up(memory=0.038, hints=FRONT_END.hints)
+    assert "loader.explain()" in str(diagnosis)
 
 
-def test_chosen_samples_of_a_data_set_are_asked():
-    chosen = Gluons(Waiting()).take(20).shard(2, 1)
-    assert found(chosen, batch_size=4).bottleneck == "storage"
+# --- which samples ---
 
 
 def test_samples_may_be_named_by_words():
@@ -208,11 +148,7 @@ def test_samples_may_be_named_by_words():
     assert diagnosis.bottleneck == "storage"
 
 
-def test_a_loader_of_one_batch_is_examined():
-    assert found(Waiting(), batch_size=SIZE).bottleneck == "storage"
-
-
-def test_a_loader_without_batches_is_refused():
+def test_loader_without_batches_is_refused():
     with pytest.raises(ValueError, match="loader must give batches each time"):
         found(Numbers(), batch_size=None, batch_sampler=[])
 
@@ -232,23 +168,12 @@ def test_mxnets_own_loader_is_examined_as_ours(workers):
     assert diagnosis.workers.count == workers
 
 
-def test_a_batchify_of_mxnets_own_loader_is_taken_over():
+def test_batchify_of_mxnets_own_loader_is_taken_over():
     theirs = DataLoader(Gluons(Numbers()), BATCH_SIZE, batchify_fn=burning_batchify)
     assert diagnose(theirs, quick_step, seconds=SECONDS).bottleneck == "collation"
 
 
 # --- nothing changes ---
-
-
-def test_the_loader_goes_on_where_it_stood():
-    options = {"batch_size": BATCH_SIZE, "shuffle": True, "seed": 1, "num_workers": 0}
-    with (
-        gluon_loader(Numbers(), **options) as loader,
-        gluon_loader(Numbers(), **options) as untouched,
-    ):
-        assert batches_of(loader) == batches_of(untouched)
-        diagnose(loader, quick_step, seconds=SECONDS)
-        assert batches_of(loader) == batches_of(untouched)
 
 
 def test_what_is_left_over_of_a_pass_stays_for_the_next():
@@ -259,10 +184,11 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
     ):
         assert batches_of(loader) == batches_of(untouched)
         diagnose(loader, quick_step, seconds=SECONDS)
+        assert loader.waits.batches == SIZE // 24
         assert [batches_of(loader) for _ in range(2)] == [batches_of(untouched) for _ in range(2)]
 
 
-def test_a_sampler_that_is_under_way_is_not_disturbed():
+def test_sampler_that_is_under_way_is_not_disturbed():
     sampler = BatchSampler(range(SIZE), BATCH_SIZE, "rollover")
     under_way = iter(sampler)
     next(under_way)
@@ -271,7 +197,7 @@ def test_a_sampler_that_is_under_way_is_not_disturbed():
     assert [len(batch) for batch in under_way] == [BATCH_SIZE] * (SIZE // BATCH_SIZE - 1)
 
 
-def test_the_random_state_of_the_process_is_put_back():
+def test_random_state_of_the_process_is_put_back():
     steps = (number for number in range(3))  # Can't be sent to processes, which take their time.
 
     def draws(*sample: Any) -> Any:
@@ -293,20 +219,7 @@ def test_the_random_state_of_the_process_is_put_back():
     assert drawn == again == (random.random(), np.random.rand())
 
 
-def test_the_waits_of_a_loader_are_its_own():
-    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
-        batches_of(loader)
-        diagnose(loader, quick_step, seconds=SECONDS)
-        assert loader.waits.batches == SIZE // BATCH_SIZE
-
-
-def test_a_twin_that_is_closed_leaves_its_loader_open():
-    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=2, thread_pool=True) as loader:
-        loader._twin().close()
-        assert len(batches_of(loader)) == SIZE // BATCH_SIZE
-
-
-def test_an_exception_arrives_as_its_own_type():
+def test_exception_arrives_as_its_own_type():
     with pytest.raises(KeyError, match="sample 3"):
         found(Breaking(), num_workers=2, thread_pool=True)
 
@@ -323,12 +236,13 @@ def test_an_exception_arrives_as_its_own_type():
         (Setting("processes", 2, 10), "num_workers=2, thread_pool=False, prefetch=10)"),
     ],
 )
-def test_the_line_can_be_pasted(setting, line):
+def test_line_can_be_pasted(setting, line):
     with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
         assert line_of(loader, setting) == f"gluon_loader(..., {line}"
 
 
 # --- adapters doctor ---
+
 
 LOOP = """
 import sys
@@ -366,29 +280,11 @@ def test_mxnets_loader_on_slow_storage_is_found(tmp_path):
 
 
 @pytest.mark.full
-def test_our_loader_on_slow_storage_is_found(tmp_path):
-    process = doctored(tmp_path, LOOP + "train(gluon_loader(slow, 8, thread_pool=True), 0)")
-    assert found_in(process) == "storage: fetching the samples"
-
-
-@pytest.mark.full
-def test_a_slow_body_of_a_loop_is_found(tmp_path):
-    text = LOOP + "if __name__ == '__main__':\n    train(DataLoader(data, 8), 0.05)"
+@pytest.mark.parametrize("late", ["", "from adapters import gluon_loader\n"])
+def test_slow_body_of_a_loop_is_found(late, tmp_path):
+    """Though the script asks for MXNet late: its import is noticed wherever it comes from."""
+    text = late + LOOP + "if __name__ == '__main__':\n    train(DataLoader(data, 8), 0.05)"
     assert found_in(doctored(tmp_path, text)) == "the step itself"
-
-
-@pytest.mark.full
-def test_a_script_that_asks_for_mxnet_late_is_examined(tmp_path):
-    """Its import is noticed wherever it comes from."""
-    text = "from adapters import gluon_loader\n" + LOOP + "train(DataLoader(data, 8), 0.05)"
-    assert found_in(doctored(tmp_path, text)) == "the step itself"
-
-
-@pytest.mark.full
-def test_loops_are_skipped(tmp_path):
-    text = LOOP + "for _ in DataLoader(slow, 8):\n    pass\ntrain(DataLoader(data, 8), 0.05)"
-    process = doctored(tmp_path, text, options=["--skip", 1])
-    assert found_in(process) == "the step itself"
 
 
 @pytest.mark.full

@@ -17,8 +17,6 @@ from adapters import (
     Boxes,
     ImageDecoder,
     RecordError,
-    gluon_loader,
-    materialize,
     open_images,
     open_records,
     pack,
@@ -61,27 +59,9 @@ def test_batches_are_those_of_the_same_images_packed(photos, executor, decode):
             assert_same(list(ours), list(other))
 
 
-@every_quick_executor
-def test_decoded_samples_are_materialized(photos, executor, tmp_path):
-    """Of files and of records."""
-    files, packed = photos
-    decode = ImageDecoder(16, crop="random", resize_short=18, flip=True)
-    arguments = {"shuffle": True, "seed": 3}
-    for name, source in (
-        ("files", open_images(files, decode=decode)),
-        ("records", open_records(packed, decode=decode)),
-    ):
-        with (
-            opened(source, "inline", **arguments) as other,
-            opened(materialize(source, tmp_path / name), executor, **arguments) as ours,
-        ):
-            for _ in range(2):
-                assert_same(list(ours), list(other))
-
-
 @every_kind
 @pytest.mark.parametrize("given", [str, Path])
-def test_a_path_of_a_folder_gives_its_images(executor, given, tmp_path):
+def test_path_of_a_folder_gives_its_images(executor, given, tmp_path):
     with opened(given(folder(tmp_path)), executor, 6) as loader:
         ((images, labels),) = loader
     expected = np.stack([image for image, _ in open_images(tmp_path)])
@@ -91,7 +71,7 @@ def test_a_path_of_a_folder_gives_its_images(executor, given, tmp_path):
 
 @every_quick_executor
 @pytest.mark.parametrize("data", [str, lambda path: SimpleDataset(open_images(path))])
-def test_images_of_several_sizes_are_told_what_makes_them_equal(photos, executor, data):
+def test_several_sizes_are_told_the_remedy(photos, executor, data):
     loader = opened(data(photos[0]), executor)
     with (
         loader,
@@ -105,7 +85,7 @@ def test_images_of_several_sizes_are_told_what_makes_them_equal(photos, executor
 
 
 @pytest.mark.parametrize("data", ["path", "ImageRecordDataset"])
-def test_labels_of_several_lengths_are_told_what_makes_them_equal(data, tmp_path):
+def test_several_lengths_of_labels_are_told_the_remedy(data, tmp_path):
     pictures = [irheader.pack(label, 0, jpeg(1)) for label in ([1, 2], [1])]
     path = str(write(tmp_path / "a.rec", "recordio", pictures))
     loader = opened(path if data == "path" else ImageRecordDataset(path), "inline")
@@ -115,7 +95,7 @@ def test_labels_of_several_lengths_are_told_what_makes_them_equal(data, tmp_path
 
 @every_quick_executor
 @pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
-def test_a_file_that_is_no_image_is_named_with_its_sample(executor, decode, tmp_path):
+def test_file_that_is_no_image_is_named_with_its_sample(executor, decode, tmp_path):
     (folder(tmp_path) / "bee/005.jpg").write_bytes(b"This is none.")
     loader = opened(open_images(tmp_path, decode=decode), executor)
     with loader, pytest.raises(RecordError, match=r"bee/005\.jpg.*expected an image") as caught:
@@ -126,9 +106,7 @@ def test_a_file_that_is_no_image_is_named_with_its_sample(executor, decode, tmp_
 @every_quick_executor
 @pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
 @pytest.mark.parametrize("kind", ["empty", "gone"])
-def test_skip_takes_the_next_file_in_the_place_of_one_that_is_none(
-    executor, decode, kind, tmp_path
-):
+def test_skip_takes_the_next_file(executor, decode, kind, tmp_path):
     source = open_images(folder(tmp_path), decode=decode)
     path = Path(source.files[2])
     path.write_bytes(b"") if kind == "empty" else path.unlink()
@@ -137,22 +115,6 @@ def test_skip_takes_the_next_file_in_the_place_of_one_that_is_none(
     expected = [source[number] for number in (0, 1, 3, 3, 4, 5)]
     np.testing.assert_array_equal(images.asnumpy(), np.stack([image for image, _ in expected]))
     assert labels.asnumpy().tolist() == [label for _, label in expected]
-
-
-def test_explain_says_how_files_are_read(photos, capsys):
-    gluon_loader(open_images(photos[0], decode=RANDOM), 4, num_workers=0).explain()
-    gluon_loader(str(photos[0]), 4, num_workers=0).explain()
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if "read and decoded" in line] == [
-        "files: read and decoded a batch at a time",
-        "files: read and decoded a file at a time",
-    ]
-
-
-def test_a_loader_knows_that_it_only_decodes(photos):
-    """For that, threads are right without a measurement."""
-    with gluon_loader(open_images(photos[0], decode=RANDOM), 4) as loader:
-        assert loader._plan.only_decodes
 
 
 # --- what MXNet's own data set of folders gives ---
@@ -169,7 +131,7 @@ def pngs(tmp_path) -> Path:
 
 
 @every_quick_executor
-def test_images_labels_and_names_are_those_of_mxnets_folders(executor, pngs):
+def test_folders_are_those_of_mxnet(executor, pngs):
     data, source = ImageFolderDataset(str(pngs)), open_images(pngs)
     assert source.classes == data.synsets
     assert list(zip(source.files, source.labels.tolist())) == data.items
@@ -177,13 +139,7 @@ def test_images_labels_and_names_are_those_of_mxnets_folders(executor, pngs):
         assert_same(list(loader), theirs(data.transform_first(ToTensor()), batch_size=4))
 
 
-def test_the_items_of_mxnets_folders_are_a_list(pngs):
-    data = ImageFolderDataset(str(pngs))
-    source = open_images(data.items, classes=data.synsets)
-    assert (source.classes, source.labels.tolist()) == (data.synsets, [0, 1, 2])
-
-
-def test_a_list_that_im2rec_made_is_a_table(pngs, tmp_path):
+def test_list_that_im2rec_made_is_a_table(pngs, tmp_path):
     im2rec = runpy.run_path(str(Path(mx.__file__).parent / "tools" / "im2rec.py"))
     im2rec["write_list"](tmp_path / "train.lst", im2rec["list_image"](str(pngs), True, [".png"]))
     source = open_images(tmp_path / "train.lst", root=pngs, classes=["Cat", "ant", "bee"])

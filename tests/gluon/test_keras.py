@@ -49,7 +49,7 @@ def test_samples_of_a_gluon_data_set_become_numpy_batches(executor):
 
 
 @pytest.mark.parametrize("executor", WORKERS)
-def test_a_transform_that_writes_into_its_ndarray_harms_nobody(executor):
+def test_transform_that_writes_into_its_ndarray_harms_nobody(executor):
     data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
     first, again = batches(data, executor, transform=doubled)[::3]
     assert first[0].dtype == again[0].dtype == np.float32
@@ -61,12 +61,12 @@ def test_ndarrays_are_a_source_themselves():
     assert (first[0].tolist(), first[1].tolist()) == (IMAGES[:4].tolist(), [0, 1, 2, 3])
 
 
-def test_a_batch_transform_may_give_ndarrays():
+def test_batch_transform_may_give_ndarrays():
     first, *_ = batches(IMAGES, "inline", batch_transform=mx.nd.array)
     assert (type(first), first.tolist()) == (np.ndarray, IMAGES[:4].tolist())
 
 
-def test_what_transforms_compute_is_the_same_in_both_front_ends():
+def test_transforms_compute_alike_in_both_front_ends():
     images = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), np.uint8)
     labels = np.arange(24) % 4
     chain = Chain([OneHot(4), ColorJitter(0.4, 0.4, 0.4, 0.1), MixUp()])

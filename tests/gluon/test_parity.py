@@ -1,8 +1,10 @@
-"""The same arguments give what MXNet's own DataLoader gives: structure, types, dtypes, values."""
+"""What MXNet's own DataLoader gives: batches, and what transforms and batchifies are given."""
 
 from __future__ import annotations
 
-import contextlib
+import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -16,10 +18,11 @@ from mxnet.gluon.data import (
     SequentialSampler,
     SimpleDataset,
 )
-from mxnet.gluon.data.vision import MNIST
-from mxnet.gluon.data.vision.transforms import ToTensor
+from mxnet.gluon.data.vision import MNIST, ImageRecordDataset
+from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, ToTensor
 
-from adapters import gluon_loader
+from adapters import ImageDecoder, RecordError, gluon_loader, open_records
+from adapters.sources import Source
 from tests.gluon.data_sets import (
     IN_MEMORY,
     SIZE,
@@ -31,12 +34,16 @@ from tests.gluon.data_sets import (
     labels,
     nd,
     numpy_semantics,
+    outline,
     pixels,
     record_data_set,
     theirs,
 )
 from tests.gluon.executors import THREADS as ON_THREADS
-from tests.gluon.executors import opened
+from tests.gluon.executors import every_kind, every_quick_executor, opened
+from tests.images.pictures import encoded, npy, picture
+from tests.sources.record_files import FORMATS, damage, write_images
+from tests.sources.record_files import SIZE as RECORDS
 
 INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 2, "thread_pool": True}
@@ -58,7 +65,7 @@ def ours(data: Any, **arguments: Any) -> list[Any]:
 @SEMANTICS
 @WORKERS
 @pytest.mark.parametrize("name", IN_MEMORY)
-def test_a_data_set_gives_the_same_batches(name, workers, semantics):
+def test_data_set_gives_the_same_batches(name, workers, semantics):
     with numpy_semantics(semantics):
         expected = theirs(IN_MEMORY[name](), batch_size=4)
         assert_same(ours(IN_MEMORY[name](), batch_size=4, **workers), expected)
@@ -79,17 +86,11 @@ def test_worker_processes_give_the_same_batches(semantics):
         assert_same(ours(data, batch_size=4, **PROCESSES), theirs(data, batch_size=4))
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [INLINE, THREADS, PROCESSES])
 @pytest.mark.parametrize("make", [record_data_set, folder_data_set])
 def test_images_in_files_give_the_same_batches(make, workers, tmp_path):
     data = make(tmp_path)
     assert_same(ours(data, batch_size=4, **workers), theirs(data, batch_size=4))
-
-
-@pytest.mark.parametrize("make", [record_data_set, folder_data_set])
-def test_transformed_images_in_files_give_the_same_batches(make, tmp_path):
-    data = make(tmp_path).transform_first(ToTensor()).take(7)
-    assert_same(ours(data, batch_size=3, **THREADS), theirs(data, batch_size=3))
 
 
 @WORKERS
@@ -109,22 +110,11 @@ def test_ndarrays_of_each_dtype_give_the_same_batches(dtype, semantics):
         assert_same(ours(listed, batch_size=4, **INLINE), theirs(listed, batch_size=4))
 
 
-def test_a_data_set_may_have_a_shape_of_its_own():
+def test_data_set_may_have_a_shape_of_its_own():
     class Volume(list):
         shape = np.array([4, 5])
 
     assert_same(ours(Volume(range(6)), batch_size=4, **INLINE), theirs(range(6), batch_size=4))
-
-
-def test_a_transform_gets_the_rows_that_mxnet_gives_it():
-    seen: list[Any] = []
-    for make in (ArrayDataset, lambda *columns: SimpleDataset(list(zip(*columns)))):
-        data = make(nd(pixels()), labels(), [i / 2 for i in range(SIZE)])
-        data = data.transform(lambda *sample: seen.append(sample) or 0)
-        for batches in (theirs(data, batch_size=4), ours(data, batch_size=4, **INLINE)):
-            assert len(batches) == 3
-        assert_same(seen[SIZE:], seen[:SIZE])
-        seen.clear()
 
 
 def test_arrays_as_a_tuple_are_an_array_dataset():
@@ -138,7 +128,7 @@ def test_arrays_as_a_tuple_are_an_array_dataset():
 @WORKERS
 @pytest.mark.parametrize("last_batch", [None, "keep", "discard", "rollover"])
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 11, 20])
-def test_the_last_batch_is_treated_the_same_in_each_epoch(batch_size, last_batch, workers):
+def test_last_batch_is_treated_the_same_in_each_epoch(batch_size, last_batch, workers):
     data = ArrayDataset(labels(), labels())
     expected = DataLoader(data, batch_size, last_batch=last_batch)
     with gluon_loader(data, batch_size, last_batch=last_batch, **workers) as loader:
@@ -151,7 +141,7 @@ def test_the_last_batch_is_treated_the_same_in_each_epoch(batch_size, last_batch
 @WORKERS
 @pytest.mark.parametrize("name", ["MNIST", "triples of the user's own"])
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
-def test_a_sampler_gives_the_same_batches(name, last_batch, workers):
+def test_sampler_gives_the_same_batches(name, last_batch, workers):
     arguments = {
         "batch_size": 3,
         "sampler": [3, 1, 4, 1, 5, 9, 2, 6],
@@ -178,13 +168,13 @@ def test_a_sampler_gives_the_same_batches(name, last_batch, workers):
     ],
     ids=["BatchSampler", "lists", "tuples", "arrays", "ranges", "negative"],
 )
-def test_a_batch_sampler_gives_the_same_batches(name, batch_sampler, workers):
+def test_batch_sampler_gives_the_same_batches(name, batch_sampler, workers):
     data = IN_MEMORY[name]()
     arguments = {"batch_sampler": batch_sampler}
     assert_same(ours(data, **arguments, **workers), theirs(data, **arguments))
 
 
-def test_a_batch_sampler_may_give_iterators():
+def test_batch_sampler_may_give_iterators():
     def batches() -> Any:
         return [iter([1, 2]), map(int, "34")]
 
@@ -215,7 +205,7 @@ def test_shuffle_without_a_seed_gives_each_sample_once(workers):
 
 
 @pytest.mark.parametrize("flag", [1, np.bool_(True), np.int64(4)])
-def test_numbers_of_numpy_and_truths_are_arguments_like_mxnets(flag):
+def test_arguments_may_be_numpys_numbers(flag):
     batch_size = np.int64(4)
     with gluon_loader(labels(), batch_size, shuffle=flag, **INLINE) as loader:
         assert [len(batch) for batch in loader] == [4, 4, 3]
@@ -226,7 +216,7 @@ def test_numbers_of_numpy_and_truths_are_arguments_like_mxnets(flag):
 
 @WORKERS
 @pytest.mark.parametrize("make", [pixels, lambda: nd(pixels()), lambda: [*pixels()]])
-def test_a_batch_changed_in_place_leaves_the_data_set_alone(make, workers):
+def test_batch_changed_in_place_leaves_the_data_set_alone(make, workers):
     data = make()
     with gluon_loader(data, 4, **workers) as loader:
         for batch in loader:
@@ -266,7 +256,7 @@ def test_what_has_changed_between_epochs_is_seen(make, change, workers):
             change(data)
 
 
-def test_semantics_changed_after_the_loader_was_made_are_those_of_its_batches():
+def test_semantics_are_those_of_the_loaders_making():
     for before, after in [(False, True), (True, False)]:
         with numpy_semantics(before):
             expected = DataLoader(labels(), 4)
@@ -275,7 +265,7 @@ def test_semantics_changed_after_the_loader_was_made_are_those_of_its_batches():
             assert_same(list(loader), list(expected))
 
 
-def test_an_empty_data_set_has_no_batches():
+def test_empty_data_set_has_no_batches():
     assert ours([], batch_size=2, **INLINE) == theirs([], batch_size=2) == []
 
 
@@ -294,7 +284,7 @@ def test_an_empty_data_set_has_no_batches():
     ],
     ids=lambda arguments: " and ".join(arguments) or "none",
 )
-def test_arguments_that_exclude_each_other_are_value_errors_as_in_mxnet(arguments):
+def test_arguments_exclude_each_other_as_in_mxnet(arguments):
     loader = object.__new__(DataLoader)
     loader._worker_pool = None  # Or its __del__ raises, as __init__ doesn't get there.
     with pytest.raises(ValueError, match="must") as expected:
@@ -322,23 +312,6 @@ def test_samples_that_mxnet_has_no_type_for_are_type_errors(samples, workers):
         ours(samples, batch_size=2, **workers)
 
 
-@pytest.fixture
-def errors_of_the_engine_end_here():
-    """MXNet's engine raises what went wrong in one array where the next one is waited for."""
-    yield
-    with contextlib.suppress(mx.MXNetError):
-        mx.nd.waitall()
-
-
-@WORKERS
-@pytest.mark.usefixtures("errors_of_the_engine_end_here")
-@pytest.mark.parametrize("make", [np.zeros, mx.nd.zeros], ids=["numpy", "nd"])
-def test_samples_of_different_shapes_are_an_error_that_names_one(make, workers):
-    samples = [make(2), make(2), make(3), make(2)]
-    with pytest.raises(ValueError, match=r"sample 2 (is|has)"):
-        ours(samples, batch_size=4, **workers)
-
-
 # --- subclasses of arrays ---
 
 
@@ -357,6 +330,199 @@ class Fives(np.ndarray):
     ],
     ids=["masked", "overridden"],
 )
-def test_a_subclass_of_an_array_is_asked_for_its_rows(make, executor):
+def test_subclass_of_an_array_is_asked_for_its_rows(make, executor):
     with opened(make(), executor, 2) as loader:
         assert_same(list(loader), theirs(make(), batch_size=2))
+
+
+# --- what a transform or a batchify is given ---
+
+
+DECODES: dict[str, Any] = {
+    "image": "image",
+    "uint8": ImageDecoder(8),
+    "float32": ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50),
+    "any size": ImageDecoder(),
+    "random": ImageDecoder(8, crop="random_resized", flip=True),
+    "function": len,
+    "bytes": lambda payload: np.frombuffer(payload, np.uint8)[:4].astype(np.int32),
+}
+LABELS: dict[str, Callable[[int], Any]] = {
+    "numbers": lambda n: n,
+    "two": lambda n: np.array([n, n / 2], np.float32),
+}
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MXNet's loader draws what ours does in epoch 0 under seed 0, to be compared."""
+    monkeypatch.setattr(Source, "_drawn", lambda self, number: self.sample(number))
+
+
+def told(sample: Any) -> int:
+    """A number that depends on the types, dtypes, shapes and bits of all of it."""
+    return zlib.crc32(repr(outline(sample)).encode())
+
+
+def tell(*sample: Any) -> Any:
+    return told(sample), 1.5
+
+
+def tell_first(image: Any) -> Any:
+    return told(image)
+
+
+def tell_all(samples: list[Any]) -> Any:
+    return mx.nd.array([told(sample) % 2**20 for sample in samples])
+
+
+WAYS: dict[str, Any] = {
+    "transform": lambda data: (data.transform(tell), None),
+    "transform_first": lambda data: (data.transform_first(tell_first), None),
+    "transform twice": lambda data: (data.transform(lambda *x: x).transform(tell), None),
+    "batchify": lambda data: (data, tell_all),
+    "transform of a part": lambda data: (data.take(7).transform(tell), None),
+    "nothing": lambda data: (data, None),
+}
+
+
+def images(folder: Path, format: str, labels: str, raw: bool = False) -> Path:
+    pictures = [picture(20, 30 + n)[:, :30] for n in range(RECORDS)]
+    contents = [npy(each) if raw else encoded(each, "JPEG") for each in pictures]
+    return write_images(
+        folder / f"{format}.x", format, contents, map(LABELS[labels], range(RECORDS))
+    )
+
+
+def compare(data: Any, way: str, executor: str) -> None:
+    data, batchify = WAYS[way](data)
+    arguments = {} if batchify is None else {"batchify_fn": batchify}
+    with opened(data, executor, seed=0, **arguments) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4, **arguments))
+
+
+@every_quick_executor
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("decode", DECODES)
+@pytest.mark.parametrize("format", FORMATS)
+def test_transform_gets_what_the_source_gives(format, decode, labels, way, executor, tmp_path):
+    source = open_records(images(tmp_path, format, labels), decode=DECODES[decode])
+    compare(SimpleDataset(source), way, executor)
+
+
+@pytest.mark.parametrize("way", ["transform", "batchify"])
+def test_transform_in_a_process_gets_what_the_source_gives(way, tmp_path):
+    source = open_records(images(tmp_path, "recordio", "two"), decode=DECODES["uint8"])
+    compare(SimpleDataset(source), way, "processes-1")
+
+
+@SEMANTICS
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("labels", LABELS)
+def test_transform_gets_what_mxnets_data_set_gives(labels, way, semantics, tmp_path):
+    path = images(tmp_path, "recordio", labels)
+    path.rename(tmp_path / "a.rec")
+    Path(f"{path}.idx").rename(tmp_path / "a.idx")
+    with numpy_semantics(semantics):
+        compare(ImageRecordDataset(str(tmp_path / "a.rec")), way, "inline")
+
+
+@SEMANTICS
+@pytest.mark.parametrize("way", ["transform", "batchify"])
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_transform_gets_samples_in_memory(name, way, semantics):
+    with numpy_semantics(semantics):
+        data = IN_MEMORY[name]()
+        compare(data if hasattr(data, "transform") else SimpleDataset(data), way, ON_THREADS)
+
+
+def test_function_after_a_stage_gets_its_arrays(tmp_path):
+    source = open_records(images(tmp_path, "tfrecord", "numbers"), decode=ImageDecoder(8))
+    seen: list[Any] = []
+    data = SimpleDataset(source).transform_first(ToTensor())
+    with opened(data.transform(lambda *pair: seen.append(pair) or 0), "inline") as loader:
+        list(loader)
+    assert {(type(image), image.dtype, type(label)) for image, label in seen} == {
+        (mx.nd.NDArray, np.float32, int)
+    }
+
+
+@pytest.mark.parametrize("block", [RandomLighting(0.0), Compose([RandomLighting(0.0)])])
+def test_block_that_takes_nothing_else_is_given_ndarrays(block, tmp_path):
+    """With MXNet's own loader, such a data set can't be used at all."""
+    source = open_records(images(tmp_path, "tfrecord", "numbers"), decode=ImageDecoder(8))
+    data = SimpleDataset(source).transform_first(Compose([Cast("float32"), block]))
+    with opened(SimpleDataset(source).transform_first(block), "inline") as loader:
+        assert next(iter(loader))[0].shape == (4, 8, 8, 3)
+    with opened(data, "inline") as loader:
+        np.testing.assert_array_equal(next(iter(loader))[0][0].asnumpy(), source[0][0])
+
+
+# --- records of unequal labels ---
+
+
+WIDTHS = [9, 14, 19, 9, 4, 14, 24, 9]
+NARROW = {
+    "many": WIDTHS,
+    "one": [1, 14, 1, 1, 1, 1, 24, 1],
+    "none": [0, 14, 0, 0, 0, 0, 24, 0],
+    "both": [24, 0, 1, 0, 1, 4, 1, 0],
+}
+
+
+def padded(samples: list[Any]) -> Any:
+    """As detection data sets are batched, and which labels were no plain numbers."""
+    images, labels = zip(*samples)
+    dimensions, labels = [np.ndim(label) for label in labels], [*map(np.atleast_1d, labels)]
+    width = max(map(len, labels))
+    rows = [np.pad(label, (0, width - len(label)), constant_values=-1) for label in labels]
+    return tuple(map(mx.nd.array, (np.stack(images), np.stack(rows), dimensions)))
+
+
+def detection(folder: Path, format: str, widths: list[int] = WIDTHS) -> Path:
+    contents = [encoded(picture(20, 30 + n), "JPEG") for n in range(len(widths))]
+    labels = [np.arange(width, dtype=np.float32) + n + 1 for n, width in enumerate(widths)]
+    return write_images(folder / "boxes.rec", format, contents, labels)
+
+
+@every_kind
+@pytest.mark.parametrize("decode", ["uint8", "random"])
+@pytest.mark.parametrize("widths", NARROW)
+def test_unequal_labels_are_padded_by_a_batchify(widths, decode, executor, tmp_path):
+    """One that has no number is read as the number 0, as by MXNet."""
+    path = detection(tmp_path, "recordio", NARROW[widths])
+    source = open_records(path, decode=DECODES[decode])
+    mxnets = list(ImageRecordDataset(str(path)).transform_first(lambda image: 0))
+    with opened(source, executor, 3, seed=0, batchify_fn=padded) as loader:
+        batches = list(loader)
+    assert_same(batches, theirs(source, batch_size=3, batchify_fn=padded))
+    expected = [padded(mxnets[first : first + 3])[1:] for first in range(0, 8, 3)]
+    assert_same([batch[1:] for batch in batches], expected)
+
+
+@every_quick_executor
+@pytest.mark.parametrize("format", FORMATS)
+def test_unequal_labels_are_made_equal_by_a_transform(format, executor, tmp_path):
+    source = open_records(detection(tmp_path, format), decode=ImageDecoder(8))
+    data = SimpleDataset(source).transform(lambda image, label: (image, label[:4]))
+    with opened(data, executor, 3) as loader:
+        assert_same(list(loader), theirs(data, batch_size=3))
+
+
+def test_damaged_record_among_unequal_ones_is_named(tmp_path):
+    path = detection(tmp_path, "tfrecord")
+    damage(path, path.stat().st_size - 100)
+    source = open_records(path, decode=ImageDecoder(8))
+    loader = opened(source, ON_THREADS, 3, batchify_fn=padded)
+    with loader, pytest.raises(RecordError, match="record 7"):
+        list(loader)
+
+
+@pytest.mark.parametrize(("num_workers", "thread_pool"), [(0, True), (2, True), (2, False)])
+def test_numpy_arrays_without_numpy_shapes(num_workers, thread_pool):
+    workers = {"num_workers": num_workers, "thread_pool": thread_pool}
+    for active in (True, False, True):
+        with mx.util.np_array(active), gluon_loader(np.ones((8, 2)), 2, **workers) as loader:
+            batches = list(loader)
+        assert {type(batch) for batch in batches} == {mx.np.ndarray if active else mx.nd.NDArray}

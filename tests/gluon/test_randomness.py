@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import nd
-from mxnet.gluon.data import ArrayDataset, DataLoader, Dataset, RandomSampler, SimpleDataset
+from mxnet import image, nd
+from mxnet.gluon import nn
+from mxnet.gluon.data import ArrayDataset, DataLoader, RandomSampler, SimpleDataset
 from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
@@ -26,8 +26,8 @@ from tests.sources.record_files import write_images
 
 INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 3, "thread_pool": True}
-PROCESSES = {"num_workers": 2, "thread_pool": False}
 NUMBERS = np.arange(20_000)
+
 
 # --- uniforms ---
 
@@ -42,19 +42,6 @@ def flatness(values: Any, bins: int = 64) -> float:
     expected = values.size / bins
     chi = ((counts - expected) ** 2 / expected).sum()
     return abs(chi - (bins - 1)) / np.sqrt(2 * (bins - 1))
-
-
-@pytest.mark.parametrize("count", [0, 1, 22])
-def test_uniforms_are_float64_of_one_row_for_each_sample(count):
-    numbers = drawn(numbers=NUMBERS[:7], count=count)
-    assert (numbers.dtype, numbers.shape) == (np.float64, (7, count))
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2**62, 2**70])
-def test_uniforms_lie_in_the_unit_interval(seed):
-    numbers = drawn(seed)
-    assert 0 <= numbers.min() < 1e-3
-    assert 1 - 1e-3 < numbers.max() < 1
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])
@@ -79,40 +66,10 @@ def test_uniforms_of_neighbours_are_uncorrelated():
     assert np.abs(correlation).max() < 5 / np.sqrt(len(NUMBERS))
 
 
-def test_pairs_of_draws_are_flat():
-    numbers = drawn(count=2)
-    cells = np.floor(numbers * 8) @ [8, 1]
-    assert flatness((cells + 0.5) / 64) < 5
-
-
-@pytest.mark.parametrize("changed", ["seed", "epoch", "stream"])
-def test_uniforms_differ_by_each_argument(changed):
-    assert not np.isin(drawn(**{changed: 1}), drawn()).any()
-
-
-def test_uniforms_do_not_depend_on_the_batch():
-    numbers = np.array([7, 3, 19_999, 3, -1])
-    expected = drawn()[[7, 3, 19_999, 3]]
-    np.testing.assert_array_equal(drawn(numbers=numbers)[:4], expected)
-
-
-def test_fewer_draws_are_the_first_of_more():
-    np.testing.assert_array_equal(drawn(count=2), drawn(count=5)[:, :2])
-
-
 # --- in a loader ---
 
+
 COUNT = 7
-
-
-class Drawing(Dataset):
-    """A data set that draws."""
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> float:
-        return random.random() + index
 
 
 def _draws_all(number: Any) -> Any:
@@ -147,31 +104,12 @@ def epochs_of(name: str, count: int = 2, **arguments: Any) -> list[Any]:
 
 @EACH
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_seed_repeats_what_a_transform_draws(name, shuffle):
+def test_seed_repeats_what_a_transform_draws(name, shuffle):
     first = epochs_of(name, shuffle=shuffle)
     random.seed(5)
     np.random.seed(5)
     mx.random.seed(5)
     assert epochs_of(name, shuffle=shuffle) == first
-
-
-def test_worker_processes_draw_what_inline_is_drawn():
-    expected = epochs_of("all", 3, shuffle=True)
-    assert epochs_of("all", 3, shuffle=True, **PROCESSES) == expected
-
-
-def test_a_data_set_and_a_batchify_that_draw_are_the_same_in_worker_processes():
-    def batchify(samples: Any) -> Any:
-        return np.array(samples), random.random(), np.random.rand(), nd.random.uniform()
-
-    def epochs(workers: Any) -> Any:
-        arguments = {"batch_size": 4, "batchify_fn": batchify, "seed": 1}
-        with gluon_loader(Drawing(), **arguments, **workers) as loader:
-            return [outline(list(loader)) for _ in range(2)]
-
-    first, second = epochs(INLINE)
-    assert first != second
-    assert epochs(PROCESSES) == [first, second]
 
 
 @EACH
@@ -182,34 +120,12 @@ def test_threads_are_drawn_what_inline_is_drawn(name):
     assert len({str(batch) for epoch in expected for batch in epoch[1]}) == 3 * COUNT
 
 
-def test_with_threads_the_users_generators_are_his_own_while_they_would_read_ahead():
-    random.seed(1)
-    np.random.seed(1)
-    expected = [(random.random(), np.random.rand()) for _ in range(3)]
-    random.seed(1)
-    np.random.seed(1)
-    with loader_of("all", **THREADS) as loader:
-        assert [(random.random(), np.random.rand()) for _ in loader] == expected
-
-
-def test_the_log_says_that_batches_are_made_one_at_a_time_and_what_to_do(caplog):
+def test_log_says_that_batches_are_made_one_at_a_time(caplog):
     with caplog.at_level("INFO", logger="adapters"), loader_of("numpy", **THREADS) as loader:
         list(loader)
     (said,) = [record.message for record in caplog.records if "one at a time" in record.message]
     assert "numpy" in said
     assert "thread_pool=False" in said
-
-
-def test_threads_make_the_batches_of_functions_that_draw_nothing():
-    names = set()
-
-    def named(number: Any) -> Any:
-        names.add(threading.current_thread().name.split("_")[0])
-        return number
-
-    with gluon_loader(ArrayDataset(NUMBERS[:9]).transform(named), 2, **THREADS) as loader:
-        assert len(list(loader)) == 5
-    assert names == {"adapters-worker"}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +139,7 @@ def test_threads_make_the_batches_of_functions_that_draw_nothing():
     ],
     ids=lambda block: type(block).__name__,
 )
-def test_a_seed_repeats_what_mxnets_own_blocks_draw(block):
+def test_seed_repeats_what_mxnets_own_blocks_draw(block):
     # Of an even size: MXNet's flips leave what is in the middle of an odd one to chance.
     images = SimpleDataset([nd.array(image, dtype="float32") for image in pixels(6, 4, 4)])
 
@@ -244,16 +160,8 @@ def test_epochs_seeds_and_loaders_without_a_seed_differ(name):
     assert all(first != second for first, second in itertools.combinations(outlines, 2))
 
 
-@EACH
-def test_samples_differ(name):
-    with loader_of(name) as loader:
-        member = (lambda batch: batch[2]) if name == "all" else (lambda batch: batch)
-        rows = np.concatenate([member(batch).asnumpy().ravel() for batch in loader])
-    assert len(set(rows.tolist())) == rows.size
-
-
 @pytest.mark.parametrize("name", ["random", "numpy"])
-def test_what_a_sample_draws_depends_neither_on_its_batch_nor_on_the_order(name):
+def test_draws_depend_on_neither_batch_nor_order(name):
     def rows(**arguments: Any) -> Any:
         data = ArrayDataset(np.arange(COUNT)).transform(lambda n: (n, TRANSFORMS[name](n)))
         with gluon_loader(data, seed=2, **INLINE, **arguments) as loader:
@@ -273,13 +181,14 @@ def test_inline_the_users_generators_are_put_back(name):
     np.testing.assert_equal(np.random.get_state(), before[1])
 
 
-def test_between_two_batches_the_users_generators_are_his_own():
+@pytest.mark.parametrize("workers", [INLINE, THREADS])
+def test_between_two_batches_the_users_generators_are_his_own(workers):
     random.seed(1)
     np.random.seed(1)
     expected = [(random.random(), np.random.rand()) for _ in range(3)]
     random.seed(1)
     np.random.seed(1)
-    with loader_of("all") as loader:
+    with loader_of("all", **workers) as loader:
         assert [(random.random(), np.random.rand()) for _ in loader] == expected
 
 
@@ -295,10 +204,20 @@ def test_after_an_exception_the_users_generators_are_put_back():
     np.testing.assert_equal(np.random.get_state(), before[1])
 
 
-@pytest.mark.parametrize("name", ["random", "numpy", "quiet"])
-def test_a_transform_that_does_not_draw_from_mxnets_generator_leaves_it_alone(name):
-    function = TRANSFORMS.get(name, lambda number: number + 1)
-
+@pytest.mark.parametrize(
+    "function",
+    [
+        TRANSFORMS["random"],
+        TRANSFORMS["numpy"],
+        lambda number: number + 1,
+        lambda number: nd.gamma(nd.ones((2,))) * float(number),
+        lambda number: image.center_crop(nd.ones((4, 4, 3)), (2, 2))[0],
+        lambda number: image.CastAug()(nd.ones((4, 4, 3))),
+        lambda number: transforms.Normalize(0.5, 0.5)(nd.ones((3, 4, 4))),
+    ],
+    ids=["random", "numpy", "none", "operator", "function", "augmenter", "block"],
+)
+def test_mxnets_generator_is_left_alone(function):
     def drawn_after(iterate: bool) -> Any:
         mx.random.seed(9)
         if iterate:
@@ -310,7 +229,7 @@ def test_a_transform_that_does_not_draw_from_mxnets_generator_leaves_it_alone(na
     assert drawn_after(True) == drawn_after(False)
 
 
-def test_after_a_transform_that_draws_from_mxnets_generator_the_users_seed_still_counts():
+def test_users_seed_of_mxnet_still_counts():
     def drawn_after(seed: int) -> Any:
         mx.random.seed(seed)
         epochs_of("mxnet")
@@ -319,25 +238,8 @@ def test_after_a_transform_that_draws_from_mxnets_generator_the_users_seed_still
     assert drawn_after(9) == drawn_after(9) != drawn_after(10)
 
 
-# --- functions that were imported by name ---
-
-
-@pytest.mark.parametrize(
-    "draw", [np.random.rand, random.random], ids=["numpy.random.rand", "random.random"]
-)
-def test_a_function_imported_by_name_is_seeded_in_processes(draw):
-    data = SimpleDataset(list(np.zeros((32, 1)))).transform(lambda sample: sample + draw())
-
-    def epochs(**arguments: Any) -> list[float]:
-        with gluon_loader(data, 4, seed=3, **arguments) as loader:
-            return [float(x) for _ in range(2) for b in loader for x in b.asnumpy().ravel()]
-
-    drawn_there = epochs(**PROCESSES)
-    assert drawn_there == epochs(**INLINE)
-    assert len(set(drawn_there)) == 64
-
-
 # --- without a seed ---
+
 
 SIZE = 23
 FEW = np.arange(SIZE)
@@ -348,7 +250,7 @@ def state() -> Any:
 
 
 @every_quick_executor
-def test_numpys_seed_before_the_loader_repeats_its_passes_and_two_passes_differ(executor):
+def test_numpys_seed_repeats_the_passes(executor):
     found = []
     for _ in range(2):
         np.random.seed(0)
@@ -358,7 +260,7 @@ def test_numpys_seed_before_the_loader_repeats_its_passes_and_two_passes_differ(
     assert found[0][0] != found[0][1]
 
 
-def test_a_loader_takes_one_number_when_it_is_made_and_none_later():
+def test_loader_takes_one_number_of_numpys():
     np.random.seed(1)
     np.random.randint(1 << 31)
     after = state()
@@ -370,20 +272,13 @@ def test_a_loader_takes_one_number_when_it_is_made_and_none_later():
     np.testing.assert_equal(state(), after)
 
 
-def test_a_loader_with_a_seed_or_with_nothing_random_takes_nothing():
+def test_loader_with_a_seed_takes_no_number():
     before = state()
     with gluon_loader(FEW, 4, num_workers=0) as loader:
         assert len(values(loader)) == 6
     with gluon_loader(FEW, 4, shuffle=True, seed=1, num_workers=0) as loader:
         assert len(values(loader)) == 6
     np.testing.assert_equal(state(), before)
-
-
-@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
-def test_without_shuffle_the_order_is_that_of_mxnets_loader(last_batch):
-    stock = DataLoader(FEW, 4, last_batch=last_batch)
-    with gluon_loader(FEW, 4, last_batch=last_batch, num_workers=0) as loader:
-        assert [values(loader) for _ in range(3)] == [values(stock) for _ in range(3)]
 
 
 def _drawn(number: Any) -> Any:
@@ -407,7 +302,7 @@ DRAWING: dict[str, Any] = {
 
 @pytest.mark.parametrize("order", [{}, {"shuffle": True}, {"last_batch": "rollover"}], ids=str)
 @pytest.mark.parametrize("name", DRAWING)
-def test_numpys_seed_repeats_what_is_drawn_and_passes_and_loaders_differ(name, order, tmp_path):
+def test_numpys_seed_repeats_what_is_drawn(name, order, tmp_path):
     data = DRAWING[name](tmp_path)
 
     def passes(executor: str = "inline") -> list[Any]:
@@ -436,7 +331,7 @@ def test_what_is_drawn_is_the_same_for_every_kind_of_worker(name, tmp_path):
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_the_second_of_a_pair_of_normal_numbers_stays(seed):
+def test_second_of_a_pair_of_normal_numbers_stays(seed):
     """NumPy keeps it beside the generator's own state."""
     data = DRAWING["a transform"](None)
     np.random.seed(9)
@@ -446,10 +341,81 @@ def test_the_second_of_a_pair_of_normal_numbers_stays(seed):
     assert np.random.normal() == np.random.RandomState(9).normal(size=2)[1]
 
 
-def test_a_sampler_that_draws_gives_what_it_gives_mxnets_loader():
+def test_sampler_that_draws_gives_what_it_gives_mxnets_loader():
     np.random.seed(8)
     stock = DataLoader(FEW, 4, sampler=RandomSampler(SIZE))
     expected = [values(stock) for _ in range(2)]
     with gluon_loader(FEW, 4, sampler=RandomSampler(SIZE), num_workers=0) as loader:
         np.random.seed(8)
         assert [values(loader) for _ in range(2)] == expected
+
+
+# --- what MXNet draws ---
+
+
+def _calls_numpy(x: Any) -> Any:
+    return x + np.random.rand()
+
+
+_flip = image.HorizontalFlipAug(0.5)
+
+
+class Noise(nn.HybridBlock):
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return x + F.random.normal(shape=(1,))
+
+
+class Drops(nn.HybridBlock):
+    def hybrid_forward(self, operators: Any, x: Any) -> Any:
+        return x * operators.Dropout(x, p=0.5, mode="always")
+
+
+class Flips(image.HorizontalFlipAug):
+    """With a probability of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(0.25)
+
+
+def _augments(x: Any) -> Any:
+    for each in image.CreateAugmenter((3, 4, 4), rand_mirror=True):
+        x = each(x)
+    return x
+
+
+def _first(transform: Any, mxnets_seed: int) -> Any:
+    pictures = SimpleDataset([nd.array(np.arange(48).reshape(4, 4, 3)) for _ in range(16)])
+    mx.random.seed(mxnets_seed)
+    with gluon_loader(pictures.transform(transform), 16, seed=7, num_workers=0) as loader:
+        return next(iter(loader)).asnumpy()
+
+
+BOX = np.array([[0, 0.1, 0.1, 0.5, 0.5]])
+DRAWS: dict[str, Any] = {
+    "augmenter": image.HorizontalFlipAug(0.5),
+    "augmenter of NumPy's": image.LightingAug(0.1, np.ones(3), np.eye(3)),
+    "augmenters in a row": image.SequentialAug([image.BrightnessJitterAug(0.5)]),
+    "augmenters in any order": image.RandomOrderAug([image.BrightnessJitterAug(0.5)]),
+    "augmenter of detection": lambda x: image.DetHorizontalFlipAug(0.5)(x, BOX)[0],
+    "own augmenter": Flips(),
+    "augmenters that are made": _augments,
+    "augmenter of the module": lambda x: _flip(x),
+    "crop": lambda x: image.random_crop(x, (2, 2))[0],
+    "crop of a size": lambda x: mx.image.random_size_crop(x, (2, 2), 0.1, (1, 2))[0],
+    "nd.normal": lambda x: x + nd.normal(shape=(1,)),
+    "mx.random.normal": lambda x: x + mx.random.normal(shape=(1,)),
+    "mx.nd.random.gamma": lambda x: x + mx.nd.random.gamma(shape=(1,)),
+    "nd.shuffle": lambda x: nd.shuffle(x),
+    "own block": Noise(),
+    "own block of any operators": Drops(),
+    "MXNet's block": transforms.RandomBrightness(0.5),
+    "MXNet's blocks": transforms.Compose([transforms.RandomFlipLeftRight()]),
+    "block of a function": nn.Lambda(_calls_numpy),
+}
+
+
+@pytest.mark.parametrize("transform", list(DRAWS.values()), ids=list(DRAWS))
+def test_seed_decides_what_mxnet_draws(transform):
+    before = random.getstate(), np.random.get_state()[2]
+    assert np.array_equal(_first(transform, 1), _first(transform, 2))
+    assert (random.getstate(), np.random.get_state()[2]) == before

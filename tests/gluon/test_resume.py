@@ -1,14 +1,16 @@
-"""``state_dict`` and ``load_state_dict``: a pass goes on elsewhere, batch by batch the same."""
+"""``state_dict``, ``Resume``, ``replay``: what goes on, and what is seen again."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.gluon.contrib.estimator import Estimator
 from mxnet.gluon.data import (
     ArrayDataset,
     BatchSampler,
@@ -20,9 +22,12 @@ from mxnet.gluon.data import (
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
+from adapters.gluon import Resume
 from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels, values
-from tests.gluon.executors import EXECUTORS, THREADS, arguments_of, opened
-from tests.gluon.test_importing import output_of
+from tests.gluon.executors import EXECUTORS, THREADS, arguments_of, opened, output_of
+
+# --- states ---
+
 
 SIZE = 23
 NUMBERS = np.arange(SIZE)
@@ -98,7 +103,7 @@ def passes_of(name: str, count: int = 3) -> list[Any]:
 
 @pytest.mark.parametrize("semantics", [False, True])
 @pytest.mark.parametrize("name", LOADERS)
-def test_a_pass_goes_on_in_another_loader(name, semantics):
+def test_pass_goes_on_in_another_loader(name, semantics):
     """With other workers; and the passes after it are whole."""
     with numpy_semantics(semantics):
         expected = passes_of(name)
@@ -157,7 +162,7 @@ def state(epoch: int, batch: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("executor", EXECUTORS[:2])
 @pytest.mark.parametrize("name", ["shuffled", "a sampler"])
-def test_the_state_is_the_batch_after_the_last_one_that_the_loop_was_given(name, executor):
+def test_state_is_the_batch_after_the_last_one_given(name, executor):
     with made(name, executor) as loader:
         count = len(loader)
         seen = [loader.state_dict()]
@@ -174,7 +179,7 @@ def test_the_state_is_the_batch_after_the_last_one_that_the_loop_was_given(name,
         assert loader.state_dict() == state(2, 1)
 
 
-def test_a_batch_that_is_on_its_way_to_a_device_was_not_given():
+def test_batch_that_is_on_its_way_to_a_device_was_not_given():
     with opened(NUMBERS, "inline", ctx=mx.cpu(1)) as loader:
         assert [loader.state_dict() for _ in loader] == [
             *(state(0, n) for n in range(1, 6)),
@@ -189,7 +194,7 @@ def test_after_a_break_a_plain_pass_is_the_next_epoch():
         assert [outline(batch) for batch in loader] == expected[1]
 
 
-def test_without_a_length_the_end_is_known_when_it_is_there():
+def test_end_without_a_length_is_known_when_it_is_there():
     with made("a batch sampler", "inline") as loader:
         assert [loader.state_dict()["batch"] for _ in loader] == [1, 2, 3, 4, 5, 6]
         assert loader.state_dict() == state(1, 0)
@@ -198,7 +203,7 @@ def test_without_a_length_the_end_is_known_when_it_is_there():
         assert loader.state_dict() == state(1, 0)
 
 
-def test_of_two_passes_at_once_the_one_that_gave_a_batch_last_counts():
+def test_state_is_that_of_the_pass_that_gave_a_batch_last():
     with made("shuffled", "inline") as loader:
         one, two = iter(loader), iter(loader)
         list(itertools.islice(one, 3))
@@ -208,7 +213,7 @@ def test_of_two_passes_at_once_the_one_that_gave_a_batch_last_counts():
         assert loader.state_dict() == state(0, 4)
 
 
-def test_a_pass_whose_first_batch_fails_stands_at_it():
+def test_pass_whose_first_batch_fails_stands_at_it():
     with opened(
         ArrayDataset(NUMBERS).transform(lambda n: 1 // (int(n) - 3)), "inline", seed=1
     ) as loader:
@@ -218,7 +223,7 @@ def test_a_pass_whose_first_batch_fails_stands_at_it():
             assert loader.state_dict() == state(epoch, 0)
 
 
-def test_the_length_of_what_rolls_over_is_that_of_the_pass():
+def test_length_of_rollover_is_that_of_the_pass():
     with made("rollover", THREADS) as loader:
         for _ in range(4):
             expected = len(loader)
@@ -239,7 +244,7 @@ def test_set_epoch_says_which_pass_is_next(executor):
         assert [outline(batch) for batch in loader] == expected[2]
 
 
-def test_a_pass_that_is_under_way_is_not_changed():
+def test_pass_that_is_under_way_is_not_changed():
     expected = passes_of("shuffled")
     with made("shuffled", "inline") as loader:
         iterator = iter(loader)
@@ -288,14 +293,7 @@ REFUSED: dict[str, Any] = {
 }
 
 
-def test_so_are_batches_of_a_sampler_that_draws():
-    with gluon_loader(NUMBERS, batch_sampler=BatchSampler(Drawing(), 4, "keep")) as loader:
-        next(iter(loader))
-        with pytest.raises(ValueError, match="a sampler of your own"):
-            loader.load_state_dict({"epoch": 0, "batch": 1})
-
-
-def test_a_sampler_that_seeds_what_it_draws_from_can_be_continued():
+def test_sampler_that_seeds_can_be_continued():
     with opened(NUMBERS, "inline", sampler=Seeding()) as loader:
         rest = [*map(outline, loader)][1:]
         loader.load_state_dict({"epoch": 0, "batch": 1})
@@ -303,7 +301,7 @@ def test_a_sampler_that_seeds_what_it_draws_from_can_be_continued():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_nobody_can_repeat_is_refused_with_the_remedy(name):
+def test_state_that_nobody_can_repeat_is_refused(name):
     data, arguments, message = REFUSED[name]
     data = flipped() if data is None else data
     with opened(data, "inline", **arguments) as loader:
@@ -316,7 +314,7 @@ def test_what_nobody_can_repeat_is_refused_with_the_remedy(name):
         assert loader.epoch == 0
 
 
-def test_where_an_epoch_begins_a_loader_without_a_seed_has_a_state():
+def test_state_at_an_epochs_start_needs_no_seed():
     with opened(NUMBERS, "inline", shuffle=True) as loader:
         list(loader)
         loader.load_state_dict(loader.state_dict())
@@ -324,7 +322,7 @@ def test_where_an_epoch_begins_a_loader_without_a_seed_has_a_state():
         assert len(list(loader)) == 6
 
 
-def test_a_batch_sampler_of_mxnets_that_rolls_over_is_refused():
+def test_rollover_of_mxnets_batch_sampler_is_refused():
     sampler = BatchSampler(SequentialSampler(SIZE), 4, "rollover")
     with opened(NUMBERS, "inline", None, batch_sampler=sampler) as loader:
         list(loader)
@@ -343,7 +341,7 @@ def test_a_batch_sampler_of_mxnets_that_rolls_over_is_refused():
         (state(0, 6), r"batch in range\(6\), got .*: it belongs to a loader of another length"),
     ],
 )
-def test_a_wrong_state_is_refused(wrong, message):
+def test_wrong_state_is_refused(wrong, message):
     with made("shuffled", "inline") as loader:
         with pytest.raises(ValueError, match=message):
             loader.load_state_dict(wrong)
@@ -351,6 +349,332 @@ def test_a_wrong_state_is_refused(wrong, message):
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (1.5, TypeError), ("1", TypeError)])
-def test_a_wrong_epoch_is_refused(wrong, error):
+def test_wrong_epoch_is_refused(wrong, error):
     with made("shuffled", "inline") as loader, pytest.raises(error, match="epoch must be"):
         loader.set_epoch(wrong)
+
+
+# --- Resume ---
+
+
+SAMPLES, BATCH_SIZE, EPOCHS = 24, 4, 3
+BATCHES = SAMPLES // BATCH_SIZE
+
+
+class Killed(Exception):
+    """In the place of a signal."""
+
+
+def noisy_pair(batch: Any, rng: np.random.Generator) -> Any:
+    """A transform that draws."""
+    data, label = batch
+    return data + float(rng.random()), label
+
+
+def made_training(workers: int = 0) -> tuple[Any, Any, Any]:
+    """Loader, net and trainer, made anew; the net doesn't know its shapes yet."""
+    mx.random.seed(1)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(SAMPLES, 5)).astype("float32")
+    loader = gluon_loader(
+        (x, x[:, :1] * 2),
+        BATCH_SIZE,
+        shuffle=True,
+        seed=4,
+        num_workers=workers,
+        batch_transform=noisy_pair,
+    )
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
+    net.add(mx.gluon.nn.Dense(1))
+    net.initialize()
+    trainer = mx.gluon.Trainer(
+        net.collect_params(),
+        "adam",
+        {"learning_rate": 0.05, "lr_scheduler": mx.lr_scheduler.FactorScheduler(3, 0.9)},
+    )
+    return loader, net, trainer
+
+
+def train(path: Path | None, kill_at: int | None = None, workers: int = 0, **options: Any) -> Any:
+    """A plain loop; the loss of each batch by (epoch, number of the batch in this run)."""
+    loader, net, trainer = made_training(workers)
+    losses, loss_of = [], mx.gluon.loss.L2Loss()
+    with loader:
+        resume = Resume(path or "unused", loader, seed=7, **{"every": "1 batch", **options})
+        if path is None:
+            resume._save = lambda: None  # Nothing is kept of the run that is compared with.
+        for epoch in resume.epochs(EPOCHS, net, trainer):
+            for data, label in loader:
+                if len(losses) == kill_at:
+                    raise Killed
+                with mx.autograd.record():
+                    loss = loss_of(net(data), label).mean()
+                loss.backward()
+                trainer.step(1)
+                losses.append((epoch, loss.asnumpy().item()))
+                resume.step()
+                resume._writer.wait()  # So that each batch is followed by a file.
+    return losses
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kill_at", [0, 1, BATCHES - 1, BATCHES, BATCHES + 3, EPOCHS * BATCHES - 1])
+def test_loop_goes_on_with_the_same_losses(kill_at, workers, tmp_path):
+    expected = train(None)
+    with pytest.raises(Killed):
+        train(tmp_path, kill_at, workers)
+    continued = train(tmp_path, workers=2 - workers)
+    assert continued == expected[-len(continued) :]
+    assert len(continued) == len(expected) - kill_at
+
+
+def test_loop_goes_on_under_numpy_semantics(tmp_path):
+    with numpy_semantics():
+        expected = train(None)
+        with pytest.raises(Killed):
+            train(tmp_path, BATCHES + 3)
+        assert train(tmp_path) == expected[BATCHES + 3 :]
+
+
+def test_training_that_has_ended_stays_there(tmp_path):
+    expected = train(tmp_path)
+    assert len(expected) == EPOCHS * BATCHES
+    assert train(tmp_path) == []
+
+
+def test_values_of_ones_own_are_kept(tmp_path):
+    loader, net, trainer = made_training()
+    with loader:
+        resume = Resume(tmp_path, loader, "1 epoch")
+        for epoch in resume.epochs(2, net, trainer):
+            for data, _ in loader:
+                net(data)
+                resume.step()
+            resume.extra["best"] = epoch / 2
+        again = Resume(tmp_path, loader)
+        assert list(again.epochs(2, net, trainer)) == []
+    assert again.extra == {"best": 0.5}
+
+
+def estimated(path: Path, kill_at: int | None = None) -> Any:
+    """An Estimator's losses, batch by batch."""
+    loader, net, trainer = made_training()
+    seen: list[Any] = []
+
+    class Notes(mx.gluon.contrib.estimator.BatchEnd):
+        def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+            if len(seen) == kill_at:
+                raise Killed
+            seen.append(float(kwargs["loss"][0].mean().asscalar()))
+
+    with loader:
+        estimator = Estimator(
+            net, mx.gluon.loss.L2Loss(), train_metrics=mx.metric.MAE(), trainer=trainer
+        )
+        estimator.logger.disabled = True
+        resume = Resume(path, loader, "1 batch", seed=7)
+        try:
+            estimator.fit(loader, epochs=EPOCHS, event_handlers=[Notes(), resume])
+        except Killed:
+            resume._writer.wait()
+    return seen
+
+
+def test_estimator_goes_on_with_the_same_losses(tmp_path):
+    expected = estimated(tmp_path / "whole")
+    killed = estimated(tmp_path / "killed", BATCHES + 3)
+    continued = estimated(tmp_path / "killed")
+    assert len(expected) == EPOCHS * BATCHES
+    assert killed == expected[: len(killed)]
+    assert BATCHES < len(continued) < EPOCHS * BATCHES
+    assert continued == expected[-len(continued) :]
+
+
+def test_more_epochs_go_on_after_the_end(tmp_path):
+    """With MXNet's own handlers, which see an epoch without batches."""
+    loader, net, trainer = made_training()
+    validation, _, _ = made_training()
+    with loader, validation:
+        estimator = Estimator(net, mx.gluon.loss.L2Loss(), trainer=trainer)
+        estimator.logger.disabled = True
+        resume, delivered = Resume(tmp_path, loader), []
+        for epochs in (1, 1, 2):
+            estimator.fit(loader, validation, epochs, [resume])
+            assert loader.epoch == epochs
+            delivered.append(loader.waits.batches)
+        assert len(list(loader)) == BATCHES
+    assert delivered == [BATCHES, BATCHES, 2 * BATCHES]
+
+
+def test_another_net_is_refused(tmp_path):
+    train(tmp_path)
+    loader, _, _ = made_training()
+    net = mx.gluon.nn.Dense(1)
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+    with loader, pytest.raises(ValueError, match="net must be made as it was"):
+        list(Resume(tmp_path, loader).epochs(1, net, trainer))
+
+
+def test_another_loader_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="loader must be one of gluon_loader"):
+        Resume(tmp_path, mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset([1, 2]), 1))
+
+
+# --- replay ---
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in zip(one, other))
+
+
+def test_replay():
+    loader, _, _ = made_training()
+    with loader:
+        epochs = [list(loader) for _ in range(2)]
+        state = loader.state_dict()
+        for epoch in (0, 1):
+            for index in (0, BATCHES - 1):
+                replay = loader.replay(epoch, index)
+                assert same(replay.batch, epochs[epoch][index])
+                assert f"float32 ({BATCH_SIZE}, " in str(replay)
+                assert replay.labels == epochs[epoch][index][1].asnumpy().tolist()
+                assert len(set(replay.numbers.tolist())) == BATCH_SIZE
+        assert loader.state_dict() == state
+        with pytest.raises(IndexError, match=f"got {BATCHES}"):
+            loader.replay(0, BATCHES)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"seed": 1}, {"seed": 1, "last_batch": "rollover"}, {"sampler": SequentialSampler(10)}],
+    ids=["order", "rollover", "sampler"],
+)
+def test_replay_counts_from_the_end(arguments):
+    with gluon_loader(np.arange(10), 3, num_workers=0, **arguments) as loader:
+        list(loader)
+        batches = [batch.asnumpy().tolist() for batch in loader]
+        count = len(batches)
+        for index in (-1, -count):
+            assert loader.replay(1, index).batch.asnumpy().tolist() == batches[index]
+        assert loader.replay(1, -1).index == count - 1
+        with pytest.raises(IndexError, match=rf"range\({-count}, {count}\), got {-count - 1}"):
+            loader.replay(1, -count - 1)
+
+
+def test_replay_of_a_pass_of_other_shards():
+    state = {"epoch": 1, "samples": 12}
+
+    def opened() -> Any:
+        return gluon_loader(np.arange(40.0), 5, True, seed=3, shard=(0, 1), num_workers=0)
+
+    with opened() as loader, opened() as other:
+        loader.load_state_dict(state)
+        delivered = [batch.asnumpy() for batch in loader]
+        first = len(loader) - len(delivered)
+        loader.load_state_dict(state)
+        for index, batch in enumerate(delivered, first):
+            for replay in (loader.replay(1, index), other.replay(1, index, state=state)):
+                assert np.array_equal(replay.batch.asnumpy(), batch)
+                assert replay.numbers.tolist() == batch.tolist()
+        with pytest.raises(ValueError, match=f"batch must be >= {first}, as the first 12 samples"):
+            loader.replay(1, first - 1)
+        with pytest.raises(ValueError, match="state must be of epoch 0"):
+            other.replay(0, 0, state=state)
+        with pytest.raises(ValueError, match="batch must be >= 2, as the first 10 samples"):
+            other.replay(1, 1, state={"epoch": 1, "samples": 10})
+
+
+def test_replay_of_what_is_drawn_anew_is_refused():
+    with (
+        gluon_loader(np.arange(8.0), 4, shuffle=True) as loader,
+        pytest.raises(ValueError, match="replay: no batch can be computed again"),
+    ):
+        loader.replay(0, 0)
+
+
+# --- what goes on is what was saved ---
+
+
+def begun(folder: Path, optimizer: str = "sgd", **options: Any) -> Resume:
+    """A training of one epoch, in a folder."""
+    given = {"prefix": "head_", "seed": 7, "dtype": "float32", "size": SAMPLES, **options}
+    data = {"batch_size": BATCH_SIZE, "shuffle": True, **options.get("data", {})}
+    x = np.ones((given["size"], 3), given["dtype"])
+    net = mx.gluon.nn.Dense(1, in_units=3, prefix=given["prefix"], dtype=given["dtype"])
+    net.initialize()
+    rate = {"learning_rate": given.get("rate", 0.1)}
+    trainer = mx.gluon.Trainer(net.collect_params(), optimizer, rate)
+    data = {"seed": 4, "num_workers": given.get("workers", 0), **data}
+    with gluon_loader(x, **data) as loader:
+        resume = Resume(folder, loader, seed=given["seed"])
+        for _ in resume.epochs(given.get("epochs", 1), net, trainer):
+            for batch in loader:
+                with mx.autograd.record():
+                    loss = net(batch).mean()
+                loss.backward()
+                trainer.step(1)
+                resume.step()
+    return resume
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({"optimizer": "adam"}, "the optimizer of trainer must be 'SGD', .* got 'Adam'"),
+        ({"prefix": "tail_"}, r"the parameters of net must be \[\('head_weight'.*tail_weight"),
+        ({"dtype": "float64"}, "the parameters of net must be .*float32.*float64"),
+        ({"seed": 8}, "seed of Resume must be 7, .* got 8"),
+        ({"size": SAMPLES + 1}, "the number of samples must be 24, .* got 25"),
+        ({"data": {"batch_size": 2}}, "batch_size must be 4, .* got 2"),
+        ({"data": {"shuffle": False}}, "shuffle must be True, .* got False"),
+        ({"data": {"last_batch": "rollover"}}, "batch_sampler must be 'OrderBatchSampler'"),
+    ],
+)
+def test_what_differs_is_named_with_both_values(after, said, tmp_path):
+    begun(tmp_path)
+    with pytest.raises(ValueError, match=f"{said}.*new folder"):
+        begun(tmp_path, **{"epochs": 2, **after})
+
+
+def test_what_may_change_is_not_refused(tmp_path):
+    begun(tmp_path, prefix="dense0_")
+    begun(tmp_path, prefix="dense7_", rate=0.5, workers=1, epochs=2)
+
+
+# --- what can't be saved ---
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "dist_device_sync", "dist_async"])
+def test_states_on_servers_are_refused(store, tmp_path):
+    loader, net, _ = made_training()
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", kvstore=store)
+    said = f"not on the servers .* got kvstore='{store}': give Trainer.*update_on_kvstore=False"
+    with loader, pytest.raises(ValueError, match=said):
+        next(Resume(tmp_path, loader).epochs(1, net, trainer))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_full_disk_is_a_warning_and_the_last_file_stays(tmp_path, monkeypatch, caplog):
+    begun(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: Any, path: str) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mx.gluon.Trainer, "save_states", full)
+    begun(tmp_path, epochs=2)
+    assert "the training could not be saved ([Errno 28] No space left" in caplog.text
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.undo()
+    begun(tmp_path, epochs=2)
+    assert max(before).name < max(tmp_path.iterdir()).name
+
+
+def test_states_take_no_file_on_a_disk(tmp_path, monkeypatch):
+    """So that no full one matters, and a killed process leaves none behind."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "isn't there"))
+    begun(tmp_path / "run")
+    begun(tmp_path / "run", epochs=2)

@@ -1,4 +1,4 @@
-"""Which samples come when: seeds, epochs, the user's samplers, and passes side by side."""
+"""Which samples come when: seeds, epochs, samplers, orders, and passes side by side."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, Sampler
+from mxnet.gluon.data import ArrayDataset, DataLoader, Dataset, Sampler
 
-from adapters import gluon_loader
+from adapters import Blocks, Weighted, gluon_loader, mix
 from tests.gluon.data_sets import assert_same, theirs, values
+from tests.gluon.executors import EXECUTORS, every_quick_executor, opened, output_of
 from tests.gluon.executors import THREADS as ON_THREADS
-from tests.gluon.executors import every_quick_executor, opened
-from tests.gluon.test_importing import output_of
-from tests.gluon.test_resume import NUMBERS as OWN_NUMBERS
-from tests.gluon.test_resume import SIZE as OWN_SIZE
 from tests.gluon.test_resume import Seeded, state
 
 SIZE = 23
@@ -84,7 +81,7 @@ class Growing(Sampler):
 @WORKERS
 @DATA
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
-def test_a_seed_gives_the_same_order_in_each_loader(data, numbers, workers, last_batch):
+def test_seed_gives_one_order(data, numbers, workers, last_batch):
     arguments = {"batch_size": 4, "shuffle": True, "last_batch": last_batch, "seed": 7}
     with gluon_loader(data, **arguments, **INLINE) as loader:
         expected = [numbers(loader) for _ in range(3)]
@@ -93,7 +90,7 @@ def test_a_seed_gives_the_same_order_in_each_loader(data, numbers, workers, last
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_arrays_and_what_must_be_asked_come_in_one_order(shuffle):
+def test_arrays_and_asked_samples_come_in_one_order(shuffle):
     arguments = {"batch_size": 4, "shuffle": shuffle, "seed": 7, **INLINE}
     with gluon_loader(NUMBERS, **arguments) as one, gluon_loader(Squares(), **arguments) as other:
         assert values(one) == of_squares(other)
@@ -117,28 +114,8 @@ def test_rollover_of_a_shuffled_order_loses_no_sample():
     assert np.bincount(delivered).tolist() == [4] * SIZE
 
 
-def test_without_shuffle_the_order_is_the_data_sets():
-    with gluon_loader(NUMBERS, 4, seed=1, **INLINE) as loader:
-        assert list(itertools.chain(*values(loader))) == list(range(SIZE))
-
-
-@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
-def test_without_a_seed_each_loader_has_an_order_of_its_own(last_batch):
-    arguments = {"batch_size": 4, "shuffle": True, "last_batch": last_batch, **INLINE}
-    with gluon_loader(NUMBERS, **arguments) as one, gluon_loader(NUMBERS, **arguments) as other:
-        assert values(one) != values(other)
-
-
-def test_seeds_differ():
-    orders = []
-    for seed in range(5):
-        with gluon_loader(NUMBERS, SIZE, shuffle=True, seed=seed, **INLINE) as loader:
-            orders += values(loader)
-    assert all(one != other for one, other in itertools.combinations(orders, 2))
-
-
 @pytest.mark.parametrize("seed", [2**31, 2**62, 2**70, np.int64(3)])
-def test_a_seed_may_be_any_integer_from_0_on(seed):
+def test_seed_may_be_any_integer_from_0_on(seed):
     orders = []
     for _ in range(2):
         with gluon_loader(Squares(), 4, shuffle=True, seed=seed, **INLINE) as loader:
@@ -163,14 +140,14 @@ def test_a_seed_may_be_any_integer_from_0_on(seed):
     ],
     ids=["np.int64", "negative", "duplicates", "array", "tuple", "range"],
 )
-def test_a_sampler_may_give_any_index(data, numbers, workers, sampler):
+def test_sampler_may_give_any_index(data, numbers, workers, sampler):
     with gluon_loader(data, 2, sampler=sampler, **workers) as loader:
         assert numbers(loader) == numbers(DataLoader(data, 2, sampler=sampler))
 
 
 @WORKERS
 @DATA
-def test_a_sampler_is_asked_anew_in_each_pass(data, numbers, workers):
+def test_sampler_is_asked_anew_in_each_pass(data, numbers, workers):
     sampler = Growing()
     with gluon_loader(data, 2, sampler=sampler, **workers) as loader:
         assert [numbers(loader) for _ in range(3)] == [
@@ -184,7 +161,7 @@ def test_a_sampler_is_asked_anew_in_each_pass(data, numbers, workers):
 @WORKERS
 @DATA
 @pytest.mark.parametrize("error", [KeyError("no more"), OSError(5, "gone"), StopAsyncIteration()])
-def test_a_sampler_that_raises_delivers_its_batches_before(data, numbers, workers, error):
+def test_sampler_that_raises_delivers_what_came_before(data, numbers, workers, error):
     with gluon_loader(data, 2, sampler=Raising(5, error), **workers) as loader:
         iterator = iter(loader)
         assert numbers([next(iterator), next(iterator)]) == [[0, 1], [2, 3]]
@@ -195,45 +172,16 @@ def test_a_sampler_that_raises_delivers_its_batches_before(data, numbers, worker
             next(iterator)
 
 
-def test_after_a_sampler_has_raised_the_next_pass_begins_anew():
-    with gluon_loader(NUMBERS, 2, sampler=Raising(4, KeyError("no more")), **INLINE) as loader:
-        for _ in range(2):
-            iterator = iter(loader)
-            assert values([next(iterator), next(iterator)]) == [[0, 1], [2, 3]]
-            with pytest.raises(KeyError, match="no more"):
-                next(iterator)
-
-
-@WORKERS
-def test_a_batch_sampler_that_raises_delivers_its_batches_before(workers):
-    sampler = BatchSampler(Raising(6, ValueError("halted")), 3)
-    with gluon_loader(NUMBERS, batch_sampler=sampler, **workers) as loader:
-        iterator = iter(loader)
-        assert values([next(iterator), next(iterator)]) == [[0, 1, 2], [3, 4, 5]]
-        with pytest.raises(ValueError, match="halted"):
-            next(iterator)
-
-
 @WORKERS
 @DATA
 @pytest.mark.parametrize("wrong", [SIZE, -SIZE - 1, 2**40])
-def test_an_index_out_of_range_is_an_error_that_names_it(data, numbers, workers, wrong):
+def test_index_out_of_range_is_named(data, numbers, workers, wrong):
     with gluon_loader(data, 2, sampler=[0, 1, 2, wrong], **workers) as loader:
         iterator = iter(loader)
         assert numbers([next(iterator)]) == [[0, 1]]
         with pytest.raises(IndexError) as info:
             next(iterator)
     assert f"sample {wrong}" in "\n".join([str(info.value), *info.value.__notes__])
-
-
-@pytest.mark.parametrize("wrong", [5, -6])
-def test_an_index_out_of_the_range_of_a_choice_is_an_error_that_names_it(wrong):
-    data = ArrayDataset(NUMBERS).take(5)
-    message = f"sample {wrong} was asked of a data set of 5"
-    with gluon_loader(data, 2, sampler=[0, wrong], **INLINE) as loader:
-        iterator = iter(loader)
-        with pytest.raises(IndexError, match=message):
-            next(iterator)
 
 
 # --- passes ---
@@ -249,35 +197,7 @@ def test_several_passes_go_on_side_by_side(data, numbers, workers):
     assert [numbers(batches) for batches in zip(*together)] == expected
 
 
-@WORKERS
-def test_passes_over_one_sampler_go_on_side_by_side(workers):
-    with gluon_loader(NUMBERS, 4, sampler=[5, 4, 3, 2, 1], **workers) as loader:
-        together = list(zip(loader, loader, strict=True))
-    assert [values(batches) for batches in together] == [[[5, 4, 3, 2]] * 2, [[1]] * 2]
-
-
-@WORKERS
-@DATA
-def test_after_an_early_break_a_new_pass_has_all_samples(data, numbers, workers):
-    with gluon_loader(data, 4, shuffle=True, seed=2, **workers) as loader:
-        for _ in range(3):
-            for _batch in loader:
-                break
-            assert sorted(itertools.chain(*numbers(loader))) == list(range(SIZE))
-
-
-@WORKERS
-@DATA
-def test_an_exhausted_iterator_stays_exhausted(data, numbers, workers):
-    with gluon_loader(data, 4, **workers) as loader:
-        iterator = iter(loader)
-        assert len(numbers(iterator)) == 6
-        for _ in range(3):
-            assert next(iterator, None) is None
-        assert len(numbers(loader)) == 6
-
-
-def test_an_iterator_has_mxnets_methods():
+def test_iterator_has_mxnets_methods():
     with gluon_loader(NUMBERS, 10, **INLINE) as loader:
         iterator = iter(loader)
         assert iter(iterator) is iterator
@@ -285,28 +205,7 @@ def test_an_iterator_has_mxnets_methods():
         assert iterator.next().asnumpy().tolist() == list(range(10))
 
 
-@DATA
-def test_nothing_is_computed_before_the_first_batch_is_asked_for(data, numbers):
-    asked: list[Any] = []
-
-    def sampler() -> Iterator[int]:
-        asked.append(None)
-        yield from range(4)
-
-    class Lazy(Sampler):
-        __iter__ = staticmethod(sampler)  # type: ignore[assignment]
-
-        def __len__(self) -> int:
-            return 4
-
-    with gluon_loader(data, 2, sampler=Lazy(), **THREADS) as loader:
-        iterator = iter(loader)
-        assert not asked
-        assert numbers(iterator) == [[0, 1], [2, 3]]
-    assert asked == [None]
-
-
-def test_a_seed_of_numpys_fixes_the_order_in_a_new_process():
+def test_seed_of_numpys_fixes_the_order_in_a_new_process():
     script = "import numpy as np; from adapters import gluon_loader; np.random.seed(5);"
     script += "print(next(iter(gluon_loader(np.arange(30), 30, True))).asnumpy().tolist())"
     np.random.seed(5)
@@ -317,9 +216,9 @@ def test_a_seed_of_numpys_fixes_the_order_in_a_new_process():
 # --- samplers of the user's own ---
 
 
-def test_a_sampler_is_told_its_epoch():
+def test_sampler_is_told_its_epoch():
     sampler = Seeded()
-    with gluon_loader(OWN_NUMBERS, 4, sampler=sampler, num_workers=0) as loader:
+    with gluon_loader(NUMBERS, 4, sampler=sampler, num_workers=0) as loader:
         assert sampler.told == []  # It may have been told by somebody else.
         list(loader)
         next(iter(loader))
@@ -330,30 +229,30 @@ def test_a_sampler_is_told_its_epoch():
 
 def test_what_somebody_else_tells_a_sampler_counts():
     sampler = Seeded()
-    with gluon_loader(OWN_NUMBERS, OWN_SIZE, sampler=sampler, num_workers=0) as loader:
+    with gluon_loader(NUMBERS, SIZE, sampler=sampler, num_workers=0) as loader:
         next(iter(loader))
         sampler.set_epoch(0)
-        assert values(loader) == [np.random.default_rng(0).permutation(OWN_SIZE).tolist()]
+        assert values(loader) == [np.random.default_rng(0).permutation(SIZE).tolist()]
 
 
-def test_a_sampler_that_wants_to_be_told_more_is_left_alone():
+def test_sampler_that_wants_to_be_told_more_is_left_alone():
     class Demanding(Seeded):
         def set_epoch(self, epoch, rank):
             raise AssertionError
 
-    with gluon_loader(OWN_NUMBERS, OWN_SIZE, sampler=Demanding(), num_workers=0) as loader:
+    with gluon_loader(NUMBERS, SIZE, sampler=Demanding(), num_workers=0) as loader:
         assert len(list(loader)) == 1
 
 
 def test_what_can_be_read_only_once_cannot_be_continued():
-    with gluon_loader(OWN_NUMBERS, batch_sampler=iter([[1], [2], [3]]), num_workers=0) as loader:
+    with gluon_loader(NUMBERS, batch_sampler=iter([[1], [2], [3]]), num_workers=0) as loader:
         next(iter(loader))
         with pytest.raises(ValueError, match="an iterator, which can be read only once"):
             loader.state_dict()
 
 
 @pytest.mark.parametrize("executor", ["inline", ON_THREADS])
-def test_a_batch_sampler_may_fill_one_list_again_and_again(executor):
+def test_batch_sampler_may_fill_one_list_again_and_again(executor):
     class Refilled:
         def __iter__(self):
             samples = [0, 0]
@@ -361,16 +260,16 @@ def test_a_batch_sampler_may_fill_one_list_again_and_again(executor):
                 samples[:] = first, first + 1
                 yield samples
 
-    with opened(OWN_NUMBERS, executor, batch_size=None, batch_sampler=Refilled()) as loader:
+    with opened(NUMBERS, executor, batch_size=None, batch_sampler=Refilled()) as loader:
         assert [batch.asnumpy().tolist() for batch in loader] == [[n, n + 1] for n in range(10)]
 
 
-def test_a_sampler_that_ends_too_early_is_an_error():
+def test_sampler_that_ends_too_early_is_an_error():
     class Short:
         def __iter__(self):
             return iter([[1], [2]])
 
-    with gluon_loader(OWN_NUMBERS, batch_sampler=Short(), num_workers=0) as loader:
+    with gluon_loader(NUMBERS, batch_sampler=Short(), num_workers=0) as loader:
         loader.load_state_dict(state(0, 3))
         with pytest.raises(ValueError, match="at batch 3, and the sampler gave 2 batches"):
             list(loader)
@@ -399,20 +298,20 @@ class Negative(Late):
 
 @every_quick_executor
 @pytest.mark.parametrize("sampler", [Late, Unknown, Negative])
-def test_a_batch_sampler_needs_no_length(sampler, executor):
-    with opened(OWN_NUMBERS, executor, None, batch_sampler=sampler()) as loader:
+def test_batch_sampler_needs_no_length(sampler, executor):
+    with opened(NUMBERS, executor, None, batch_sampler=sampler()) as loader:
         for epoch in (1, 2):
             assert values(loader) == [[0, 1], [2, 3]]
             assert loader.state_dict() == state(epoch, 0)
 
 
 @pytest.mark.parametrize("sampler", [Late, Unknown, Negative])
-def test_a_sampler_needs_none_either(sampler):
+def test_sampler_needs_no_length(sampler):
     class Single(sampler):
         def __iter__(self):
             return itertools.chain(*super().__iter__())
 
-    with opened(OWN_NUMBERS, "inline", 3, sampler=Single()) as loader:
+    with opened(NUMBERS, "inline", 3, sampler=Single()) as loader:
         assert values(loader) == [[0, 1, 2], [3]]
 
 
@@ -420,7 +319,7 @@ class Scaled(Dataset):
     """Of images whose size a sampler chooses."""
 
     def __len__(self):
-        return OWN_SIZE
+        return SIZE
 
     def __getitem__(self, key):
         number, (height, width) = key
@@ -431,7 +330,7 @@ class Sums(Dataset):
     """Of as many numbers as a sampler names."""
 
     def __len__(self):
-        return OWN_SIZE
+        return SIZE
 
     def __getitem__(self, key):
         return np.float32(sum(key))
@@ -439,7 +338,7 @@ class Sums(Dataset):
 
 @every_quick_executor
 @pytest.mark.parametrize("seed", [None, 1])
-def test_a_batch_sampler_may_give_pairs_and_lists_of_any_length(executor, seed):
+def test_batch_sampler_may_give_pairs_and_lists(executor, seed):
     def drawn(sample):
         return sample + np.random.rand() * 0
 
@@ -456,23 +355,11 @@ def test_a_batch_sampler_may_give_pairs_and_lists_of_any_length(executor, seed):
             assert_same(list(loader), expected)
 
 
-def test_arrays_may_name_samples_that_lie_in_one_place():
-    class Constant(Sums):
-        one = np.ones(1, np.float32)
-
-        def __getitem__(self, key):
-            return self.one
-
-    batches = [[np.array([0, 1]), np.array([2, 3])]]
-    with opened(Constant(), "inline", None, batch_sampler=batches) as loader:
-        assert_same(list(loader), theirs(Constant(), batch_sampler=batches))
-
-
-ROWS = np.arange(OWN_SIZE * 2.0).reshape(OWN_SIZE, 2)
+ROWS = np.arange(SIZE * 2.0).reshape(SIZE, 2)
 SLICES = [slice(0, 3), slice(3, 6)]
 
 
-def test_a_choice_may_be_of_any_keys():
+def test_choice_may_be_of_any_keys():
     class Slices(Sampler):
         def __iter__(self):
             return iter(SLICES)
@@ -492,3 +379,101 @@ def test_arrays_are_named_by_integers(executor):
         pytest.raises(IndexError, match=r"integers, got \[slice.*: give a data set of your own"),
     ):
         next(iter(loader))
+
+
+# --- blocks, weights, buckets, mixes ---
+
+
+COUNT = 1003
+X = np.arange(COUNT)
+ORDERS = {
+    "blocks": {"shuffle": Blocks(block_bytes=8 * 50, window=4)},
+    "weights": {"weights": Weighted(1 + X % 3, 700)},
+    "bucket_by": {"shuffle": True, "bucket_by": X % 97},
+    "mix": {"dataset": mix([X[:600], X[600:]], [1, 2]), "shuffle": True},
+}
+EACH = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+
+
+@EACH
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_all_workers_give_the_same_batches(order, executor):
+    arguments = {"dataset": X, "seed": 5, "batch_size": 64, **order}
+    with gluon_loader(num_workers=0, **arguments) as loader:
+        expected = [values(loader) for _ in range(2)]
+    assert expected[0] != expected[1]
+    data, batch_size = arguments.pop("dataset"), arguments.pop("batch_size")
+    with opened(data, executor, batch_size, **arguments) as loader:
+        assert [values(loader) for _ in range(2)] == expected
+
+
+@EACH
+def test_order_goes_on_in_its_middle_and_in_shards(order):
+    arguments = {"dataset": X, "num_workers": 0, "seed": 5, **order}
+    with gluon_loader(batch_size=12, **arguments) as loader:
+        expected = values(loader)
+        loader.load_state_dict({"epoch": 0, "batch": 7})
+        assert values(loader) == expected[7:]
+    parts = []
+    for index in range(3):
+        with gluon_loader(batch_size=4, shard=(index, 3), **arguments) as loader:
+            parts.append(values(loader))
+    together = [n for batches in zip(*parts) for row in zip(*batches) for n in row]
+    assert together == np.concatenate(expected).tolist()[: len(together)]
+    assert len(together) >= sum(map(len, expected)) - 2
+
+
+def test_blocks_draw_their_seed_from_numpy():
+    found = []
+    for _ in range(2):
+        np.random.seed(3)
+        with gluon_loader(X, 64, shuffle="blocks", num_workers=0) as loader:
+            found.append(values(loader))
+            with pytest.raises(ValueError, match="seed of its order is drawn from numpy"):
+                loader.load_state_dict({"epoch": 0, "batch": 3})
+    assert found[0] == found[1]
+    with gluon_loader(X, 64, shuffle="blocks", num_workers=0) as loader:
+        assert values(loader) != found[0]
+
+
+def test_blocks_roll_over_every_sample_once():
+    arguments = {"shuffle": "blocks", "seed": 1, "last_batch": "rollover", "num_workers": 0}
+    with gluon_loader(np.arange(10), 4, **arguments) as loader:
+        delivered = [n for _ in range(4) for n in np.concatenate(values(loader)).tolist()]
+    assert sorted(delivered[:10]) == sorted(delivered[10:20]) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_sampler": [[1]], "weights": X}, "weights must not be specified if sampler or"),
+        ({"batch_size": 2, "sampler": [1], "weights": X}, "weights must not be specified if sampl"),
+        ({"batch_size": 2, "shard": (0, 2), "weights": X}, "shard needs a seed"),
+        ({"batch_size": 2, "shard": (0, 2), "shuffle": "blocks"}, "shard needs a seed"),
+    ],
+)
+def test_wrong_orders_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        gluon_loader(X, **arguments)
+
+
+def test_word_that_is_no_order_is_refused():
+    with pytest.raises(TypeError, match="shuffle must be True or False, got 'block'"):
+        gluon_loader(X, 2, shuffle="block")
+
+
+def test_blocks_are_measured_by_a_readable_sample():
+    class Broken:
+        def __len__(self):
+            return 100
+
+        def __getitem__(self, number):
+            if number < 2:
+                raise OSError(f"{number} can't be read")
+            return np.int64(number)
+
+    arguments = {"shuffle": Blocks(64, 2), "seed": 1, "on_error": "skip", "num_workers": 0}
+    with gluon_loader(Broken(), 4, **arguments) as loader:
+        read = [int(each) for batch in loader for each in batch.asnumpy()]
+    assert sorted(set(read)) == list(range(2, 100))
+    assert len(read) == 100

@@ -9,11 +9,9 @@ from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 
 from adapters import Feature, RecordWriter, concatenate, gluon_loader, open_records, split
-from adapters.engine.serialization import SerializedPlan
-from adapters.gluon.pipeline import pipeline_of
 from adapters.records import example
 from tests.gluon.data_sets import Triples, labels, nd, outline, pixels
-from tests.gluon.executors import EXECUTORS, arguments_of, opened
+from tests.gluon.executors import EXECUTORS, opened
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
 CHOSEN = [7, 2, 2, 9, 0, 5, 10]
@@ -60,7 +58,7 @@ def source(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted({*SOURCES} - {"what draws", "random boxes"}))
-def test_a_part_has_the_batches_that_mxnet_makes_of_its_samples(source):
+def test_part_has_the_batches_of_its_samples(source):
     selected = source.select(CHOSEN)
     expected = list(DataLoader(SimpleDataset([source[number] for number in CHOSEN]), 3))
     with opened(selected, "inline", 3) as loader:
@@ -69,7 +67,7 @@ def test_a_part_has_the_batches_that_mxnet_makes_of_its_samples(source):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @every_source
-def test_batches_are_the_same_for_all_workers_and_after_a_break(source, executor):
+def test_part_is_the_same_for_all_workers_and_after_a_break(source, executor):
     selected = source.select([*CHOSEN, 1, 3])
     arguments = {"shuffle": True, "seed": 4}
     with opened(selected, "inline", 2, **arguments) as loader:
@@ -90,15 +88,7 @@ def test_shards_of_a_part_have_all_of_it(source):
     assert sorted(found[1] + found[2]) == sorted(found[0])
 
 
-@every_source
-def test_of_what_a_batch_is_made_does_not_change_with_a_part(source):
-    whole, part = pipeline_of(source), pipeline_of(source.select(CHOSEN))
-    assert (part.columns is None) == (whole.columns is None)
-    assert (part.records is None) == (whole.records is None)
-    assert [type(op) for op in part.ops] == [type(op) for op in whole.ops]
-
-
-def test_a_part_of_a_data_set_of_arrays_is_gathered(capsys):
+def test_part_of_a_data_set_of_arrays_is_gathered(capsys):
     with opened(split(digits(), [0.5])[0], "inline") as loader:
         loader.explain()
     said = capsys.readouterr().out
@@ -106,13 +96,7 @@ def test_a_part_of_a_data_set_of_arrays_is_gathered(capsys):
     assert "ToTensor: a batch at a time" in said
 
 
-def test_a_part_of_arrays_is_gathered(capsys):
-    with opened(split((X, Y), [0.5])[0], "inline") as loader:
-        loader.explain()
-    assert f"12 of {SIZE}: arrays, gathered a batch at a time" in capsys.readouterr().out
-
-
-def test_a_transform_of_a_part_works_on_its_samples():
+def test_transform_of_a_part_works_on_its_samples():
     part = SimpleDataset(split((pixels(), labels()), [0.5])[0])
     with opened(part.transform_first(ToTensor()), "inline", 3) as loader:
         images, _ = next(iter(loader))
@@ -179,29 +163,3 @@ def test_data_sets_of_h5py_have_the_batches_of_arrays(file, executor, make, caps
         assert batches(loader) == expected
         loader.explain()
     assert "arrays, gathered a batch at a time" in capsys.readouterr().out
-
-
-def test_worker_processes_share_the_numbers_of_a_part():
-    def pickled_bytes(count):
-        part = concatenate([digits()]).select(np.arange(count) % 11)
-        with gluon_loader(part, 4, num_workers=0) as loader:
-            serialized = SerializedPlan(loader._plan)
-        try:
-            return serialized.address.places - 8 * count
-        finally:
-            serialized.close()
-
-    assert pickled_bytes(100_000) < pickled_bytes(8) + 200
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_mapped_array_is_mapped_by_processes_and_not_sent(tmp_path, whole):
-    np.save(tmp_path / "x.npy", np.zeros((1000, 1000)))
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(1000)
-    data = mapped if whole else split(mapped, [0.5])[0]
-    with gluon_loader(data, 4, **arguments_of("inline")) as loader:
-        serialized = SerializedPlan(loader._plan)
-    try:
-        assert serialized.address.places < 100_000
-    finally:
-        serialized.close()

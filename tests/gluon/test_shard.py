@@ -19,7 +19,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 from adapters import gluon_loader
 from adapters.gluon import Resume
 from adapters.ranks import sharding
-from tests.gluon.data_sets import nd, outline, pixels, values
+from tests.gluon.data_sets import nd, pixels, values
 from tests.gluon.executors import EXECUTORS, THREADS, opened
 
 SIZE, COUNT = 23, 3
@@ -53,7 +53,7 @@ def test_all_shards_together_are_the_batches_of_one_loader(order, last_batch):
     assert together == expected[: len(together)]
 
 
-def test_a_samples_random_numbers_are_its_own_on_any_shard():
+def test_samples_random_numbers_are_its_own_on_any_shard():
     data = ArrayDataset(nd(pixels(SIZE)), NUMBERS).transform_first(RandomFlipLeftRight())
     arguments = {"shuffle": True, "seed": 4}
     with opened(data, "inline", SIZE, **arguments) as loader:
@@ -80,21 +80,6 @@ def test_what_rolls_over_on_a_shard_is_its_own(order):
         assert [values(loader), values(loader)] == [found[1][2][1:], found[1][3]]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_shard_is_the_same_for_all_workers(executor):
-    arguments = {"shuffle": True, "seed": 4, "shard": (1, COUNT)}
-    with opened(NUMBERS, "inline", **arguments) as loader:
-        expected = [outline(list(loader)) for _ in range(2)]
-    with opened(NUMBERS, executor, **arguments) as loader:
-        assert [outline(list(loader)) for _ in range(2)] == expected
-
-
-def test_explain_names_the_shard(capsys):
-    with opened(NUMBERS, "inline", shard=(1, COUNT)) as loader:
-        loader.explain()
-    assert "shard: 1 of 3, 7 of 23" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -102,7 +87,13 @@ def test_explain_names_the_shard(capsys):
         ({"shard": (3, 3)}, ValueError, "0 <= index < count"),
         ({"shard": (0, 24)}, ValueError, "leave every shard a sample, got 24 shards of 23"),
         ({"shard": (0, 2), "shuffle": True}, ValueError, "give all of them the same seed"),
+        ({"shard": "auto", "shuffle": True}, ValueError, "shard needs a seed with a random order"),
         ({"shard": (0, 2), "sampler": [1, 2]}, ValueError, "have them give this shard's"),
+        (
+            {"shard": "auto", "sampler": [1, 2]},
+            ValueError,
+            "shard must not be specified if sampler",
+        ),
         (
             {"shard": (0, 2), "batch_sampler": [[1]], "batch_size": None},
             ValueError,
@@ -140,7 +131,7 @@ def trained(
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(1, 8), (3, 2), (1, 1), (2, 1)])
-def test_other_shards_go_on_within_an_epoch_and_save_there(count, batch_size, tmp_path):
+def test_other_shards_resume_within_an_epoch(count, batch_size, tmp_path):
     """Of two ranks that had 3 of 6 batches of 2 each, 12 of 24 samples."""
     trained(tmp_path, (0, 2), 2, kill_at=3)
     before = {path.name for path in tmp_path.glob("*.npz")}
@@ -158,7 +149,7 @@ def test_other_shards_go_on_within_an_epoch_and_save_there(count, batch_size, tm
         assert sorted(n for epoch, numbers in seen for n in numbers if epoch == 1) == [*range(24)]
 
 
-def test_an_epoch_of_which_nothing_is_left_for_other_shards_is_over(tmp_path):
+def test_epoch_without_a_rest_for_other_shards_is_over(tmp_path):
     """Of 11 samples, two ranks had 8; four find three left, of which none gets any."""
     trained(tmp_path, (0, 2), 1, kill_at=4, samples=11)
     seen = trained(tmp_path, (0, 4), 1, samples=11)
@@ -166,6 +157,7 @@ def test_an_epoch_of_which_nothing_is_left_for_other_shards_is_over(tmp_path):
 
 
 # --- shard="auto" and shard=kv: the part of this process ---
+
 
 FEW = np.arange(24)
 
@@ -186,19 +178,19 @@ def read(batches: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("order", [{}, {"last_batch": "rollover"}])
-def test_a_kvstore_says_the_shard(order):
+def test_kvstore_says_the_shard(order):
     with opened(FEW, "inline", shard=Kv(), **order) as loader:
         assert read(loader) == FEW[1::3].tolist()
 
 
-def test_a_kvstore_of_one_process_is_all_of_the_data():
+def test_kvstore_of_one_process_is_all_of_the_data():
     with opened(FEW, "inline", shard=mx.kv.create("local")) as loader:
         assert read(loader) == FEW.tolist()
 
 
 @pytest.mark.parametrize("order", [{}, {"last_batch": "rollover"}])
 @pytest.mark.parametrize("use", [iter, len, lambda loader: loader.state_dict()])
-def test_the_first_use_settles_it(use, order, monkeypatch):
+def test_first_use_settles_it(use, order, monkeypatch):
     with opened(FEW, "inline", shard="auto", **order) as loader:
         module = SimpleNamespace(
             is_available=lambda: True,
@@ -212,13 +204,6 @@ def test_the_first_use_settles_it(use, order, monkeypatch):
         assert read(loader) == FEW[1::2].tolist()
 
 
-def test_what_shards_exclude_auto_excludes_alone_too():
-    with pytest.raises(ValueError, match="shard must not be specified if sampler"):
-        gluon_loader(FEW, 4, sampler=[1, 2], shard="auto")
-    with pytest.raises(ValueError, match="shard needs a seed with a random order"):
-        gluon_loader(FEW, 4, shuffle=True, shard="auto")
-
-
 def test_mxnets_workers_are_told_to_give_the_kvstore(monkeypatch):
     monkeypatch.setenv("DMLC_ROLE", "worker")
     monkeypatch.setenv("DMLC_NUM_WORKER", "2")
@@ -226,7 +211,7 @@ def test_mxnets_workers_are_told_to_give_the_kvstore(monkeypatch):
         gluon_loader(FEW, 4, shard="auto")
 
 
-def test_every_worker_with_all_of_the_data_is_warned_of(monkeypatch, caplog):
+def test_workers_with_all_of_the_data_are_warned_of(monkeypatch, caplog):
     caplog.set_level(logging.WARNING, logger="adapters")
     monkeypatch.setenv("DMLC_ROLE", "worker")
     monkeypatch.setenv("DMLC_NUM_WORKER", "2")
@@ -238,6 +223,7 @@ def test_every_worker_with_all_of_the_data_is_warned_of(monkeypatch, caplog):
 
 
 # --- a state is the samples that all shards have consumed ---
+
 
 MANY = 101
 MANY_NUMBERS = np.arange(MANY)
@@ -262,7 +248,7 @@ def saved_on(count: int, batches: int) -> tuple[list[int], Any]:
 
 @pytest.mark.parametrize("count", [1, 3, 16])
 @pytest.mark.parametrize("batch_size", [4, 3])
-def test_a_run_of_eight_shards_goes_on_with_others(count, batch_size):
+def test_run_of_eight_shards_goes_on_with_others(count, batch_size):
     consumed, state = saved_on(8, 2)
     assert state == {"epoch": 1, "samples": 64}
     rest, after = [], []
@@ -280,7 +266,7 @@ def test_a_run_of_eight_shards_goes_on_with_others(count, batch_size):
         assert sorted(after) == sorted(read(loader)[: MANY // count * count])
 
 
-def test_a_run_that_changes_twice_goes_on():
+def test_run_that_changes_twice_goes_on():
     consumed, state = saved_on(8, 2)
     for count, batches in ((3, 2), (2, 1)):
         for index in range(count):
@@ -315,7 +301,7 @@ def test_what_leaves_no_batch_is_the_next_epoch():
         assert len(read(loader)) == 32
 
 
-def test_a_state_that_counts_batches_is_one_of_equal_shards_and_said_to_be(caplog):
+def test_state_that_counts_batches_is_of_equal_shards(caplog):
     with loader_of((1, 2)) as loader:
         expected = read(loader)
         loader.load_state_dict({"epoch": 0, "batch": 3})
@@ -325,7 +311,7 @@ def test_a_state_that_counts_batches_is_one_of_equal_shards_and_said_to_be(caplo
     assert "counts batches, taken to be of 8 samples" in record.getMessage()
 
 
-def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
+def test_order_by_batches_is_counted_in_batches():
     lengths = np.arange(MANY) % 7
     with loader_of((0, 2), bucket_by=lengths) as loader:
         next(iter(loader))
@@ -371,13 +357,13 @@ def test_what_rolls_over_is_counted_in_batches():
 
 
 @pytest.mark.parametrize("state", [{"epoch": 0, "samples": MANY}, {"epoch": 0, "samples": -1}])
-def test_a_wrong_state_is_refused(state):
+def test_wrong_state_is_refused(state):
     message = r"samples in range\(101\), got .*: it belongs to a loader of another data set"
     with loader_of((0, 2)) as loader, pytest.raises(ValueError, match=message):
         loader.load_state_dict(state)
 
 
-def test_a_state_that_rolls_over_is_not_said_to_be_another(caplog):
+def test_state_that_rolls_over_is_not_said_to_be_another(caplog):
     with loader_of((0, 2), last_batch="rollover") as loader:
         next(iter(loader))
         state = loader.state_dict()
