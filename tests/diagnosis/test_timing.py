@@ -20,7 +20,7 @@ from adapters import SafeSequence, diagnose
 from adapters.diagnosis import contention, timing
 from adapters.diagnosis.contention import Account
 from adapters.diagnosis.timing import Clock, endless, timed, wait_for_devices
-from tests.diagnosis.planted import BATCH_SIZE, PLANTED_SLOW, Numbers, burning
+from tests.diagnosis.planted import BATCH_SIZE, SLOW, Numbers, burning
 
 
 class Time:
@@ -274,4 +274,4 @@ def test_busy_machine_is_noticed_and_no_number_advised(others):
         # One thread does it all: both figures are of the same work.
         assert diagnosis.loader == pytest.approx(diagnosis.alone, rel=1.0)
         assert diagnosis.bottleneck == "transforms"
-        assert diagnosis.loader > 0.8 * BATCH_SIZE * PLANTED_SLOW
+        assert diagnosis.loader > 0.8 * BATCH_SIZE * SLOW
