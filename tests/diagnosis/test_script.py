@@ -130,7 +130,7 @@ def looped(playthings: Any, run: Any, tmp_path: Path) -> Any:
     """What is found in a loop, and the numbers of the batches that its body has seen."""
 
     def found(
-        step: str = "time.sleep(0.02)", data: str = "ITEMS", before: str = "", **options: Any
+        step: str = "time.sleep(0.06)", data: str = "ITEMS", before: str = "", **options: Any
     ) -> Any:
         seen = tmp_path / "seen"
         step = f"print(int(batch[0][0]), file=seen, flush=True); {step}"
@@ -147,7 +147,7 @@ def test_loop_has_its_body_for_a_step(looped, playthings, imported):
         playthings()
     found, _ = looped()
     assert (found.bottleneck, found.replaced) == ("step", "Feed in the place of the Bucket")
-    assert found.same >= 0.02
+    assert found.same >= 0.06
 
 
 SLOW = """
@@ -167,8 +167,9 @@ def test_loop_reads_from_its_loader(looped):
 
 def test_loop_is_given_the_last_batch_again_and_again(looped):
     _, seen = looped("pass", "ITEMS[:5]", seconds=0.01)
-    assert seen[:6] == [0, 1, 2, 3, 4, 0]
-    assert len(set(seen[-5:])) == 1
+    again = next(place for place, number in enumerate(seen) if number != place % 5)
+    assert again >= 3
+    assert seen[again] == seen[again - 1]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_frameworks_model_is_trained(playthings):
     model = playthings().Model()
     diagnosis = of_feed(Numbers(), model)
     assert (diagnosis.whole, diagnosis.same, diagnosis.bottleneck) == (2.0, 2.0, "step")
-    assert model.batches == 9
+    assert model.batches == 3 * len(diagnosis.rounds) >= 9
     with pytest.raises(ValueError, match="to_device must be None unless step is a function"):
         diagnose(ITEMS, model, to_device=lambda batch: batch)
 
