@@ -117,7 +117,9 @@ def test_script_is_whatever_python_runs(tmp_path, capsys, kind):
 LOOP = """
 import time, playthings
 from tests.diagnosis.toys import ITEMS
-seen = open({seen!r}, "a")
+def note(number):
+    with open({seen!r}, "a") as file:
+        print(int(number), file=file)
 {before}
 while True:
     for batch in playthings.Bucket({data}):
@@ -133,7 +135,7 @@ def looped(playthings: Any, run: Any, tmp_path: Path) -> Any:
         step: str = "time.sleep(0.06)", data: str = "ITEMS", before: str = "", **options: Any
     ) -> Any:
         seen = tmp_path / "seen"
-        step = f"print(int(batch[0][0]), file=seen, flush=True); {step}"
+        step = f"note(batch[0][0]); {step}"
         text = LOOP.format(seen=str(seen), step=step, data=data, before=before)
         diagnosis = run(text, **options)
         return diagnosis, list(map(int, seen.read_text().split()))
@@ -175,9 +177,9 @@ def test_loop_is_given_the_last_batch_again_and_again(looped):
 @pytest.mark.parametrize(
     ("before", "skip"),
     [
-        ("for batch in playthings.Bucket(ITEMS):\n    pass\nprint(99, file=seen, flush=True)", 1),
+        ("for batch in playthings.Bucket(ITEMS):\n    pass\nnote(99)", 1),
         # Too short to be examined: the next one is.
-        ("for batch in playthings.Bucket(ITEMS):\n    break\nprint(99, file=seen, flush=True)", 0),
+        ("for batch in playthings.Bucket(ITEMS):\n    break\nnote(99)", 0),
     ],
     ids=["skipped", "too short"],
 )
