@@ -137,6 +137,7 @@ def test_long(): pass
 def test_dies(): os._exit(1)
 """
 REPLACEMENT = """
+from tests.peers.outcomes import count_replacement
 
 def pytest_runtest_call(item):
     if item.name == "test_passes":
