@@ -82,7 +82,7 @@ def crossed(error: BaseException) -> BaseException:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_type_text_and_arguments_are_kept(error):
+def test_exception_keeps_type_text_and_arguments(error):
     restored = crossed(error)
     assert type(restored) is type(error)
     assert (str(restored), restored.args) == (str(error), error.args)
@@ -99,18 +99,18 @@ def test_type_text_and_arguments_are_kept(error):
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_attributes_are_kept(error, attribute):
+def test_exception_keeps_attributes(error, attribute):
     assert getattr(crossed(error), attribute) == getattr(error, attribute)
 
 
-def test_a_class_from_a_function_is_sent_along():
+def test_exception_of_a_local_class():
     class Local(Exception):
         pass
 
     assert type(crossed(Local("text"))).__qualname__ == Local.__qualname__
 
 
-def test_notes_come_first_and_the_workers_traceback_last():
+def test_notes_end_with_the_workers_traceback():
     error = ValueError("text")
     error.add_note("in sample 3")
     first, last = crossed(error).__notes__
@@ -119,7 +119,7 @@ def test_notes_come_first_and_the_workers_traceback_last():
     assert "raise error\nValueError: text" in last
 
 
-def test_the_traceback_has_the_causes_too():
+def test_traceback_has_causes():
     def fail() -> Any:
         try:
             raise LookupError("the cause")
@@ -131,7 +131,7 @@ def test_the_traceback_has_the_causes_too():
     assert "LookupError: the cause" in crossed(info.value).__notes__[-1]
 
 
-def test_an_exception_that_cannot_be_put_together_arrives_as_a_runtime_error_with_its_text():
+def test_exception_that_cannot_be_rebuilt():
     restored = crossed(Unmakeable(must=1))
     assert type(restored) is RuntimeError
     assert str(restored).startswith("Unmakeable: unmakeable ")
@@ -144,7 +144,7 @@ class TwoArguments(Exception):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has groups since 3.11")
-def test_a_group_arrives_with_its_members_of_any_class():
+def test_exception_group_keeps_its_members():
     group = builtins.ExceptionGroup
     error = group("several", [TwoArguments(1, 2), group("in", [ValueError("x")])])
     error.exceptions[0].add_note("in sample 3")

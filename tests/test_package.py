@@ -1,23 +1,27 @@
-"""The package as a whole: who imports whom, and what is public."""
+"""The package as a whole: who imports whom, what is public and typed, how a wheel is made."""
 
 from __future__ import annotations
 
 import ast
+import gc
 import graphlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import adapters
+from adapters.lazily import bound
 
 PACKAGE = Path(adapters.__file__).parent
+ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
-
 # Which rooms a room may look into, besides itself: "the way through them" in the design.
 BELOW_ENGINE = {
     "alignment",
@@ -137,8 +141,6 @@ FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 DIAGNOSED = "diagnosed.py"
 # TensorFlow is imported nowhere: Keras knows it.
 OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}
-
-
 # What every room's own file may use.
 HELPS_PACKAGES = "lazily"
 
@@ -178,29 +180,12 @@ def wrong_imports(room: str, source: str, also: frozenset[str] = frozenset()) ->
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_imports_only_what_its_room_may(path):
+def test_imports_are_those_allowed(path):
     also = frozenset({"diagnosis"} if path.name == DIAGNOSED else ())
     assert wrong_imports(room_of(path), path.read_text(), also) == []
 
 
-@pytest.mark.parametrize(
-    ("room", "source", "wrong"),
-    [
-        ("errors", "from adapters.batch.order import Order", "adapters.batch.order.Order"),
-        ("records", "def f():\n    from adapters.sources import x", "adapters.sources.x"),
-        ("engine", "from adapters.keras import SafeSequence", "adapters.keras.SafeSequence"),
-        ("gluon", "import numpy, keras.utils", "keras.utils"),
-        ("keras", "if TYPE_CHECKING:\n    import tensorflow as tf", "tensorflow"),
-        ("cli", "import importlib\nimportlib.import_module('mxnet')", "mxnet"),
-        ("keras", "from adapters.diagnosis.timing import timed", "adapters.diagnosis.timing.timed"),
-        ("diagnosis", "from adapters.gluon import gluon_loader", "adapters.gluon.gluon_loader"),
-    ],
-)
-def test_a_wrong_import_is_noticed(room, source, wrong):
-    assert wrong_imports(room, source) == [wrong]
-
-
-def test_the_engine_knows_a_protocol_and_no_kind_of_batch():
+def test_engine_knows_a_protocol_of_batches():
     names = {
         ".".join(name.split(".")[:3])
         for path in (PACKAGE / "engine").glob("*.py")
@@ -233,7 +218,7 @@ def circle_among(sources: dict[str, str]) -> list[str]:
     return []
 
 
-def test_no_modules_import_each_other():
+def test_imports_have_no_circle():
     """Also none for the sake of types; packages import their modules, and not the other way."""
     modules = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text()
@@ -241,15 +226,6 @@ def test_no_modules_import_each_other():
     }
     named = {name.removesuffix(".__init__"): source for name, source in modules.items()}
     assert circle_among(named) == []
-
-
-def test_a_circle_for_types_is_found():
-    sources = {
-        "adapters.a": "from __future__ import annotations\nfrom adapters.b import x",
-        "adapters.b": "if TYPE_CHECKING:\n    from adapters import a",
-        "adapters.c": "def later():\n    import adapters.c.d",
-    }
-    assert set(circle_among(sources)) == {"adapters.a", "adapters.b"}
 
 
 REGISTRY = PACKAGE / "diagnosis" / "registry.py"
@@ -271,42 +247,21 @@ def named(source: str) -> set[str]:
     return {face for face in FACES if any(face in word.lower() for word in words)}
 
 
-def test_the_diagnosis_names_no_framework_and_no_face_but_in_its_registry():
+def test_diagnosis_names_no_framework():
     files = set((PACKAGE / "diagnosis").glob("*.py")) - {REGISTRY}
     assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
     assert named(REGISTRY.read_text()) >= {"keras", "mxnet", "gluon", "torch"}
 
 
-def test_the_engine_names_no_framework():
+def test_engine_names_no_framework():
     files = (PACKAGE / "engine").glob("*.py")
     assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import sys\nsys.modules.get('mxnet')",
-        "def f(x):\n    return x.keras_step",
-        'def f():\n    """Of Keras."""\n    return "a PyDataset"',
-        "from adapters.gluon.loader import x",
-    ],
-)
-def test_a_framework_that_is_named_is_noticed(source):
-    assert len(named(source)) == 1
-
-
-def test_what_a_face_tells_the_diagnosis_is_imported_by_nobody():
+def test_diagnosed_is_imported_by_the_registry_alone():
     """Importing a face doesn't import the diagnosis; the registry does, when it is asked."""
     names = {name for path in FILES for name in imported(path.read_text())}
     assert [name for name in names if DIAGNOSED.removesuffix(".py") in name.split(".")] == []
-
-
-def test_every_file_is_in_a_known_room():
-    assert {room_of(path) for path in FILES} <= set(ALLOWED)
-
-
-def test_types_are_shipped():
-    assert (PACKAGE / "py.typed").is_file()
 
 
 # --- public names ---
@@ -325,13 +280,13 @@ def run(script: str, **environment: str) -> str:
     return finished.stdout
 
 
-def test_importing_adapters_imports_no_framework():
-    script = "import adapters, adapters.engine, sys; print(*sys.modules)"
+def test_import_of_adapters_is_of_no_framework():
+    script = "import adapters, adapters.engine, sys; adapters.WorkerError; print(*sys.modules)"
     assert set(run(script).split()) & FRAMEWORKS == set()
 
 
 @pytest.mark.parametrize("face", ["keras", "gluon", "transforms"])
-def test_a_face_is_an_attribute_of_the_package(face):
+def test_front_end_is_an_attribute(face):
     script = (
         "import adapters\n"
         f"try: print(adapters.{face}.__name__)\n"
@@ -343,23 +298,18 @@ def test_a_face_is_an_attribute_of_the_package(face):
     assert found.stdout.split()[:1] == [f"adapters.{face}"]
 
 
-def test_asking_for_an_error_imports_no_framework():
-    script = "import adapters, sys; adapters.WorkerError; print(*sys.modules)"
-    assert set(run(script).split()) & FRAMEWORKS == set()
-
-
-def test_the_names_for_type_checkers_are_the_public_names():
+def test_names_for_type_checkers_are_public():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     names = [alias.name for node in block.body for alias in node.names]
     assert sorted([*names, "__version__"]) == sorted(adapters.__all__)
 
 
-def test_the_public_names_are_the_visible_names():
+def test_names_that_are_public_are_visible():
     assert sorted(dir(adapters)) == sorted(adapters.__all__) == adapters.__all__
 
 
-def test_every_public_name_is_there():
+def test_names_are_all_there():
     """In a process of its own: asking for them imports the frameworks."""
     script = (
         "import adapters\n"
@@ -383,7 +333,7 @@ def test_every_public_name_is_there():
     assert dict(line.split(" ", 1) for line in lines) == expected
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_name_that_is_unknown():
     with pytest.raises(AttributeError, match="module 'adapters' has no attribute 'Sequence'"):
         _ = adapters.Sequence
 
@@ -394,3 +344,139 @@ def test_errors_have_one_base():
         for name in adapters.__all__
         if name.endswith("Error")
     )
+
+
+# --- names that are bound when they are first used ---
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a package with a module that notes whether the collector is on."""
+    folder = tmp_path / "lazy_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "noting.py").write_text("import gc\nenabled = gc.isenabled()\n")
+    (folder / "failing.py").write_text("raise ValueError('spoilt')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("lazy_package")
+    yield "lazy_package"
+    for name in [name for name in sys.modules if name.startswith("lazy_package")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_lazy_import_leaves_the_collector_as_it_was(collects, fails, package):
+    look_up = bound(package, {"enabled": f"{package}.noting", "failing": f"{package}.failing"})
+    if not collects:
+        gc.disable()
+    try:
+        if fails:
+            with pytest.raises(ValueError, match="spoilt"):
+                look_up("failing")
+        else:
+            assert look_up("enabled") is False
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+
+
+# --- types ---
+
+PROGRAM = ROOT / "tests" / "typing" / "program.py"
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory):
+    """What mypy --strict says of a program."""
+    pytest.importorskip("mypy", reason="mypy is in the extra test")
+    cache = tmp_path_factory.mktemp("mypy")
+
+    def said(path: Path) -> tuple[int, str]:
+        command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", cache]
+        finished = subprocess.run(
+            # Of the package itself, mypy's own run in CI tells.
+            [*map(str, command), "--follow-imports=silent", str(path)],
+            cwd=path.parent,
+            env={**os.environ, "MYPYPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+        return finished.returncode, finished.stdout + finished.stderr
+
+    return said
+
+
+def test_mypy_accepts_a_program(checked, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM.read_text())
+    status, said = checked(path)
+    assert status == 0, said
+
+
+WRONG = {
+    "number: int = SafeSequence([1], workers=2).state_dict()": "assignment",
+    "SafeSequence([1], shufle=True)": "call-arg",
+    'SafeSequence([1], workers="many")': "arg-type",
+    'pack("photos/", "train", format="tfrecord", resize="256")': "arg-type",
+    "from adapters import nothing": "attr-defined",
+}
+
+
+def test_mypy_refuses_what_is_wrong(checked, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("\n".join(["from adapters import SafeSequence, pack", *WRONG, ""]))
+    status, said = checked(path)
+    assert status == 1, said
+    for number, (line, error) in enumerate(WRONG.items(), 2):
+        told = [each for each in said.splitlines() if each.startswith(f"program.py:{number}:")]
+        assert any(f"[{error}]" in each for each in told), (line, said)
+
+
+# --- how a wheel is made ---
+
+PACKAGING = ROOT / "packaging"
+
+
+def ended(*command: Any, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+needs_checkout = pytest.mark.skipif(
+    not (PACKAGING.is_dir() and shutil.which("bash")), reason="of a checkout, with bash"
+)
+
+
+@needs_checkout
+def test_wheel_of_another_archive_is_refused(tmp_path):
+    archive = tmp_path / "libjpeg-turbo.tar.gz"
+    archive.write_bytes(b"something else")
+    process = ended("bash", PACKAGING / "libjpeg.sh", tmp_path / "prefix", archive)
+    assert process.returncode == 1
+    assert "with SHA-256 254f3642b04e309fee77" in process.stderr
+    assert f"got {archive}" in process.stderr
+
+
+@needs_checkout
+@pytest.mark.parametrize("script", ["build_wheel.sh", "libjpeg.sh", "test_wheel.sh"])
+def test_wheel_scripts_are_sound(script):
+    process = ended("bash", "-n", PACKAGING / script)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert os.access(PACKAGING / script, os.X_OK)
+
+
+@needs_checkout
+def test_wheel_without_its_library_fails(tmp_path):
+    pytest.importorskip("setuptools", reason="what builds")
+    process = ended(sys.executable, "setup.py", "--version", ADAPTERS_JPEG=str(tmp_path))
+    assert process.returncode != 0
+    assert "ADAPTERS_JPEG must be a folder that packaging/libjpeg.sh made" in process.stderr

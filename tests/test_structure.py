@@ -54,18 +54,15 @@ TREES = st.recursive(
         ({1, 2}, [{1, 2}], 0),
     ],
 )
-def test_a_structure_is_taken_apart_depth_first(tree, leaves, skeleton):
+def test_flatten_is_depth_first(tree, leaves, skeleton):
     assert flatten(tree) == (leaves, skeleton)
 
 
 @given(TREES)
-def test_what_was_taken_apart_goes_together_again(tree):
+def test_unflatten_reverts_flatten(tree):
     leaves, skeleton = flatten(tree)
     assert unflatten(skeleton, leaves) == tree
 
-
-@given(TREES)
-def test_types_of_containers_are_kept(tree):
     def types(tree: Any) -> Any:
         members = tree.values() if isinstance(tree, dict) else tree
         nested = isinstance(tree, (dict, tuple))
@@ -74,13 +71,13 @@ def test_types_of_containers_are_kept(tree):
     assert types(map_leaves(lambda leaf: leaf, tree)) == types(tree)
 
 
-def test_a_function_is_applied_to_leaves_in_the_order_of_keys_and_never_to_none():
+def test_map_leaves_in_the_order_of_keys_without_none():
     seen: list[Any] = []
     map_leaves(seen.append, {"b": 1, "a": (2, None), "c": [None, [3]]})
     assert seen == [2, 1, [3]]
 
 
-def test_arrays_are_leaves_not_containers():
+def test_flatten_leaves_arrays_whole():
     array = np.arange(3)
     assert flatten((array, array))[0] == [pytest.approx(array), pytest.approx(array)]
 
@@ -104,11 +101,11 @@ def test_arrays_are_leaves_not_containers():
         (np.array([1]), False),
     ],
 )
-def test_lists_of_numbers_are_told_from_other_lists(tree, expected):
+def test_lists_of_numbers(tree, expected):
     assert is_numbers(tree) is expected
 
 
-def test_a_row_of_a_structured_array_is_copied_before_a_function_may_write_into_it():
+def test_row_of_a_structured_array_is_copied():
     rows = np.zeros(3, [("x", "f8"), ("y", "i4")])
     for copied in (private(rows[1]), private((rows[1],))[0], detached(rows[1])):
         copied["x"] = 5
@@ -134,23 +131,14 @@ class OnAGpu:
 
 
 @pytest.mark.parametrize("convert", [as_array, as_leaf])
-def test_a_tensor_is_taken_from_its_gpu(convert):
+def test_tensor_is_taken_from_its_gpu(convert):
     np.testing.assert_array_equal(convert(OnAGpu([1.0, 2.0])), [1.0, 2.0])
 
-
-def test_what_can_be_detached_is_no_tensor_for_that():
-    file = io.BytesIO(b"1")
-    assert as_leaf(file)[()] is file
-    assert file.read() == b"1"
-
-
-@pytest.mark.parametrize("convert", [as_array, as_leaf])
-def test_a_tensor_of_tensorflow_has_nothing_to_be_detached_from(convert):
     class Eager:
-        """As much of it as matters."""
+        """As much of TensorFlow's as matters: NumPy asks for it by itself."""
 
         def cpu(self) -> Any:
-            raise AssertionError("NumPy asks for it by itself")
+            raise AssertionError("there is nothing to be detached from")
 
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             return np.array([1.0, 2.0])
@@ -158,9 +146,15 @@ def test_a_tensor_of_tensorflow_has_nothing_to_be_detached_from(convert):
     np.testing.assert_array_equal(convert(Eager()), [1.0, 2.0])
 
 
+def test_file_is_no_tensor():
+    file = io.BytesIO(b"1")
+    assert as_leaf(file)[()] is file
+    assert file.read() == b"1"
+
+
 @pytest.mark.parametrize("convert", [as_array, as_leaf])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
-def test_a_tensor_of_bfloat16_keeps_its_dtype(convert, shape):
+def test_tensor_of_bfloat16_keeps_its_dtype(convert, shape):
     torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
     bfloat16 = pytest.importorskip("ml_dtypes", reason="comes with Keras and JAX").bfloat16
     array = convert(torch.full(shape, 1.5, dtype=torch.bfloat16))

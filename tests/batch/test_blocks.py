@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
+import logging
 import random
-import time
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from adapters import Blocks
+from adapters import Blocks, Feature, RecordWriter, open_records, pack
 from adapters.batch.arranging import bytes_of_samples, order_of
 from adapters.batch.blocks import BlockOrder
 from adapters.batch.order import Order
 from adapters.batch.permutation import permute_each
+from adapters.records import example
 from adapters.sources import as_source
 
 UNLIKELY = 1e-3
@@ -40,13 +39,13 @@ def numbers_of(order, epoch=0):
     st.integers(0, 2**70),
     st.integers(0, 5),
 )
-def test_every_sample_comes_once(size, block, window, seed, epoch):
+def test_blocks_have_every_sample_once(size, block, window, seed, epoch):
     numbers = numbers_of(order(size, block, window, seed=seed), epoch)
     assert np.array_equal(np.sort(numbers), np.arange(size))
 
 
 @given(st.integers(1, 600), st.integers(1, 70), st.integers(1, 20), st.data())
-def test_a_position_has_the_same_sample_alone_and_among_others(size, block, window, data):
+def test_blocks_map_a_position_alike_among_others(size, block, window, data):
     arrangement = BlockOrder(size, min(size, block), window, 5)
     some = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=9))
     whole = arrangement.numbers(2, np.arange(size))
@@ -54,7 +53,7 @@ def test_a_position_has_the_same_sample_alone_and_among_others(size, block, wind
 
 
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 40), st.integers(1, 9))
-def test_shards_together_are_the_global_order(size, count, block, window):
+def test_shards_together_are_the_order(size, count, block, window):
     if size < count:
         return
     whole = numbers_of(order(size, block, window))
@@ -64,7 +63,7 @@ def test_shards_together_are_the_global_order(size, count, block, window):
 
 @pytest.mark.parametrize("size", [4 * 100 * 16, 4 * 100 * 16 + 37])
 @pytest.mark.parametrize("count", [2, 4, 8])
-def test_no_two_shards_read_one_block_where_their_number_divides_the_window(size, count):
+def test_shards_share_no_block_if_they_divide_the_window(size, count):
     """But for the rest behind the last whole block."""
     readers = np.zeros((64, count), bool)
     for shard in range(count):
@@ -80,7 +79,7 @@ def test_a_window_has_few_blocks():
     assert all(len(set(row // 100)) == 8 for row in numbers.reshape(-1, 8))
 
 
-def test_the_rest_is_spread_over_one_window_and_not_always_the_same():
+def test_rest_is_spread_over_one_window():
     found = set()
     for epoch in range(20):
         numbers = numbers_of(order(6450, 100, 8), epoch)
@@ -93,7 +92,7 @@ def test_the_rest_is_spread_over_one_window_and_not_always_the_same():
     assert len(found) > 3
 
 
-def test_epochs_seeds_and_blocks_have_orders_of_their_own():
+def test_order_of_epochs_seeds_and_blocks_differs():
     first = numbers_of(order(6400, 100, 8))
     assert (first == numbers_of(order(6400, 100, 8))).all()
     assert (first != numbers_of(order(6400, 100, 8), 1)).mean() > 0.9
@@ -115,8 +114,8 @@ GOLDEN = [411, 950, 344, 870, 406, 953, 353, 878, 415, 955, 357, 892, 408, 948, 
 # --- statistics ---
 
 
-@pytest.mark.parametrize("size", [6, 64, 100, 1000])
-def test_bijections_of_tweaks_are_independent_and_fair(size):
+@pytest.mark.parametrize("size", [6, 64, 1000])
+def test_tweaks_are_independent_and_fair(size):
     """Which sample comes first, and which follows it, is equally frequent over tweaks."""
     tweaks = np.arange(20_000)
     first = permute_each(np.zeros(20_000, np.int64), size, (1, 2), tweaks)
@@ -130,23 +129,13 @@ def test_bijections_of_tweaks_are_independent_and_fair(size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 97, 1000, 4096])
-def test_each_tweak_is_a_bijection(size):
+def test_tweak_is_a_bijection(size):
     for tweak in (0, 1, 2**40):
         images = permute_each(np.arange(size), size, (3,), np.full(size, tweak))
         assert np.array_equal(np.sort(images), np.arange(size))
 
 
-@given(st.integers(1, 10**6), st.integers(0, 2**40), st.integers(0, 2**70))
-def test_a_tweak_maps_alike_whatever_comes_beside_it(size, tweak, key):
-    """Positions of one tweak are mapped by tables, where there are many of them."""
-    positions = np.arange(min(size, 3000)) * (size // min(size, 3000))
-    alone = permute_each(positions, size, (key,), np.full(len(positions), tweak))
-    tweaks = np.append(np.full(len(positions), tweak), tweak + 1)
-    beside = permute_each(np.append(positions, 0), size, (key,), tweaks)
-    assert np.array_equal(alone, beside[:-1])
-
-
-def test_a_batch_of_a_shuffled_file_is_like_one_of_a_full_shuffle():
+def test_batch_of_a_shuffled_file_is_as_mixed():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 200))
     full = Order(20_000, 256, True)
     blocks = order(20_000, 1000, 8, 256)
@@ -157,7 +146,7 @@ def test_a_batch_of_a_shuffled_file_is_like_one_of_a_full_shuffle():
     assert abs(classes(full) - classes(blocks)) < 1
 
 
-def test_a_batch_of_a_sorted_file_has_few_classes():
+def test_batch_of_a_sorted_file_has_few_classes():
     labels = np.repeat(np.arange(1000), 100)
     seen = [
         len(set(labels[order(100_000, 100, window, 256).batch(0, 9)])) for window in (1, 4, 16, 64)
@@ -172,7 +161,7 @@ def test_a_batch_of_a_sorted_file_has_few_classes():
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("size", [3200, 3230, 2990])
-def test_each_block_is_announced_once_before_it_is_read(count, size):
+def test_block_is_announced_once_before_it_is_read(count, size):
     for shard in range(count):
         ordered = order(size, 100, 4, 10, shard=(shard, count))
         announced = []
@@ -211,59 +200,16 @@ def test_a_window_is_over_when_it_was_read(count):
     assert max(over) >= 8
 
 
-@pytest.mark.parametrize("size", [3200, 3230])
-def test_what_is_asked_for_is_told_of_its_own_epoch_alone(size):
-    ordered = order(size, 100, 4, 10)
-    for epoch in range(2):
-        told = [
-            each
-            for index in range(len(ordered))
-            for each in ordered.coming(epoch, index, asked=True)
-        ]
-        assert sum(last - first for first, last, _ in told) == size
-        assert {window.number for *_, window in told} == set(range(8 * epoch, 8 * epoch + 8))
-        assert all(window.asked for *_, window in told)
-
-
-def test_nothing_comes_in_other_orders():
-    assert Order(100, 10, True).coming(0, 0) == []
-
-
-# --- costs ---
-
-
-def test_a_billion_samples_take_no_memory_and_no_time():
-    order_of(10**6, 256, Blocks(), source=as_source(np.zeros(10**6, np.int64))).batch(0, 0)
-    tracemalloc.start()
-    try:
-        started = time.process_time()
-        ordered = Order(10**9, 256, True, arrangement=Blocks().of(10**9, 100.0, 3))
-        for index in (0, len(ordered) // 2, len(ordered) - 1):
-            ordered.batch(1, index)
-        assert time.process_time() - started < 0.5
-        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
-    finally:
-        tracemalloc.stop()
-
-
-def test_what_was_evaluated_is_not_sent():
-    ordered = order(10_000, 100, 8)
-    ordered.batch(0, 0)
-    sent = pickle.dumps(ordered)
-    assert len(sent) < 2000
-    assert pickle.loads(sent).batch(0, 3).tolist() == ordered.batch(0, 3).tolist()
-
-
 # --- arguments ---
 
 
-def test_a_block_has_as_many_samples_as_fit():
+def test_block_has_as_many_samples_as_fit():
     source = as_source(np.zeros((1000, 10), np.float32))
     arrangement = order_of(1000, 4, Blocks(4000, 2), source=source).arrangement
     assert (arrangement.block, arrangement.window) == (100, 2)
 
 
-def test_samples_of_what_cannot_tell_are_measured():
+def test_bytes_of_samples_are_measured():
     assert bytes_of_samples(as_source([(np.zeros(100, np.float32), b"abc"), None])) == 403
 
 
@@ -275,7 +221,7 @@ class OfRandomLengths:
         return np.zeros(np.random.randint(1, 10_000) + random.randrange(10_000), np.uint8)
 
 
-def test_samples_of_random_lengths_are_measured_alike_in_all_processes():
+def test_bytes_of_random_samples_are_alike_in_all_processes():
     measured = set()
     for mine in range(3):
         random.seed(mine)
@@ -297,3 +243,88 @@ def test_samples_of_random_lengths_are_measured_alike_in_all_processes():
 def test_wrong_blocks_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         Blocks(**arguments)
+
+
+# --- what is sorted by class is told of once, with the figures ---
+
+SORTED = np.repeat(np.arange(100), 50)
+
+
+def told(caplog, source, shuffle=Blocks(block_bytes=50 * 16, window=4), batch_size=64):  # noqa: B008
+    with caplog.at_level(logging.WARNING, "adapters"):
+        order_of(len(source), batch_size, shuffle, source=source)
+        order_of(len(source), batch_size, shuffle, source=source)
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "list", "part"])
+def test_sorted_labels_are_told_once(caplog, kind):
+    x = np.zeros(len(SORTED))
+    source = as_source(list(zip(x, SORTED.tolist())) if kind == "list" else (x, SORTED))
+    if kind == "part":
+        source = source.select(range(4000))
+    (message,) = told(caplog, source)
+    classes, best = float(message.split()[1]), float(message.split("shuffle has ")[1].split(":")[0])
+    assert "classes in a batch of 64" in message
+    assert classes <= 10 < 40 < best <= 64
+
+
+MIXED = np.random.default_rng(0).permutation(SORTED)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.arange(5000) % 7, np.arange(5000), np.zeros(5000), MIXED, np.zeros((5000, 2))]
+)
+def test_sorted_labels_are_not_others(caplog, labels):
+    assert told(caplog, as_source((np.zeros(5000), labels))) == []
+    assert told(caplog, as_source((np.zeros(5000), SORTED)), shuffle=True) == []
+    assert told(caplog, as_source(np.zeros((5000, 2)))) == []
+
+
+@pytest.mark.parametrize(("seed", "count"), [(None, 1), ("auto", 0)])
+def test_sorted_labels_that_pack_shuffled_are_fine(caplog, tmp_path, seed, count):
+    images = np.zeros((2000, 2, 2), np.uint8)
+    path = tmp_path / "x.rec"
+    pack((images, SORTED[:2000]), path, format="recordio", encoding="raw", seed=seed)
+    with open_records(path, decode="image") as records:
+        bytes_of_one = records.sample_bytes
+        blocks = Blocks(int(50 * bytes_of_one), 4)
+        assert len(told(caplog, records, blocks)) == count
+
+
+@pytest.mark.parametrize(
+    ("names", "outputs", "count"),
+    [
+        (("image/encoded", "image/class/label"), ("image/encoded", "image/class/label"), 1),
+        (("image/encoded", "image/class/label"), None, 1),
+        (("x", "label"), None, 1),
+        (("x", "y"), ("x", "y"), 1),
+        (("x", "y"), None, 0),  # Which one is the label?
+    ],
+)
+def test_sorted_labels_of_features(caplog, tmp_path, names, outputs, count):
+    images = np.zeros((2000, 2, 2), np.uint8)
+    path = tmp_path / "x.tfrecord"
+    pack((images, SORTED[:2000]), path, format="tfrecord", encoding="raw", seed=None)
+    stored = dict(zip(names, ("image/encoded", "image/class/label")))
+    decode = dict(zip(names, (Feature(bytes), Feature("int64"))))
+    with open_records(path, decode=decode, fields=stored, outputs=outputs) as records:
+        blocks = Blocks(int(50 * records.sample_bytes), 4)
+        assert len(told(caplog, records, blocks)) == count
+
+
+def test_sorted_labels_are_not_several(caplog, tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for number in SORTED[:2000]:
+            writer.write(example.encode({"label": [int(number)] * 2}))
+    decode = {"label": Feature("int64", (2,))}
+    with open_records(tmp_path / "x.tfrecord", decode=decode) as records:
+        assert told(caplog, records, Blocks(int(50 * records.sample_bytes), 4)) == []
+
+
+def test_sorted_labels_of_damaged_records(caplog, tmp_path):
+    with RecordWriter(tmp_path / "x.rec", format="recordio") as writer:
+        for _ in range(300):
+            writer.write(b"no image")
+    with open_records(tmp_path / "x.rec", decode="image") as records:
+        assert told(caplog, records, Blocks(1000, 2)) == []

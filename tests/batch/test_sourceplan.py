@@ -1,8 +1,10 @@
-"""A batch is a pure function of (source, seed, epoch, batch index)."""
+"""A batch is a pure function of (source, seed, epoch, batch index); samples that can't be had."""
 
 from __future__ import annotations
 
+import itertools
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters import Feature, open_records, pad
 from adapters.alignment import ALIGNMENT_BYTES, SMALL_BYTES, aligned_empty
+from adapters.batch.key import BatchKey
+from adapters.batch.sourceplan import SourcePlan
 from adapters.transforms.transform import BatchTransform
 from tests.batches import exact
-from tests.plans import batch_of, epoch_of, notes_of, plan_of, samples_of
+from tests.plans import batch_of, epoch_of, notes_of, plan_of
+from tests.sources.example_files import encoded, file_of
 
 # --- transforms ---
 
 
-def test_transform_gets_samples_and_batch_transform_the_collated_batch():
+def test_transform_gets_samples_and_batch_transform_batches():
     plan = plan_of(
         ([1, 2, 3], [4, 5, 6]),
         transform=lambda sample: (sample[0] + 10, {"y": sample[1]}),
@@ -28,7 +34,7 @@ def test_transform_gets_samples_and_batch_transform_the_collated_batch():
 
 
 @pytest.mark.parametrize("data", [np.ones((8, 3)), (np.ones((8, 3)), np.ones(8)), np.ones(8)])
-def test_a_transform_that_writes_into_its_sample_leaves_the_arrays_alone(data):
+def test_transform_may_write_into_its_sample(data):
     def spoil(sample: Any) -> Any:
         for leaf in sample if isinstance(sample, tuple) else (sample,):
             np.asarray(leaf)[...] = 7
@@ -43,13 +49,13 @@ def test_a_transform_that_writes_into_its_sample_leaves_the_arrays_alone(data):
 @pytest.mark.parametrize(
     "data", [[np.ones(3) for _ in range(8)], np.array([*map(np.ones, (1, 2))], object)]
 )
-def test_a_transform_that_writes_into_its_sample_leaves_objects_alone(data):
+def test_transform_may_write_into_objects(data):
     plan = plan_of(data, 1, transform=lambda sample: np.multiply(sample, 2, out=sample))
     assert exact(batch_of(plan)) == exact(batch_of(plan))
 
 
 @pytest.mark.parametrize("transform", [None, lambda sample: sample])
-def test_a_batch_transform_that_writes_into_its_batch_leaves_the_arrays_alone(transform):
+def test_batch_transform_may_write_into_its_batch(transform):
     def spoil(batch: Any) -> Any:
         batch *= 0
         return batch
@@ -67,18 +73,15 @@ def test_a_batch_transform_that_writes_into_its_batch_leaves_the_arrays_alone(tr
         ({"batch_transform": lambda batch: None}, "batch_transform must return a batch, got None"),
     ],
 )
-def test_a_transform_that_forgets_to_return_is_told_so(arguments, message):
+def test_none_is_no_sample_and_no_batch(arguments, message):
     with pytest.raises(ValueError, match=message):
         batch_of(plan_of(list(range(8)), **arguments))
-
-
-def test_a_source_that_has_none_for_a_sample_is_told_so():
     with pytest.raises(ValueError, match="source must return a sample, got None") as info:
         batch_of(plan_of([1, None, 2], transform=None))
     assert notes_of(info.value) == "in sample 1, batch 0 of epoch 0"
 
 
-def test_lists_and_tensors_that_a_batch_transform_returns_become_arrays():
+def test_batch_transform_may_return_lists():
     plan = plan_of([1, 2], batch_transform=lambda batch: ([1.5, 2.5], batch, "a", None))
     expected = np.array([1.5, 2.5]), np.array([1, 2]), "a", None
     assert exact(batch_of(plan)) == exact(expected)
@@ -114,7 +117,7 @@ class SpoiltAtOnce(Spoilt):
     ],
     ids=["source", "__getitems__", "transform", "batch_transform"],
 )
-def test_an_exception_is_its_own_and_says_where(data, arguments, notes):
+def test_exception_is_its_own_and_says_where(data, arguments, notes):
     with pytest.raises(KeyError, match="spoilt") as info:
         batch_of(plan_of(data, **arguments), 3, 1)
     assert notes_of(info.value) == notes
@@ -127,7 +130,7 @@ def test_an_exception_is_its_own_and_says_where(data, arguments, notes):
     st.lists(st.integers(0, 5) | st.integers(0, 40), max_size=3).map(tuple),
     st.sampled_from(["u1", "i8", "f4", "c16", "M8[s]", "U3", "?", "O"]),
 )
-def test_memory_of_a_batch_is_as_asked_for_and_aligned_if_it_is_not_small(shape, dtype):
+def test_memory_of_a_batch_is_aligned(shape, dtype):
     array = aligned_empty(shape, np.dtype(dtype))
     assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
     assert array.flags.c_contiguous
@@ -136,12 +139,7 @@ def test_memory_of_a_batch_is_as_asked_for_and_aligned_if_it_is_not_small(shape,
         assert array.ctypes.data % ALIGNMENT_BYTES == 0
 
 
-def test_batches_of_an_epoch_hold_every_sample_once():
-    assert samples_of(plan_of(list(range(50)), 8, shuffle=True)) != list(range(50))
-    assert sorted(samples_of(plan_of(list(range(50)), 8, shuffle=True))) == list(range(50))
-
-
-def test_a_batch_transform_has_the_only_reference_to_its_batch():
+def test_batch_transform_has_the_only_reference():
     """It may resize the array in place, and a batch that it replaces is freed at once."""
     freed: list[bool] = []
 
@@ -158,7 +156,7 @@ def test_a_batch_transform_has_the_only_reference_to_its_batch():
     assert freed == [True, True]
 
 
-def test_a_users_batch_transform_may_reuse_its_buffer():
+def test_batch_transform_may_reuse_its_buffer():
     buffer = np.zeros((4, 2))
 
     class Own(BatchTransform):
@@ -170,3 +168,199 @@ def test_a_users_batch_transform_may_reuse_its_buffer():
         data = np.arange(16.0).reshape(8, 2)
         first, second = epoch_of(plan_of(data, 4, batch_transform=Own(), collate=collate))
         assert (first[0, 0], second[0, 0]) == (0.0, 8.0)
+
+
+# --- samples that can't be had: raise, skip, or ask the user ---
+
+BROKEN = {3, 4, 9, 19}
+
+
+class Data:
+    """Samples are pairs of their number, some broken."""
+
+    def __init__(self, size: int = 20, broken: set[int] | range = frozenset(BROKEN)) -> None:  # type: ignore[assignment]
+        self.size = size
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        if number in self.broken:
+            raise OSError(f"sample {number} is broken")
+        return number, number
+
+
+class DataAtOnce(Data):
+    def __getitems__(self, numbers: list[int]) -> list[tuple[int, int]]:
+        return [self[number] for number in numbers]
+
+
+def refuse(sample: tuple[int, int]) -> tuple[int, int]:
+    if sample[0] in BROKEN:
+        raise OSError(f"sample {sample[0]} is refused")
+    return sample
+
+
+def draw(sample: tuple[int, int], rng: np.random.Generator) -> tuple[int, int]:
+    return sample[0], int(rng.integers(2**62))
+
+
+def replacements(plan: SourcePlan, epoch: int = 0) -> dict[int, int]:
+    """Sample number -> number of the sample that came in its place."""
+    asked = [plan.order.batch(epoch, index).tolist() for index in range(plan.num_batches)]
+    given = [batch[0].tolist() for batch in epoch_of(plan, epoch)]
+    pairs = zip(itertools.chain(*asked), itertools.chain(*given), strict=True)
+    return {number: other for number, other in pairs if number != other}
+
+
+SKIPPED = {3: 5, 4: 5, 9: 10, 19: 0}
+
+
+@pytest.mark.parametrize("data", [Data(), DataAtOnce()], ids=["one by one", "at once"])
+@pytest.mark.parametrize(("batch_size", "shuffle"), [(1, False), (3, True), (8, False), (20, True)])
+def test_skip_takes_the_next_sample_that_works(data, batch_size, shuffle):
+    how: dict[str, Any] = {"shuffle": shuffle, "on_error": "skip"}
+    assert replacements(plan_of(data, batch_size, **how)) == SKIPPED
+    refused = plan_of(Data(broken=set()), batch_size, transform=refuse, **how)
+    assert replacements(refused) == SKIPPED
+    shards = [replacements(plan_of(data, 4, shard=(index, 2), **how)) for index in range(2)]
+    assert shards[0] | shards[1] == SKIPPED
+
+
+def test_skip_leaves_a_sample_as_it_is():
+    """Its random numbers, too."""
+    drawn = [
+        dict(zip(*map(np.ndarray.tolist, batch_of(plan)), strict=True))
+        for plan in (
+            plan_of(Data(), 20, transform=draw, on_error="skip"),
+            plan_of(Data(broken=set()), 20, transform=draw),
+        )
+    ]
+    assert drawn[0] == {n: number for n, number in drawn[1].items() if n not in BROKEN}
+
+
+def test_skip_is_counted():
+    plan = plan_of(Data(), 8, on_error="skip")
+    assert [plan.batch(BatchKey(0, index), aligned_empty).skipped for index in range(3)] == [
+        2,
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("data", [Data(5, range(5)), Data(1, {0}), Data(300, range(299))])
+def test_skip_gives_up_if_all_are_broken(data):
+    with pytest.raises(OSError, match="sample 0 is broken") as info:
+        batch_of(plan_of(data, 2, on_error="skip"))
+    assert notes_of(info.value).startswith("in sample 0, batch 0 of epoch 0\nand on_error='skip' ")
+
+
+def test_on_error_gets_the_exception_and_the_number():
+    asked: list[Any] = []
+
+    def answer(error: Exception, number: int) -> tuple[int, int]:
+        asked.append((type(error), str(error), number))
+        return -number, 0
+
+    plan = plan_of(Data(), 20, on_error=answer)
+    assert replacements(plan) == {3: -3, 4: -4, 9: -9, 19: -19}
+    assert asked == [(OSError, f"sample {n} is broken", n) for n in sorted(BROKEN)]
+
+
+def test_on_error_returns_a_finished_sample():
+    plan = plan_of(
+        Data(), 20, transform=lambda sample: (sample[0] + 100, 0), on_error=lambda *_: (0, 0)
+    )
+    assert [int(batch_of(plan)[0][n]) for n in (2, 3, 5)] == [102, 0, 105]
+
+
+def test_on_error_may_raise():
+    def refuse_too(error: Exception, number: int) -> Any:
+        raise LookupError(f"no answer for {number}")
+
+    with pytest.raises(LookupError, match="no answer for 3") as info:
+        batch_of(plan_of(Data(), on_error=refuse_too))
+    assert isinstance(info.value.__context__, OSError)
+    assert "in on_error, for sample 3" in notes_of(info.value)
+
+
+def test_on_error_returns_no_none():
+    with pytest.raises(ValueError, match="on_error must return a sample, got None"):
+        batch_of(plan_of(Data(), on_error=lambda *_: None))
+
+
+@pytest.mark.parametrize("on_error", ["skip", lambda *_: (0, 0)], ids=["skip", "function"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_on_error_is_not_asked_of_exits(error, on_error):
+    def leave(sample: Any) -> Any:
+        raise error
+
+    with pytest.raises(error):
+        batch_of(plan_of(Data(), transform=leave, on_error=on_error))
+
+
+@pytest.mark.parametrize("on_error", ["skip", lambda *_: (0, 0)], ids=["skip", "function"])
+def test_on_error_is_not_asked_of_shapes(on_error):
+    with pytest.raises(ValueError, match="samples of a batch must have equal shapes"):
+        batch_of(plan_of([np.zeros(2), np.zeros(3)], on_error=on_error))
+
+
+# --- batches that show which axes differ: those of unequal lengths ---
+
+
+def shapes(plan):
+    """Of the members' samples, in each batch that is lengthened."""
+
+    return [tuple(member.shape[1:] for member in batch) for batch in plan.longer(0)]
+
+
+def texts(lengths, label=(1,)):
+    return [(np.ones(length, int), np.full(label, 2)) for length in lengths]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "collate", "expected"),
+    [
+        ([3, 5, 4, 4], pad(0), [((6,), (1,)), ((4,), (1,))]),  # One member has a fixed size.
+        (
+            [3, 5, 4, 4],
+            pad(0, 16, max_length=16),
+            2 * [((16,), (16,))],
+        ),  # Always as long as it may.
+        ([3] * 6, pad(0), 3 * [((4,), (1,))]),  # None varies: all may but those of 1.
+        ([3, 5, 4, 4], pad((0, 0)), [((6,), (2,)), ((5,), (2,))]),  # A value says that it varies.
+        ([3] * 8 + [3, 7], pad(0), [((3,), (1,)), ((3,), (1,)), ((8,), (1,))]),
+    ],
+)
+def test_longer_batches(lengths, collate, expected):
+    assert shapes(plan_of(texts(lengths), 2, collate=collate)) == expected
+    assert plan_of(np.zeros((4, 3))).longer(0) == []
+    assert plan_of(texts([1, 1]), collate=list).longer(0) == []
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_longer_batches_of_what_is_cut_off(multiple):
+    plan = plan_of(texts([30, 40, 50, 60]), 2, collate=pad(0, multiple, max_length=16))
+    assert shapes(plan) == 2 * [((16 - multiple,), (1,) if multiple == 1 else (8,))]
+
+
+def test_longer_batches_that_fail_are_left_out():
+    def fixed(batch):
+        return batch[0] + np.zeros(3), batch[1]
+
+    assert shapes(plan_of(texts([3] * 6), 2, collate=pad(0), batch_transform=fixed)) == []
+
+
+def test_longer_batches_of_buckets():
+    samples = texts([3, 3, 9, 9], label=(3,))
+    collate = pad(0).within([4, 12], np.array([3, 3, 9, 9]))
+    assert shapes(plan_of(samples, 2, collate=collate)) == [((5,), (3,)), ((13,), (3,))]
+
+
+def test_longer_batches_of_features(tmp_path: Path):
+    payloads = [encoded({"t": [1] * 5, "y": [1]}) for _ in range(4)]
+    decode = {"t": Feature("int64", (None,), default=0), "y": Feature("int64", (1,))}
+    source = open_records(file_of(tmp_path, payloads), decode=decode, outputs=("t", "y"))
+    assert shapes(plan_of(source, 2)) == 2 * [((6,), (1,))]
+    assert plan_of(source, 2, transform=lambda sample: sample).longer(0) == []

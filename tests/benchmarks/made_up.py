@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
-from benchmarks.harness.results import Experiment, Run
+from benchmarks.harness.results import Run
 from benchmarks.harness.sweeps import RowSpec, Session
 from tests.benchmarks.rows import SLEEP_SECONDS
 
@@ -85,11 +84,3 @@ def sleeping_row(loader: str, seconds: float = SLEEP_SECONDS, error: str | None 
         options=options,
         limit_seconds=60,
     )
-
-
-def swept(out: Path, specs: Iterable[RowSpec], repeats: int) -> Experiment:
-    """The rows, run by the harness in a session of their own."""
-    session = open_session(out)
-    experiment = session.experiment("sleeping", "Samples that take their time")
-    session.sweep(experiment, specs, repeats)
-    return experiment

@@ -1,8 +1,10 @@
-"""The experiments: their rows, their data, and the devices that they are paced or measured by."""
+"""The experiments: rows, data, the devices that they are paced by, and who imports whom."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,15 +16,17 @@ import cv2
 import numpy as np
 import pytest
 
+import benchmarks
 from adapters import open_records
-from benchmarks.data.caltech_pictures import draw_size, files_in, find_pictures
+from benchmarks.data.caltech_pictures import files_in, find_pictures
 from benchmarks.experiments import mnist_sweep
-from benchmarks.experiments.mnist_sweep import Contestants, claims, cpu_sweep, worker_sweep
+from benchmarks.experiments.mnist_sweep import Contestants, claims, cpu_sweep
 from benchmarks.experiments.steps import LENET, SIMULATED
 from benchmarks.harness.gpu_utilisation import GpuUtilisation, find_reader, parse_percent
 from benchmarks.harness.paced_consumer import Steps, consume
 from benchmarks.harness.sweeps import Session
 from tests.benchmarks.made_up import made_up_run, open_session
+from tests.test_package import imported
 
 needs_keras = pytest.mark.skipif(
     importlib.util.find_spec("keras") is None, reason="Keras is an extra"
@@ -30,7 +34,7 @@ needs_keras = pytest.mark.skipif(
 
 
 @needs_keras
-def test_the_training_is_ended_without_asking_the_callback_for_its_model() -> None:
+def test_caltech_training_ends_by_its_watch() -> None:
     """Keras calls it in a thread, where `Callback.model` breaks the step that JAX computes."""
     from benchmarks.experiments.caltech import watch_of
 
@@ -46,7 +50,7 @@ def test_the_training_is_ended_without_asking_the_callback_for_its_model() -> No
 
 
 @needs_keras
-def test_every_accelerator_paces_ours_and_the_naive_loader():
+def test_caltech_rows():
     from benchmarks.experiments.caltech import DEMANDS, NAIVE_KERAS, PACKED
     from benchmarks.test_caltech import rows
 
@@ -59,7 +63,7 @@ def test_every_accelerator_paces_ours_and_the_naive_loader():
 
 @needs_keras
 @pytest.mark.parametrize(("key", "rate"), [("h100", 2_791), ("single", None)])
-def test_a_published_rate_stands_beside_its_rows_and_names_its_source(key, rate):
+def test_caltech_published_rate(key, rate):
     from benchmarks.experiments.caltech import DEMANDS
     from benchmarks.test_caltech import published_rate
 
@@ -92,53 +96,23 @@ def write_real(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("inside", [".", "256_ObjectCategories", "caltech256/256_ObjectCategories"])
-def test_the_real_folder_is_found_under_data_dir(tmp_path: Path, inside: str) -> None:
+def test_caltech_folder_is_found(tmp_path: Path, inside: str) -> None:
     folder = write_real(tmp_path / "data" / inside)
     pictures = find_pictures(tmp_path / "data")
     assert pictures.folder.samefile(folder)
     assert pictures.name == "Caltech-256 under --data-dir"
+    files = [(Path(path).name, label) for path, label in files_in(folder)]
+    names = ("001_0001.jpg", "001_0002.jpg", "002_0001.jpg", "002_0002.jpg")
+    assert files == list(zip((*names, "003_0001.jpg", "003_0002.jpg"), (0, 0, 1, 1, 2, 2)))
 
 
-def test_the_real_folder_is_found_in_kerass_cache(tmp_path: Path) -> None:
-    folder = write_real(tmp_path / "keras" / "datasets" / "256_ObjectCategories")
-    pictures = find_pictures()
-    assert (pictures.folder, pictures.name) == (folder, "Caltech-256")
-
-
-def test_classes_are_numbered_by_name(tmp_path: Path) -> None:
-    files = files_in(write_real(tmp_path / "256_ObjectCategories"))
-    assert [(Path(path).name, label) for path, label in files] == [
-        ("001_0001.jpg", 0),
-        ("001_0002.jpg", 0),
-        ("002_0001.jpg", 1),
-        ("002_0002.jpg", 1),
-        ("003_0001.jpg", 2),
-        ("003_0002.jpg", 2),
-    ]
-
-
-def test_packed_pictures_are_the_same_but_smaller(tmp_path: Path) -> None:
+def test_caltech_packed_pictures_are_smaller(tmp_path: Path) -> None:
     write_real(tmp_path / "256_ObjectCategories")
     with open_records(find_pictures(tmp_path).packed, decode="image") as packed:
         samples = [packed[number] for number in range(len(packed))]
     assert [label for _, label in samples] == [0, 0, 1, 1, 2, 2]
     assert {min(image.shape[:2]) for image, _ in samples} == {256}
     assert [round(float(image.mean())) for image, _ in samples] == [0, 0, 60, 60, 120, 120]
-
-
-def test_another_folder_is_packed_anew(tmp_path: Path) -> None:
-    write_real(tmp_path / "one")
-    write_real(tmp_path / "two")
-    assert find_pictures(tmp_path / "one").packed != find_pictures(tmp_path / "two").packed
-
-
-def test_sizes_are_spread_as_the_model_says() -> None:
-    rng = np.random.default_rng(0)
-    widths, heights = np.transpose([draw_size(rng) for _ in range(20_000)])
-    assert np.median(widths) == pytest.approx(370, rel=0.03)
-    assert np.median(heights) == pytest.approx(325, rel=0.03)
-    assert np.mean(widths > 700) == pytest.approx(0.1, abs=0.02)
-    assert min(widths.min(), heights.min()) >= 100
 
 
 PLAIN = Contestants(
@@ -168,7 +142,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session
 
 
-def test_rows_that_had_all_cores_are_not_run_again(session: Session) -> None:
+def test_mnist_rows_of_all_cores_are_not_run_again(session: Session) -> None:
     assert cpu_sweep(session, PLAIN) == []
     assert [
         (run.framework, run.loader, run.workers, run.metrics["samples_per_second"])
@@ -177,7 +151,7 @@ def test_rows_that_had_all_cores_are_not_run_again(session: Session) -> None:
 
 
 @pytest.mark.parametrize("least_repeats", [1, 2])
-def test_rows_that_are_asked_for_run(session: Session, least_repeats: int) -> None:
+def test_mnist_rows_that_are_asked_for_run(session: Session, least_repeats: int) -> None:
     session.rows, session.least_repeats = "Plain ours auto workers 1", least_repeats
     run, *others = cpu_sweep(session, PLAIN)
     assert len(others) == least_repeats - 1
@@ -185,43 +159,13 @@ def test_rows_that_are_asked_for_run(session: Session, least_repeats: int) -> No
     assert session.experiments["mnist-cpus"].runs == [run, *others]
 
 
-def test_a_comparison_runs_all_rows(session: Session) -> None:
-    """As those that look slower run again."""
-    session.least_repeats = 2
-    assert [run.loader for run in cpu_sweep(session, PLAIN)] == ["ours auto", "theirs"] * 2
-
-
-def test_each_repeat_of_a_row_has_another_seed(session: Session) -> None:
-    session.rows, session.repeats = "Plain ours auto workers 1", 3
-    cpu_sweep(session, PLAIN)
-    experiment = session.experiments["mnist-cpus"]
-    assert [run.seed for run in experiment.runs] == [1, 2, 3]
-    (row,) = experiment.rows()
-    assert row.over_seeds["accuracy"].seeds == 3
-
-
-def test_a_row_that_looks_slower_runs_again_with_new_seeds(session: Session) -> None:
+def test_mnist_row_runs_again_with_new_seeds(session: Session) -> None:
     session.rows, session.repeats = "Plain ours auto workers 1", 2
     session.suspects = lambda experiment: {("Plain", "ours auto", 1)}
     assert [run.seed for run in cpu_sweep(session, PLAIN)] == [1, 2, 3, 4]
 
 
-def test_the_default_has_few_rows_and_long_has_all(session: Session) -> None:
-    assert PLAIN.rows(session, LENET) == (("ours", "auto"), ("theirs", 0))
-    session.long = True
-    assert len(PLAIN.rows(session, LENET)) == 1 + 2 * 3
-    session.size = "full"
-    assert len(PLAIN.rows(session, LENET)) == 1 + 2 * 5
-    session.size = "smoke"
-    assert PLAIN.rows(session, SIMULATED) == (("ours", 0),)
-
-
-def test_another_step_has_a_name_of_its_own(session: Session) -> None:
-    _, (run,) = worker_sweep(session, PLAIN, SIMULATED, "")
-    assert run.framework == "Plain, simulated device"
-
-
-def test_rows_are_held_against_those_of_their_kind(session: Session) -> None:
+def test_mnist_rows_are_held_against_their_kind(session: Session) -> None:
     experiment = session.experiments["mnist"]
     speeds = {
         ("SafeSequence vectorised", "auto"): 90,
@@ -248,7 +192,7 @@ needs_mxnet = pytest.mark.skipif(
 
 
 @needs_mxnet
-def test_a_gpu_that_mxnet_cannot_compute_on_is_not_trained_on(
+def test_mnist_is_not_trained_on_a_gpu_that_mxnet_cannot_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one that is newer than the wheel; a wheel for CPUs refuses in the same way."""
@@ -299,20 +243,20 @@ def steps_of(*seconds: float, batches: int = 1_000, limit: float = 1_000) -> Ste
 
 
 @pytest.mark.parametrize("fetch", [0.0, STEP / 2, STEP])
-def test_a_loader_that_keeps_up_starves_nobody(fetch: float) -> None:
+def test_consumer_of_a_loader_that_keeps_up(fetch: float) -> None:
     steps = steps_of(*[fetch] * 8)
     assert steps.waits_seconds == [0.0] * 8
     assert (steps.utilisation, steps.on_time_share) == (1.0, 1.0)
     assert steps.total_seconds == 8 * STEP
 
 
-def test_a_loader_half_as_fast_leaves_it_idle_half_of_the_time() -> None:
+def test_consumer_of_one_half_as_fast() -> None:
     steps = steps_of(*[2 * STEP] * 8)
     assert steps.waits_seconds == [STEP] * 8
     assert (steps.utilisation, steps.on_time_share) == (0.5, 0.0)
 
 
-def test_one_late_batch_is_not_made_up_for() -> None:
+def test_consumer_makes_up_for_nothing() -> None:
     steps = steps_of(0, 0, 4 * STEP, 0, 0, 0)
     assert steps.waits_seconds == [0, 0, 3 * STEP, 0, 0, 0]
     assert steps.on_time_share == 5 / 6
@@ -321,16 +265,13 @@ def test_one_late_batch_is_not_made_up_for() -> None:
     assert steps.total_seconds == 4.5
 
 
-def test_as_many_batches_as_asked_for() -> None:
-    assert len(steps_of(*[0.0] * 8, batches=3).starts) == 3
-
-
-def test_no_fetch_after_the_time_is_up() -> None:
+def test_consumer_ends() -> None:
     """The fetches begin 0, 1 and 2 seconds after the call; the third ends at 3."""
+    assert len(steps_of(*[0.0] * 8, batches=3).starts) == 3
     assert len(steps_of(*[2 * STEP] * 8, limit=2.5).starts) == 3
 
 
-def test_wrong_arguments() -> None:
+def test_consumer_checks_its_arguments() -> None:
     with pytest.raises(ValueError, match="at least one, got none"):
         steps_of()
     with pytest.raises(ValueError, match="most_batches must be >= 1, got 0"):
@@ -352,11 +293,11 @@ def test_wrong_arguments() -> None:
         ("No devices were found\n", None),
     ],
 )
-def test_what_nvidia_smi_writes_of_a_gpu(output: str, percent: float | None) -> None:
+def test_gpu_by_nvidia_smi(output: str, percent: float | None) -> None:
     assert parse_percent(output) == percent
 
 
-def test_the_share_is_the_mean_of_the_samples() -> None:
+def test_gpu_share_is_the_mean() -> None:
     enough, percents = threading.Event(), iter([50.0, None, 100.0])
 
     def read() -> float | None:
@@ -368,9 +309,6 @@ def test_the_share_is_the_mean_of_the_samples() -> None:
     with GpuUtilisation(read) as gpu:
         assert enough.wait(20)
     assert (gpu.samples, gpu.share) == ([50.0, 100.0], 0.75)
-
-
-def test_no_share_without_samples() -> None:
     with GpuUtilisation(lambda: None) as gpu:
         pass
     assert gpu.share is None
@@ -398,22 +336,77 @@ def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return made
 
 
-def test_the_first_visible_gpu_is_asked(nvml: Any) -> None:
+def test_gpu_is_the_first_visible(nvml: Any) -> None:
     assert find_reader()() == 51
 
 
 @pytest.mark.parametrize(
     "broken", ["nvmlInit", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUtilizationRates"]
 )
-def test_pynvml_that_cannot_tell_ends_nothing(nvml: Any, broken: str) -> None:
+def test_gpu_that_pynvml_cannot_tell_of(nvml: Any, broken: str) -> None:
     """There is no driver's library, or no such GPU, or it is a part of one."""
     setattr(nvml, broken, fail)
     assert find_reader()() is None
 
 
-def test_nvidia_smi_is_asked_where_pynvml_finds_no_driver(nvml: Any, tmp_path: Path) -> None:
+def test_gpu_without_pynvml(nvml: Any, tmp_path: Path) -> None:
     nvml.nvmlInit = fail
     program = tmp_path / "nvidia-smi"
     program.write_text('#!/bin/sh\n[ "$1" = --id=1 ] && echo 42\n')
     program.chmod(0o755)
     assert find_reader()() == 42
+
+
+PACKAGE = Path(benchmarks.__file__).parent
+# Without those of results, which anything may lie in.
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if "results" not in path.parts)
+# Which rooms a room may look into, besides itself. What lies in none of them, the tests and their
+# conftest, may look into all; and so may the lab, which none of them may look into.
+ALLOWED = {
+    "harness": set(),
+    "data": set(),
+    "peers": {"data", "harness"},
+    "experiments": {"data", "harness", "peers"},
+}
+MODULE = re.compile(r"benchmarks(\.\w+)+")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
+
+
+def wrong_imports(room: str, source: str) -> list[str]:
+    """What a file of this room imports and should not."""
+    names = [name.split(".") for name in imported(source)]
+    allowed = ALLOWED[room] | {room}
+    ours = [name for name in names if name[0] in ("benchmarks", "tests")]
+    return [".".join(name) for name in ours if name[0] == "tests" or name[1] not in allowed]
+
+
+def missing_modules(source: str) -> list[str]:
+    """Modules that strings name, as those of programs do, and that aren't there."""
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return [
+        text
+        for text in strings
+        if MODULE.fullmatch(text)
+        and not PACKAGE.parent.joinpath(*text.split(".")).with_suffix(".py").is_file()
+    ]
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) in ALLOWED], ids=name_of)
+def test_imports(path):
+    assert wrong_imports(room_of(path), path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_modules_that_strings_name_are_there(path):
+    assert missing_modules(path.read_text()) == []

@@ -1,19 +1,31 @@
+"""A report on one page, hostile text and all; and the comparison with earlier results."""
+
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.harness.comparison import compare_results, read_earlier
+from benchmarks.harness.comparison import (
+    FASTER,
+    SAME,
+    SLOWER,
+    Comparison,
+    check_size,
+    compare_results,
+    comparison_lines,
+    read_earlier,
+    suspects,
+)
 from benchmarks.harness.figures import draw_figure
-from benchmarks.harness.report import Report, page, write_report
-from benchmarks.harness.results import Column, Experiment, write_json
+from benchmarks.harness.report import Report, page
+from benchmarks.harness.results import Column, Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, speeds
-
-pytest.importorskip("matplotlib", reason="the extra bench brings matplotlib, the extra test not")
 
 HOSTILE = "<script>console.error('run')</script><img src=http://x.invalid/y.png> & \"quoted\""
 # What makes a browser fetch something, or run it.
@@ -69,6 +81,7 @@ def experiments() -> list[Experiment]:
 @pytest.fixture
 def report(experiments: list[Experiment], tmp_path: Path) -> Report:
     """Through the real functions: figures drawn, earlier results read from a file."""
+    pytest.importorskip("matplotlib", reason="the extra bench brings it, the extra test not")
     drawn = {each.name: draw_figure(each, tmp_path) for each in experiments}
     before = Experiment("mnist", "MNIST", runs=speeds("SafeSequence threads", 9_000, 9_001, 9_002))
     content = {**before.content(), "machine": MACHINE}
@@ -83,7 +96,7 @@ def report(experiments: list[Experiment], tmp_path: Path) -> Report:
     )
 
 
-def test_the_page_asks_for_nothing_outside(report: Report) -> None:
+def test_page_asks_for_nothing_outside(report: Report) -> None:
     text = page(report)
     elements = Elements(text)
     fetched = [value for name, value in elements.attributes if name in FETCHING]
@@ -94,7 +107,7 @@ def test_the_page_asks_for_nothing_outside(report: Report) -> None:
     assert "@import" not in text
 
 
-def test_hostile_text_stays_text(experiments: list[Experiment]) -> None:
+def test_page_keeps_hostile_text(experiments: list[Experiment]) -> None:
     """In all that others may write: names, notes, failures, logs, reasons."""
     run = made_up_run(HOSTILE, failure=HOSTILE, log=HOSTILE, samples_per_second=1)
     run = dataclasses.replace(run, command=HOSTILE, software=HOSTILE, framework=HOSTILE)
@@ -113,7 +126,7 @@ def test_hostile_text_stays_text(experiments: list[Experiment]) -> None:
     assert elements.text.count(HOSTILE) >= 15
 
 
-def test_each_row_has_its_spread_and_its_command(experiments: list[Experiment]) -> None:
+def test_page_has_spreads_and_commands(experiments: list[Experiment]) -> None:
     elements = Elements(page(Report(MACHINE, experiments)))
     text = re.sub(r"\s+", " ", elements.text)
     assert "SafeSequence threads 4 3 9.00 4,500 4,275 to 4,950 10.0% 9.5% to 11.0%" in text
@@ -121,7 +134,7 @@ def test_each_row_has_its_spread_and_its_command(experiments: list[Experiment]) 
         assert run.command in text
 
 
-def test_the_summary_is_on_top_and_says_who_is_how_much_better(
+def test_page_begins_with_the_summary(
     experiments: list[Experiment],
 ) -> None:
     runs = [
@@ -138,7 +151,7 @@ def test_the_summary_is_on_top_and_says_who_is_how_much_better(
     assert text.count("<svg") == 1
 
 
-def test_what_failed_and_what_was_not_run_has_its_reason(report: Report) -> None:
+def test_page_says_why_rows_failed(report: Report) -> None:
     text = Elements(page(report)).text
     assert "failed, 1 of 1: Keras tf.data, workers 2: killed by SIGKILL" in text
     assert f"Fatal: {HOSTILE}" in text
@@ -147,7 +160,7 @@ def test_what_failed_and_what_was_not_run_has_its_reason(report: Report) -> None
     assert "not run, 1: grain isn't installed" in text
 
 
-def test_the_comparison_is_on_the_page(report: Report) -> None:
+def test_page_has_the_comparison(report: Report) -> None:
     text = re.sub(r"\s+", " ", Elements(page(report)).text)
     row = "mnist: Keras SafeSequence threads 0 slower 0.10 samples_per_second 9,001 9,000 to 9,002"
     assert row in text
@@ -155,16 +168,131 @@ def test_the_comparison_is_on_the_page(report: Report) -> None:
     assert "Against earlier results" not in without.text
 
 
-def test_a_name_that_is_no_unicode_is_written_all_the_same(tmp_path: Path) -> None:
-    """As of a folder on the command line whose name is in another encoding."""
-    machine = {**MACHINE, "arguments": ["--data-dir", "caf\udce9"]}
-    path = write_report(Report(machine=machine, experiments=[]), tmp_path)
-    assert "caf\\udce9" in path.read_text(encoding="utf-8")
+def compared(
+    folder: Path,
+    before: list[Run],
+    now: list[Run],
+    machine: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Through the file, as between two sessions."""
+    earlier = Experiment("made_up", "Made up", runs=before, **settings)
+    path = write_json({**earlier.content(), "machine": MACHINE}, folder / "earlier.json")
+    experiment = Experiment("made_up", "Made up", runs=now, **settings)
+    return compare_results(read_earlier(path), [experiment], machine or MACHINE)
 
 
-def test_an_accuracy_has_its_spread_over_seeds_on_the_page() -> None:
-    runs = [made_up_run("a", accuracy=value, seed=seed) for seed, value in ((1, 0.84), (2, 0.86))]
-    text = page(Report(MACHINE, [Experiment("mnist", "MNIST", runs=runs)]))
-    assert "0.8500 ± 0.0141, n = 2" in text
-    assert "0.8400 to 0.8600" not in text
-    assert "mean ± standard deviation over n seeds" in text
+def verdicts(comparison: Comparison) -> dict[str, str]:
+    return {change.row.split()[-2]: change.verdict for change in comparison.changes}
+
+
+def verdict(folder: Path, before: list[float], now: list[float]) -> str:
+    comparison = compared(folder, speeds("loader", *before), speeds("loader", *now))
+    return verdicts(comparison)["loader"]
+
+
+def test_noise(tmp_path: Path) -> None:
+    assert verdict(tmp_path, [100, 110, 120], [60, 70, 100]) == SAME
+    assert verdict(tmp_path, [100, 110, 120], [60, 70, 99]) == SLOWER
+    assert verdict(tmp_path, [60, 70, 99], [100, 110, 120]) == FASTER
+    # Five percent are noise, too.
+    assert verdict(tmp_path, [100, 100, 100], [95, 95, 95]) == SAME
+    assert verdict(tmp_path, [100, 100, 100], [94, 94, 94]) == SLOWER
+    assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == FASTER
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        ([100], [50, 50, 50], "1 run"),
+        ([100, 100, 100], [50], "1 run"),
+        ([100, 100, 100], [50, 50], "2 runs"),
+    ],
+)
+def test_noise_of_few_runs_is_not_compared(
+    tmp_path: Path, before: list[float], now: list[float], reason: str
+) -> None:
+    assert verdict(tmp_path, before, now) == f"not compared: {reason}"
+
+
+def test_metric_of_which_less_is_better(tmp_path: Path) -> None:
+    times = [[made_up_run("loader", ms=each) for each in ms] for ms in ([10, 10, 11], [13, 14, 15])]
+    settings = {"better": "ms", "lower_is_better": True}
+    assert verdicts(compared(tmp_path, times[0], times[1], **settings)) == {"loader": SLOWER}
+    assert verdicts(compared(tmp_path, times[1], times[0], **settings)) == {"loader": FASTER}
+
+
+def test_ratios_are_compared_by_our_speed(tmp_path: Path) -> None:
+    before = [made_up_run("x", ours=11, ratio=2.0) for _ in range(3)]
+    now = [made_up_run("x", ours=8, ratio=2.0) for _ in range(3)]
+    (change,) = compared(tmp_path, before, now).changes
+    assert (change.metric, change.verdict) == ("ours", SLOWER)
+
+
+def test_rows_in_one_of_both_are_listed(tmp_path: Path) -> None:
+    before = speeds("old", 1, 1, 1) + speeds("both", 1, 1, 1) + speeds("published, V100", 1)
+    now = speeds("new", 1, 1, 1) + speeds("both", 1, 1, 1) + speeds("published, V100", 1)
+    comparison = compared(tmp_path, before, now)
+    assert comparison.only_before == ("made_up: Keras old 0",)
+    assert comparison.only_now == ("made_up: Keras new 0",)
+    assert verdicts(comparison) == {"both": SAME}
+    text = "\n".join(comparison_lines(comparison))
+    assert "Keras old 0" in text
+    assert "Keras new 0" in text
+    assert "nothing got slower, of 1 rows compared" in text
+
+
+def test_other_machine_and_device_are_said(tmp_path: Path) -> None:
+    before, now = speeds("x", 1, 1, 1), [made_up_run("x", device="a GPU", samples_per_second=1)]
+    other = {**MACHINE, "usable_cpus": 64, "libraries": {"numpy": "2.3"}}
+    heads = compared(tmp_path, before, now, other).heads
+    assert heads == (
+        "ANOTHER MACHINE: what follows may be its doing",
+        "usable_cpus: 2 before, 64 now",
+        "numpy: 1.26.4 before, 2.3 now",
+        "made_up, Keras: on the CPU before, on a GPU now",
+    )
+    assert compared(tmp_path, before, before).heads == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "can't be read: No such file"),
+        ("{", "is no JSON"),
+        ("[]", "neither a run.json nor"),
+        ('{"machine": {}}', "KeyError: 'experiment'"),
+        ('{"machine": {}, "experiment": "x", "runs": [{"loader": "x"}]}', "TypeError"),
+    ],
+)
+def test_earlier_file_of_something_else_is_refused(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
+    path = tmp_path / "earlier.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ValueError, match=reason):
+        read_earlier(path)
+
+
+def test_earlier_size_is_the_same(tmp_path: Path) -> None:
+    experiment = Experiment("x", "X", runs=speeds("loader", 1), size="smoke")
+    content = {"machine": MACHINE, "experiments": [experiment.content()]}
+    path = write_json(content, tmp_path / "run.json")
+    assert json.loads(path.read_text())["experiments"][0]["size"] == "smoke"
+    check_size(read_earlier(path), "smoke")
+    with pytest.raises(
+        ValueError, match="is of the size smoke, this run would be of the size full"
+    ):
+        check_size(read_earlier(path), "full")
+
+
+def test_suspects_are_rows_until_a_run_is_as_fast(tmp_path: Path) -> None:
+    before = [*speeds("steady", 100, 101, 102), *speeds("unlucky", 100, 101, 102)]
+    earlier = Experiment("made_up", "Made up", runs=before)
+    path = write_json({**earlier.content(), "machine": MACHINE}, tmp_path / "earlier.json")
+    now = Experiment("made_up", "Made up", runs=[*speeds("steady", 99, 100, 101)])
+    now.runs += speeds("unlucky", 80, 81, 82)
+    assert {loader for _, loader, _ in suspects(read_earlier(path), now)} == {"unlucky"}
+    now.runs += speeds("unlucky", 100, 101, 102)
+    assert suspects(read_earlier(path), now) == set()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ from benchmarks import picture
 from benchmarks.experiments import gluon_ratios, keras_ratios, records_ratios
 from benchmarks.harness import ratios
 from benchmarks.harness import reference as module
-from benchmarks.harness.figures import draw_figure, panels_of
+from benchmarks.harness.figures import draw_figure
 from benchmarks.harness.installed import Peer
 from benchmarks.harness.pairs import Bar, Pair, drawn
 from benchmarks.harness.processes import ROOT
 from benchmarks.harness.ratios import Contestant, Pace, Ratio, measure_ratio, pace
 from benchmarks.harness.reference import Reference
-from benchmarks.harness.results import SPEED, TRAINING_COLUMNS, Column, Experiment, Run
+from benchmarks.harness.results import TRAINING_COLUMNS, Column, Experiment, Run
 from benchmarks.harness.rounds import rounds_of
-from benchmarks.harness.summary import Figure, rounded, summary
+from benchmarks.harness.summary import Figure, summary
 from benchmarks.harness.tables import markdown_table, text_table
 from tests.benchmarks.made_up import made_up_run, speeds
 
@@ -41,7 +40,7 @@ def lines_of(experiment: Experiment) -> list[list[str]]:
     return [[cell.strip("| ") for cell in line] for line in [cells[0], *cells[2:]]]
 
 
-def test_a_row_has_the_median_and_the_range_of_its_runs() -> None:
+def test_table_has_medians_and_ranges() -> None:
     experiment = Experiment("x", "X", runs=speeds("a", 1_000, 1_200, 1_500))
     assert lines_of(experiment) == [
         ["loader", "workers", "samples/s", "range"],
@@ -49,19 +48,12 @@ def test_a_row_has_the_median_and_the_range_of_its_runs() -> None:
     ]
 
 
-def test_rounds_widen_the_range_and_move_no_median() -> None:
+def test_table_has_the_range_of_rounds() -> None:
     run = made_up_run("a", samples_per_second=100, rounds=(80.0, 130.0))
     assert lines_of(Experiment("x", "X", runs=[run]))[1] == ["a", "0", "100*", "80 to 130"]
 
 
-def test_only_the_terminal_leaves_out_the_ranges_of_other_figures() -> None:
-    runs = [made_up_run("a", samples_per_second=100, waits=waits) for waits in (1, 2, 3)]
-    experiment = Experiment("x", "X", (*SPEEDS, Column("waits", "waits", ".0f")), runs=runs)
-    assert "2 (1 to 3)" in markdown_table(experiment)
-    assert "(1 to 3)" not in text_table(experiment)
-
-
-def test_each_framework_has_a_best_row_and_published_and_ideal_are_none() -> None:
+def test_table_stars_the_best_row_of_each_framework() -> None:
     runs = [
         *speeds("a", 10),
         *speeds("b", 20),
@@ -73,18 +65,7 @@ def test_each_framework_has_a_best_row_and_published_and_ideal_are_none() -> Non
     assert starred == ["b", "c"]
 
 
-def test_the_least_is_the_best_where_the_experiment_says_so() -> None:
-    runs = [made_up_run("a", ms=9), made_up_run("b", ms=7), made_up_run("b", ms=8)]
-    columns = (Column("ms", "ms", ".1f"),)
-    experiment = Experiment("x", "X", columns, runs=runs, better="ms", lower_is_better=True)
-    assert lines_of(experiment) == [
-        ["loader", "workers", "ms", "range"],
-        ["a", "0", "9.0", "9.0 to 9.0"],
-        ["b", "0", "7.5*", "7.0 to 8.0"],
-    ]
-
-
-def test_an_experiment_without_a_speed_has_no_star_and_its_own_axis() -> None:
+def test_table_without_a_speed() -> None:
     runs = [made_up_run("a", 4, lost=0, repeated=3), made_up_run("b", 8, lost=2, repeated=0)]
     experiment = Experiment("x", "X", COUNTS, axis="processors", runs=runs)
     assert lines_of(experiment) == [
@@ -94,25 +75,15 @@ def test_an_experiment_without_a_speed_has_no_star_and_its_own_axis() -> None:
     ]
 
 
-def test_failed_rows_are_named_with_the_reason() -> None:
+def test_table_says_why_rows_failed() -> None:
     runs = [*speeds("a", 10), made_up_run("b", 2, failure="killed by SIGKILL")]
     experiment = Experiment("x", "X", runs=runs)
     assert lines_of(experiment)[2] == ["b", "2", "failed"]
     assert "failed, 1 of 1: Keras b, workers 2: killed by SIGKILL" in text_table(experiment)
 
 
-def test_every_number_has_its_spread_where_it_is_known() -> None:
-    run = made_up_run("a", samples_per_second=100, waited_share=0.5)
-    run.rounds["waited_share"] = [0.25, 0.75]
-    columns = (
-        Column("samples_per_second", "samples/s", ",.0f"),
-        Column("waited_share", "waited", ".0%"),
-    )
-    experiment = Experiment("x", "X", columns, runs=[run])
-    assert lines_of(experiment)[1] == ["a", "0", "100*", "50% (25% to 75%)"]
-
-
 # --- what depends on the seed ---
+
 
 LEARNT = (*SPEEDS, Column("accuracy", "accuracy", ".3f", seeded=True))
 
@@ -136,7 +107,7 @@ def learnt(*accuracies: float, seeds: Sequence[int | None]) -> Experiment:
     ],
     ids=["seeds", "one run", "one seed twice", "two seeds, one twice"],
 )
-def test_an_accuracy_has_its_spread_over_seeds(
+def test_table_has_the_spread_over_seeds(
     table: Callable[[Experiment], str],
     accuracies: tuple[float, ...],
     seeds: tuple[int, ...],
@@ -149,14 +120,6 @@ def test_an_accuracy_has_its_spread_over_seeds(
     assert " to " not in line
 
 
-def test_the_json_has_the_spread_over_seeds_and_each_runs_seed() -> None:
-    content = learnt(0.84, 0.86, seeds=[1, 2]).content()
-    assert content["rows"][0]["over_seeds"] == {
-        "accuracy": {"mean": 0.85, "deviation": pytest.approx(0.0141, abs=1e-4), "seeds": 2}
-    }
-    assert [run["seed"] for run in content["runs"]] == [1, 2]
-
-
 # --- the summary ---
 
 
@@ -164,7 +127,7 @@ def ours(run: Run) -> Run:
     return dataclasses.replace(run, ours=True)
 
 
-def test_ours_and_the_best_of_the_others_stand_in_a_line_for_each_framework():
+def test_summary_has_ours_and_the_best_other():
     runs = [*map(ours, speeds("SafeSequence", 80, 100, 120, workers=2)), *speeds("a", 40)]
     runs += [*speeds("b", 50, workers=8), *speeds("published, V100", 70), *speeds("ideal", 900)]
     runs += [ours(made_up_run("gluon_loader", framework="Gluon", samples_per_second=5))]
@@ -177,17 +140,7 @@ def test_ours_and_the_best_of_the_others_stand_in_a_line_for_each_framework():
     assert (gluon.work, gluon.peer, gluon.ratio) == ("Gluon", None, None)
 
 
-def test_of_times_fewer_are_better_and_the_ratio_is_turned_round():
-    runs = [ours(made_up_run("SafeSequence", seconds=2.0)), made_up_run("a", seconds=3.0)]
-    runs.append(made_up_run("b", seconds=9.0))
-    column = Column("seconds", "s", ".1f")
-    experiment = Experiment("x", "X", (column,), runs=runs, better="seconds", lower_is_better=True)
-    (line,) = summary([experiment])
-    assert line.peer == Figure("a, workers 0", 3)
-    assert line.ratio == 1.5
-
-
-def test_a_ratio_has_the_peers_best_round():
+def test_summary_of_ratios():
     found = {"ours": 30.0, "peer": 10.0, "ratio": 3.0}
     run = made_up_run("JPEG against tf.data", "", **found)
     words = "SafeSequence, auto against tf.data, 2 calls, samples/s (tensorflow 2.21.0)"
@@ -198,19 +151,7 @@ def test_a_ratio_has_the_peers_best_round():
     assert (line.unit, line.ratio, line.work) == ("samples/s", 3, "Keras: JPEG against tf.data")
 
 
-def test_what_was_not_measured_has_no_line():
-    assert summary([Experiment("x", "X", runs=[made_up_run("a", failure="hung")])]) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(884_123.4, "884,100"), (8.8371, "8.837"), (530.96, "531"), (0.77654, "0.7765")],
-)
-def test_numbers_have_four_digits(value, shown):
-    assert rounded(value) == shown
-
-
-def test_the_picture_of_pairs_is_an_svg_that_knows_the_dark():
+def test_picture_of_pairs_is_an_svg():
     pair = Pair("<work> & more", "2 times", Bar("ours", 10, "10/s"), Bar("theirs", 5, "5/s"))
     text = drawn("Speed", [pair], "a note")
     root = ElementTree.fromstring(text)
@@ -254,7 +195,7 @@ def panels(figure: Any) -> list[Any]:
 OTHERS = [run for workers in (1, 2, 4, 8) for run in speeds("other", 1, workers=workers)]
 
 
-def test_every_point_has_its_spread(tmp_path: Path, saved: list[Any]) -> None:
+def test_figure_has_spreads(tmp_path: Path, saved: list[Any]) -> None:
     runs = speeds("a", 80, 100, 150) + speeds("a", 200, 210, 230, workers=2) + OTHERS
     path = draw_figure(Experiment("x", "X", runs=runs), tmp_path)
     assert path == tmp_path / "x.png"
@@ -266,34 +207,7 @@ def test_every_point_has_its_spread(tmp_path: Path, saved: list[Any]) -> None:
     assert list(bars.lines[0].get_ydata()) == [100, 210]
 
 
-def test_auto_stands_apart(tmp_path: Path, saved: list[Any]) -> None:
-    runs = speeds("a", 10, workers="auto") + speeds("a", 10, workers=0) + speeds("a", 9, workers=8)
-    runs += speeds("a", 9, workers=4)
-    draw_figure(Experiment("x", "X", runs=runs, axis="processors"), tmp_path)
-    (panel,) = panels(saved[0])
-    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["0", "4", "8", "auto"]
-    assert panel.get_xlabel() == "processors"
-    assert [len(bars.lines[0].get_xdata()) for bars in panel.containers] == [3, 1]
-
-
-def test_counts_are_drawn_where_no_speed_was_measured(tmp_path: Path, saved: list[Any]) -> None:
-    runs = [made_up_run("a", 2, lost=0, repeated=0), made_up_run("b", 2, lost=4, repeated=9)]
-    experiment = Experiment("x", "X", LOSSES, runs=runs)
-    assert panels_of(experiment) == [("lost", "samples lost"), ("repeated", "repeated")]
-    assert draw_figure(experiment, tmp_path) is not None
-    assert len(panels(saved[0])) == 2
-
-
-def test_an_experiment_may_choose_its_panels() -> None:
-    runs = [made_up_run("a", samples_per_second=1, lost=0)]
-    chosen = (("lost", "lost"), ("never_measured", "?"))
-    assert panels_of(Experiment("x", "X", runs=runs, panels=chosen)) == [("lost", "lost")]
-    assert panels_of(Experiment("x", "X", runs=runs)) == [(SPEED, "samples per second")]
-
-
-def test_nothing_measured_and_rows_without_an_axis_have_no_figure(
-    tmp_path: Path, saved: list[Any]
-) -> None:
+def test_figure_is_none_of_nothing(tmp_path: Path, saved: list[Any]) -> None:
     failed = Experiment("x", "X", TRAINING_COLUMNS, runs=[made_up_run("a", failure="hung")])
     ratios = Experiment("y", "Y", LOSSES, runs=[made_up_run("a", "", lost=1)])
     assert [draw_figure(each, tmp_path) for each in (failed, ratios)] == [None, None]
@@ -302,18 +216,7 @@ def test_nothing_measured_and_rows_without_an_axis_have_no_figure(
 # --- rounds ---
 
 
-def test_an_even_pace_has_no_spread() -> None:
-    rounds = rounds_of([float(moment) for moment in range(11)], 32, [0.5] * 11, 320)
-    assert rounds == {
-        "samples_per_second": pytest.approx([32.0] * 5),
-        "waited_share": pytest.approx([0.5] * 5),
-        "wait_p50_ms": pytest.approx([500.0] * 5),
-        "wait_p99_ms": pytest.approx([500.0] * 5),
-        "train_seconds": pytest.approx([10.0] * 5),
-    }
-
-
-def test_a_slow_stretch_is_seen_in_its_round_alone() -> None:
+def test_rounds_show_a_slow_stretch() -> None:
     moments = [0.0, 1, 2, 3, 4, 5, 6, 10, 14, 15, 16]
     waits = [0.0, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0]
     rounds = rounds_of(moments, 32, waits)
@@ -322,14 +225,9 @@ def test_a_slow_stretch_is_seen_in_its_round_alone() -> None:
     assert rounds["wait_p50_ms"] == pytest.approx([0, 0, 0, 3000, 0])
 
 
-def test_too_few_batches_have_no_rounds() -> None:
-    assert rounds_of([0.0, 1, 2, 3, 4], 32, [0.0] * 5) == {}
-
-
 # --- ratios ---
 
 
-BUSY_SECONDS = 0.2
 PEER = Peer("Keras", "sys", "numpy")
 
 
@@ -344,23 +242,7 @@ def measured(ratio: Ratio, rounds: int | None, short: bool = False) -> dict[str,
     return measure_ratio(ratio, {"rounds": rounds, "short": short})["metrics"]
 
 
-def batches() -> Iterator[float]:
-    """Of two samples each, which take so much processor time."""
-    while True:
-        ends = time.process_time() + BUSY_SECONDS
-        while time.process_time() < ends:
-            pass
-        yield 2.0
-
-
-def test_a_pace_tells_what_processor_time_is_worth() -> None:
-    found = pace(batches(), 1, 5, float)
-    # Ten in a second of processor time; the clock of that ticks a hundred times a second.
-    assert found.per_cpu_second == pytest.approx(2 / BUSY_SECONDS, rel=0.2)
-    assert found <= 2 / BUSY_SECONDS * 1.01
-
-
-def test_a_row_says_how_correct_it_is_beside_its_speed() -> None:
+def test_ratio_says_how_correct_it_is() -> None:
     def contestants() -> dict[str, Contestant]:
         return {"ours": lambda: Pace(40, 20), "peer": lambda: Pace(10, 5)}
 
@@ -369,12 +251,7 @@ def test_a_row_says_how_correct_it_is_beside_its_speed() -> None:
     assert (metrics["ours_per_cpu_second"], metrics["peer_per_cpu_second"]) == (20, 5)
 
 
-def test_without_a_pace_nothing_is_said_of_processor_time() -> None:
-    ratio = Ratio(PEER, "images/s", lambda: {"ours": lambda: 2.0, "peer": lambda: Pace(1, 1)})
-    assert "ours_per_cpu_second" not in measured(ratio, 1)
-
-
-def test_a_short_round_takes_as_few_batches_as_can_be() -> None:
+def test_ratio_of_a_short_round() -> None:
     taken: list[int] = []
 
     def amount(number: int) -> float:
@@ -411,7 +288,7 @@ def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reference:
     return Reference.read(path)
 
 
-def test_a_figure_stands_beside_the_references(reference: Reference) -> None:
+def test_bar_stands_beside_the_reference(reference: Reference) -> None:
     verdict = reference.judge("JPEG", 2.1)
     assert verdict is not None
     assert str(verdict) == (
@@ -419,6 +296,7 @@ def test_a_figure_stands_beside_the_references(reference: Reference) -> None:
         "bar: at least 1.6"
     )
     assert not verdict.missed
+    assert reference.judge("another", 1) is None
 
 
 @pytest.mark.parametrize(
@@ -432,18 +310,14 @@ def test_a_figure_stands_beside_the_references(reference: Reference) -> None:
         ("seconds", 0.1, False, False, "bar: at most 0.2"),
     ],
 )
-def test_a_bar_may_be_missed(reference: Reference, row, here, parity, missed, said) -> None:
+def test_bar_may_be_missed(reference: Reference, row, here, parity, missed, said) -> None:
     verdict = reference.judge(row, here, parity)
     assert verdict is not None
     assert verdict.missed is missed
     assert str(verdict).endswith(said)
 
 
-def test_what_the_reference_has_not_is_not_judged(reference: Reference) -> None:
-    assert reference.judge("another", 1) is None
-
-
-def test_the_repositorys_reference_has_every_ratio() -> None:
+def test_bars_are_of_every_ratio() -> None:
     reference = Reference.read()
     names = {
         f"{ratio.peer.framework} {name}"
@@ -461,19 +335,19 @@ def test_the_repositorys_reference_has_every_ratio() -> None:
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_picture_is_that_of_the_results():
+def test_readmes_picture_is_of_the_results():
     assert picture.PICTURE.read_text() == picture.picture(picture.KEPT), picture.__doc__
     assert picture.PICTURE.relative_to(ROOT).as_posix() in README
 
 
-def test_readmes_table_is_that_of_the_results():
+def test_readmes_table_is_of_the_results():
     lines = picture.table(picture.KEPT)
     assert len(lines) == 2 + len(picture.lines(picture.KEPT))
     assert "\n".join(lines) in README, "python -m benchmarks.picture prints it"
     assert picture.machine(picture.KEPT) in README.replace("\n", " ")
 
 
-def test_rows_are_taken_out_of_later_results(tmp_path, monkeypatch):
+def test_readmes_rows_are_taken_from_later_results(tmp_path, monkeypatch):
     content = json.loads(picture.KEPT.read_text())
     (framework, name), work = next(iter(picture.WORKS.items()))
     for run in content["runs"]:
@@ -487,14 +361,3 @@ def test_rows_are_taken_out_of_later_results(tmp_path, monkeypatch):
     assert picture.table(kept)[2].startswith(
         f"| {work}, samples/s | native kernel | 20 | tf.data 10 | 2.0 |"
     )
-
-
-def test_a_sweep_is_a_table_by_workers(tmp_path):
-    runs = [run for n in (2, "auto", 0) for run in speeds("SafeSequence threads", 10, workers=n)]
-    path = Experiment("mnist", "MNIST", runs=[*runs, *speeds("tf.data", 9)]).write_json(tmp_path)
-    assert picture.sweep_table(path)[:4] == [
-        "| loader | 0 | 2 | auto |",
-        "| :-- | --: | --: | --: |",
-        "| Keras: SafeSequence threads | 10 | 10 | 10 |",
-        "| Keras: tf.data | 9 |  |  |",
-    ]

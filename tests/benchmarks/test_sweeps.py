@@ -1,20 +1,23 @@
-"""A sweep runs the rows of an experiment, each in a process of its own."""
+"""A sweep runs rows in processes of their own; a session, from command line to exit status."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness import backends
 from benchmarks.harness.backends import CPU, Backend, Backends, find_backends
-from benchmarks.harness.processes import run_row
-from benchmarks.harness.results import Run
-from tests.benchmarks.made_up import open_session, sleeping_row
+from benchmarks.harness.processes import ROOT, run_row
+from benchmarks.harness.results import Experiment, Run, write_json
+from tests.benchmarks.made_up import MACHINE, made_up_run, open_session, sleeping_row
 
 
 def run_rows(out: Path, rows: str = "", **settings: int | None) -> list[Run]:
@@ -24,18 +27,16 @@ def run_rows(out: Path, rows: str = "", **settings: int | None) -> list[Run]:
     return session.sweep(experiment, specs, 1)
 
 
-def test_a_command_repeats_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_repeats_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     for run in run_rows(tmp_path):
         program, test, option, rows = shlex.split(run.command)
         assert (program, option) == ("pytest", "--rows")
-        assert test == "tests/benchmarks/test_sweeps.py::test_a_command_repeats_its_row"
+        assert test == "tests/benchmarks/test_sweeps.py::test_command_repeats_its_row"
         assert {each.name for each in run_rows(tmp_path, rows)} == {run.name}
 
 
-def test_a_command_names_what_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_names_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "benchmarks/test_it.py::test_it[a::b] (call)")
     session = open_session(tmp_path, repeats=2)
@@ -46,13 +47,7 @@ def test_a_command_names_what_was_asked_for(
     )
 
 
-def test_a_command_repeats_as_often_as_a_comparison_asks(tmp_path: Path) -> None:
-    session = open_session(tmp_path)
-    session.least_repeats = 5
-    assert session.command(sleeping_row("plain")).endswith(" --repeats 5")
-
-
-def test_a_whole_name_is_no_part_of_another(tmp_path: Path) -> None:
+def test_rows_by_a_whole_name(tmp_path: Path) -> None:
     specs = [
         dataclasses.replace(sleeping_row("plain", 0.001), workers=workers) for workers in (1, 16)
     ]
@@ -64,12 +59,7 @@ def test_a_whole_name_is_no_part_of_another(tmp_path: Path) -> None:
     assert ran == {"plain plain workers 1": [1], "workers 1": [1, 16]}
 
 
-def test_rounds_follow_each_other(tmp_path: Path) -> None:
-    runs = run_rows(tmp_path, repeats=2)
-    assert [run.loader for run in runs] == ["plain", "another loader"] * 2
-
-
-def test_a_comparison_asks_for_repeats_unless_the_command_line_does(tmp_path: Path) -> None:
+def test_repeats_of_a_comparison(tmp_path: Path) -> None:
     specs = [sleeping_row("plain", 0.001)]
     for repeats, expected in ((None, 3), (2, 2)):
         session = open_session(tmp_path, repeats=repeats)
@@ -78,7 +68,7 @@ def test_a_comparison_asks_for_repeats_unless_the_command_line_does(tmp_path: Pa
         assert len(session.sweep(experiment, specs, 1)) == expected
 
 
-def test_a_row_that_fails_says_why(tmp_path: Path) -> None:
+def test_row_that_fails_says_why(tmp_path: Path) -> None:
     session = open_session(tmp_path)
     experiment = session.experiment("sleeping", "Samples that take their time")
     (run,) = session.sweep(experiment, [sleeping_row("broken", error="no such thing")], 1)
@@ -86,7 +76,7 @@ def test_a_row_that_fails_says_why(tmp_path: Path) -> None:
     assert "Traceback" in run.log
 
 
-def test_a_row_that_looks_slower_runs_as_often_once_more(tmp_path: Path) -> None:
+def test_row_that_looks_slower_runs_again(tmp_path: Path) -> None:
     session = open_session(tmp_path, repeats=2)
     session.suspects = lambda experiment: {("Plain", "another loader", 0)}
     experiment = session.experiment("sleeping", "Samples that take their time")
@@ -106,7 +96,7 @@ MEBIBYTES = 200
 @pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").is_file(), reason="the system doesn't tell memory"
 )
-def test_memory_is_looked_at_in_the_window_and_the_cpu_while_it_is_busy() -> None:
+def test_row_has_memory_and_cpu() -> None:
     options = {"does": "compute", "bytes": MEBIBYTES * 2**20, "seconds": 2.0}
     rounds = run_row("tests.benchmarks.rows", options, 30).rounds
     assert len(rounds["peak_pss_mib"]) > len(rounds["cpu_percent"]) >= 1
@@ -119,7 +109,7 @@ def test_memory_is_looked_at_in_the_window_and_the_cpu_while_it_is_busy() -> Non
 @pytest.mark.skipif(
     not Path("/dev/shm").is_dir(), reason="shared memory is no folder on this system"
 )
-def test_a_row_that_hangs_leaves_no_shared_memory() -> None:
+def test_row_that_hangs_leaves_no_shared_memory() -> None:
     name = f"hanging-row-{os.getpid()}"
     outcome = run_row("tests.benchmarks.rows", {"does": "hang", "name": name}, LIMIT_SECONDS)
     assert outcome.failure == "no result within 4 s"
@@ -157,15 +147,18 @@ def say(monkeypatch: pytest.MonkeyPatch, devices: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("nothing_asked")
-def test_backends_with_a_gpu_are_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, EVERY)
     found = find_backends()
     assert found == Backends((Backend("jax", "H100"), Backend("torch", "H100")), {})
     assert all(each.on_gpu for each in found.chosen)
+    for name in EVERY:
+        monkeypatch.setenv("KERAS_BACKEND", name)
+        assert find_backends().chosen == (Backend(name, EVERY[name]),)
 
 
 @pytest.mark.usefixtures("nothing_asked")
-def test_without_a_gpu_keras_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_backends_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     say(monkeypatch, dict.fromkeys(EVERY, CPU))
     assert find_backends() == Backends((Backend("tensorflow", CPU),), {})
     assert not find_backends().chosen[0].on_gpu
@@ -175,18 +168,8 @@ def test_without_a_gpu_keras_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert find_backends().chosen == (Backend("tensorflow", CPU),)
 
 
-@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.usefixtures("nothing_asked")
-def test_what_the_environment_names_is_trained_with(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    say(monkeypatch, EVERY)
-    monkeypatch.setenv("KERAS_BACKEND", name)
-    assert find_backends().chosen == (Backend(name, EVERY[name]),)
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_a_backend_that_is_broken_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_that_are_broken_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, {"jax": CPU})
     found = find_backends()
     assert found.chosen == (Backend("jax", CPU),)
@@ -197,19 +180,7 @@ def test_a_backend_that_is_broken_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("nothing_asked")
-def test_without_any_the_reasons_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, {})
-    with pytest.raises(RuntimeError, match="got tensorflow: KeyError: 'tensorflow'; jax: KeyErr"):
-        find_backends()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match="KERAS_BACKEND may name; got none of them"):
-        find_backends()
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_a_row_that_trains_runs_on_each_backend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backends_run_each_row_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, EVERY)
     session = open_session(tmp_path)
     specs = [
@@ -229,14 +200,151 @@ def test_a_row_that_trains_runs_on_each_backend(
     assert runs[0].command.endswith("--rows 'Plain on JAX trained workers 0'")
 
 
-@pytest.mark.usefixtures("nothing_asked")
-def test_the_only_backend_with_a_gpu_needs_no_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    say(monkeypatch, {"tensorflow": CPU, "jax": "H100"})
-    session = open_session(tmp_path)
-    specs = [dataclasses.replace(sleeping_row("trained", 0.001), trains_keras=True)]
-    experiment = session.experiment("sleeping", "Sleeping")
-    (run,) = session.sweep(experiment, specs, 1)
-    assert "it can't be imported: PyTorch: KeyError" in experiment.notes[0]
-    assert (run.framework, run.software) == ("Plain", "jax")
+BENCHMARK = """
+import pytest
+
+from tests.benchmarks.made_up import sleeping_row
+
+
+def test_sleeping(session):
+    experiment = session.experiment("sleeping", "Samples that take their time")
+    session.sweep(experiment, [sleeping_row("plain", 0.01)], 1)
+
+
+def test_skipped(session):
+    pytest.skip("its peer isn't installed")
+"""
+JUDGED = BENCHMARK.replace(
+    "    session.sweep(experiment",
+    """    from benchmarks.harness.reference import Reference
+    session.reference = Reference({}, {"row": {"least": 2}})
+    session.judge(experiment, "row", 1.5)
+    session.sweep(experiment""",
+)
+
+
+def benchmark(
+    folder: Path, *options: str, text: str = BENCHMARK
+) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark of one row, with the harness's own conftest."""
+    pytest.importorskip("matplotlib", reason="the extra bench brings it, the extra test not")
+    test = folder / "test_sleeping.py"
+    test.write_text(text)
+    environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
+    return subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "benchmarks.conftest",
+                "-p",
+                "no:cacheprovider",
+            ),
+            *("--rootdir", str(folder), "--out", str(folder / "out"), str(test), *options),
+        ],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def earlier(folder: Path, speed: float, size: str = "") -> str:
+    """The file of an earlier session, in which the row had this speed."""
+    runs = [made_up_run("plain", 0, framework="Plain", samples_per_second=speed) for _ in range(3)]
+    content = Experiment("sleeping", "Sleeping", runs=runs, size=size).content()
+    path = folder / "earlier.json"
+    return str(write_json({"machine": MACHINE, "experiments": [content]}, path))
+
+
+def test_session_writes_its_report(tmp_path: Path) -> None:
+    done = benchmark(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"sleeping.json", "sleeping.md", "sleeping.png", "run.json", "report.html"}
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    (experiment,) = content["experiments"]
+    assert experiment["runs"][0]["command"].endswith("--rows 'Plain plain workers 0'")
+    assert content["comparison"] is None
+    assert content["machine"]["usable_cpus"] >= 1
+    assert done.stdout.startswith(f"report: {tmp_path / 'out' / 'report.html'}, written after")
+    assert done.stdout.index("samples/s") < done.stdout.index("summary")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Samples that take their time" in page
+    assert "http-equiv" not in page
+    assert "not run, 1: its peer isn&#x27;t installed" in page
+
+
+def test_session_holds_bars_if_asked(tmp_path: Path) -> None:
+    for option, code in (([], 0), (["--hold"], pytest.ExitCode.TESTS_FAILED)):
+        done = benchmark(tmp_path, *option, text=JUDGED)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "row: 1.5 here; bar: at least 2, missed" in done.stdout
+        assert "bars missed: 1" in done.stdout
+
+
+def test_session_fails_if_a_row_got_slower(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000))
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "slower: 1 of 1 rows" in done.stdout
+    assert "1 passed, 1 skipped" in done.stdout
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    (change,) = content["comparison"]["changes"]
+    assert (change["verdict"], change["now"]["runs"]) == ("slower", 10)
+    assert "Against earlier results" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.full
+def test_session_needs_a_good_earlier_file(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--compare", str(tmp_path / "none.json"))
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--compare" in done.stderr
+    assert "can't be read: No such file" in done.stderr
+    other = benchmark(tmp_path, "--compare", earlier(tmp_path, 1, size="full"))
+    assert other.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "choose the same by --full" in other.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+def test_session_writes_over_no_earlier_one(tmp_path: Path) -> None:
+    assert benchmark(tmp_path).returncode == 0
+    for name in ("run.json", "sleeping.json"):
+        done = benchmark(tmp_path, "--compare", str(tmp_path / "out" / name))
+        assert done.returncode == pytest.ExitCode.USAGE_ERROR
+        assert "would write over" in done.stderr
+
+
+@pytest.mark.full
+def test_session_without_rows_is_no_success(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--rows", "plian", "--compare", earlier(tmp_path, 1))
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
+    assert "none of this size has a name that contains 'plian'" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+def test_session_needs_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for option, path, reason in (
+        ("--data-dir", tmp_path / "none", "--data-dir must be a folder"),
+        ("--out", tmp_path / "file", "--out must be a folder that can be written to"),
+        ("--out", tmp_path / "file" / "below", "--out must be a folder that can be written to"),
+    ):
+        done = benchmark(tmp_path, option, str(path))
+        assert done.returncode == pytest.ExitCode.USAGE_ERROR
+        assert reason in done.stderr
+
+
+@pytest.mark.full
+def test_session_gives_rows_its_data_dir(tmp_path: Path) -> None:
+    """They run in the repository's root, wherever the session does."""
+    data = os.path.relpath(tmp_path, ROOT)
+    done = benchmark(tmp_path, "--data-dir", data)
+    assert done.returncode == 0, done.stdout + done.stderr
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    command = content["experiments"][0]["runs"][0]["command"]
+    assert command.endswith(f"--data-dir {tmp_path.resolve()}")

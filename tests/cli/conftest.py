@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +30,9 @@ def say(capsys: pytest.CaptureFixture[str]) -> Any:
         return status, captured.out, captured.err
 
     return said
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command adds to the module search path goes with the test."""
+    monkeypatch.setattr(sys, "path", list(sys.path))

@@ -37,7 +37,7 @@ def url(tmp_path):
     files.store.clear()
 
 
-def test_a_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
+def test_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
     folder = str(tmp_path / "cache")
     assert main(["cache", "warm", folder, url, "--limit", "1GB"]) == 0
     assert "600 records of 1 files" in capsys.readouterr().out
@@ -47,9 +47,11 @@ def test_a_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
     assert "0.9 MiB removed" in capsys.readouterr().out
     assert main(["cache", "show", folder]) == 0
     assert ": 0.0 MiB" in capsys.readouterr().out
+    assert main(["cache", "show", str(tmp_path / "none")]) == 1
+    assert "no such folder" in capsys.readouterr().err
 
 
-def test_it_is_filled_without_what_lies_beside_records(tmp_path, capsys):
+def test_cache_is_filled_with_records_alone(tmp_path, capsys):
     written(tmp_path, "tfrecord", payloads(600))
     found = sorted(map(str, tmp_path.glob("train*")))
     assert len(found) == 2
@@ -57,7 +59,7 @@ def test_it_is_filled_without_what_lies_beside_records(tmp_path, capsys):
     assert "600 records of 1 files" in capsys.readouterr().out
 
 
-def test_it_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
+def test_cache_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
     folder = str(tmp_path / "cache")
     assert main(["cache", "warm", folder, pictures, "--limit", "1GB"]) == 0
     assert "12 pictures, 0.0 MiB" in capsys.readouterr().out
@@ -68,9 +70,7 @@ def test_it_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
         assert images[11][1] == 2
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_fetched(
-    pictures, tmp_path, capsys, monkeypatch
-):
+def test_cache_that_cannot_be_written_to(pictures, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "cache"
     folder.write_text("a file")
     monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
@@ -79,14 +79,14 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_fetched(
     assert capsys.readouterr().err.startswith(expected)
 
 
-def test_where_nothing_can_be_kept_the_status_is_1(url, tmp_path, caplog):
+def test_cache_that_keeps_nothing_is_status_1(url, tmp_path, caplog):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/objects").write_text("a file")
     assert main(["cache", "warm", str(tmp_path / "cache"), url]) == 1
     assert "can't be written to" in caplog.text
 
 
-def test_a_folder_of_pictures_is_shown(pictures, tmp_path, capsys):
+def test_inspect_of_pictures(pictures, tmp_path, capsys):
     assert main(["inspect", pictures, "--count", "1", "--sheet", str(tmp_path / "a.png")]) == 0
     said = capsys.readouterr().out
     assert f"{pictures}: 12 images, 3 classes" in said
@@ -94,19 +94,14 @@ def test_a_folder_of_pictures_is_shown(pictures, tmp_path, capsys):
     assert (tmp_path / "a.png").exists()
 
 
-def test_a_folder_that_is_not_there(tmp_path, capsys):
-    assert main(["cache", "show", str(tmp_path / "none")]) == 1
-    assert "no such folder" in capsys.readouterr().err
-
-
-def test_an_index_is_written_beside_the_object(url, capsys):
+def test_index_is_written_beside_the_object(url, capsys):
     assert main(["verify", "--write-index", url]) == 0
     assert "memory://data/train.idx: 600 records\n" in capsys.readouterr().out
     with open_records(url) as source:
         assert source[599] == payloads(600)[599]
 
 
-def test_an_object_is_verified_and_shown(url, capsys):
+def test_object_is_verified_and_shown(url, capsys):
     assert main(["verify", url]) == 0
     assert "600 records are right, 0 things are wrong" in capsys.readouterr().out
     assert main(["inspect", url]) == 0
@@ -115,7 +110,7 @@ def test_an_object_is_verified_and_shown(url, capsys):
 
 @pytest.mark.parametrize("ending", ["idx", "tfrecord.idx"])
 @pytest.mark.parametrize("of", ["itself", "another file", "nothing"])
-def test_the_index_beside_an_object_is_verified(url, tmp_path, capsys, ending, of):
+def test_index_beside_an_object_is_verified(url, tmp_path, capsys, ending, of):
     written(tmp_path, "tfrecord", payloads(600)[:0:-1] if of == "another file" else payloads(600))
     index = (tmp_path / "train.idx").read_bytes() if of != "nothing" else b"something else"
     fsspec.filesystem("memory").pipe_file(f"/data/train.{ending}", index)
@@ -125,7 +120,7 @@ def test_the_index_beside_an_object_is_verified(url, tmp_path, capsys, ending, o
 
 
 @pytest.mark.parametrize("harm", ["", "missing", "changed", "none"])
-def test_a_manifest_and_its_files_are_verified(url, capsys, harm):
+def test_manifest_and_its_files_are_verified(url, capsys, harm):
     images = np.zeros((40, 4, 4, 3), np.uint8)
     options = {"format": "tfrecord", "encoding": "raw", "shard_bytes": 2000}
     pack((images, range(40)), "memory://data/packed", **options)

@@ -1,14 +1,260 @@
-"""``adapters inspect`` of a loader, a source or a path: tables, sheets, statistics."""
+"""``adapters inspect``: of files, folders and objects, as lines, sheets and statistics."""
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
+from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 
-from adapters import pack
+from adapters import Feature, ImageDecoder, RecordWriter, open_records, pack
 from adapters.cli import main
-from tests.packing.materials import folder
+from adapters.records import example, irheader
+from tests.images.pictures import encoded, npy
+from tests.packing.materials import folder, image, jpeg
+from tests.sources.example_files import listed, message
+
+
+def written(path: Path, *payloads: bytes) -> Path:
+    format = "tfrecord" if path.suffix == ".tfrecord" else "recordio"
+    with RecordWriter(path, format=format) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    return path
+
+
+def lines(capsys: Any, *words: Any) -> list[str]:
+    assert main(["inspect", *map(str, words)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (irheader.pack(3, 0, jpeg(0)), "label 3.0, JPEG of 20 x 30"),
+        (irheader.pack([1, 0.5], 0, jpeg(0)), "label [1.0, 0.5], JPEG of 20 x 30"),
+        (irheader.pack(0, 0, encoded(image(0), "PNG")), "label 0.0, PNG of 20 x 30"),
+        (irheader.pack(0, 0, encoded(image(0), "BMP")), "label 0.0, BMP of 20 x 30"),
+        (irheader.pack(0, 0, encoded(image(0), "WEBP")), "label 0.0, WebP of 20 x 30"),
+        (irheader.pack(0, 0, npy(image(0))), "label 0.0, raw (NPY), uint8 (20, 30, 3)"),
+        (irheader.pack(0, 0, npy(np.zeros(4, "f4"))), "label 0.0, raw (NPY), float32 (4,)"),
+        (irheader.pack(0, 0, jpeg(0)[:9]), "label 0.0, JPEG, damaged: expected a JPEG image"),
+        (irheader.pack([1, 2], 0, npy(image(0))[:-1]), "label [1.0, 2.0], raw (NPY), damaged: "),
+        (b"", "0 bytes, b''"),
+        (b"text", "4 bytes, b'text'"),
+        (bytes(17), f"17 bytes, {bytes(16)!r}, ..."),
+    ],
+)
+def test_recordio_is_described(tmp_path, capsys, payload, expected):
+    path = written(tmp_path / "x.rec", payload)
+    head, line = lines(capsys, path)
+    assert head == f"{path}: recordio, 1 records, {path.stat().st_size:,} bytes"
+    assert line.startswith(f"  0: {len(payload):,} bytes, ")
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (
+            example.encode({"image/encoded": jpeg(0), "image/class/label": 7}),
+            "label 7, JPEG of 20 x 30",
+        ),
+        (
+            example.encode({"image/encoded": jpeg(0), "image/class/label": [1, 2]}),
+            "label [1, 2], JPEG of 20 x 30",
+        ),
+        (
+            example.encode({"b": b"word", "a": [1, 2], "c": 0.5}),
+            "a: int64 [1, 2], b: b'word', c: float32 [0.5]",
+        ),
+        (example.encode({"a": range(9)}), "a: int64 [0, 1, 2, 3] and 5 more"),
+        (example.encode({"a": bytes(99)}), "a: 1 x bytes of length [99]"),
+        (example.encode({"a": ["x", "yz"]}), "a: 2 x bytes of length [1, 2]"),
+        (b"text", "b'text'"),
+    ],
+)
+def test_tfrecord_is_described(tmp_path, capsys, payload, expected):
+    path = written(tmp_path / "x.tfrecord", payload)
+    head, line, *_ = lines(capsys, path)
+    assert head == f"{path}: tfrecord, 1 records, {path.stat().st_size:,} bytes"
+    assert line == f"  0: {len(payload):,} bytes, {expected}"
+
+
+def test_damaged_feature_is_said_so(tmp_path, capsys):
+    """A list of floats of 3 bytes: an Example in all but its values."""
+    damaged = bytes.fromhex("0a0e 0a0c 0a0161 1207 1205 0a03000000")
+    path = written(tmp_path / "x.tfrecord", damaged, example.encode({"a": 1}))
+    _, first, second, *_ = lines(capsys, path)
+    assert first == "  0: damaged: expected floats of 4 bytes each, found 3 bytes"
+    assert second.endswith("a: int64 [1]")
+
+
+def test_damaged_record_is_said_so(tmp_path, capsys):
+    path = written(tmp_path / "x.tfrecord", b"first", b"second")
+    content = bytearray(path.read_bytes())
+    content[12] ^= 1
+    path.write_bytes(content)
+    _, first, second = lines(capsys, path)
+    assert first.startswith(f"  0: damaged: {path}, record 0, byte 0: expected ")
+    assert second == "  1: 6 bytes, b'second'"
+
+
+def test_features_can_be_pasted(tmp_path, capsys):
+    """And fit the file they were taken from."""
+
+    def payload(number: int) -> bytes:
+        features = {
+            "raw": bytes([number, 255, 0, 9]),
+            "photo": jpeg(number),
+            "name": "x" * number,
+            "pair": [0.5, number],
+            "some": range(number),
+            "blob": b"\xff" * (number + 1),
+            "label": number,
+        }
+        return example.encode(features if number else {**features, "rare": b"yes"})
+
+    path = written(tmp_path / "x.tfrecord", *map(payload, range(3)))
+    said = lines(capsys, path)[4:]
+    assert said == [
+        "decode = {",
+        '    "blob": Feature(bytes),',
+        '    "label": Feature("int64"),',
+        '    "name": Feature(str),',
+        '    "pair": Feature("float32", (2,)),',
+        '    "photo": ImageDecoder(),',
+        '    "rare": Feature(str, default=""),',
+        '    "raw": Feature("uint8", (4,), stored="raw"),',
+        '    "some": Feature("int64", (None,), default=0),',
+        "}",
+    ]
+    names: dict[str, Any] = {"Feature": Feature, "ImageDecoder": ImageDecoder}
+    exec("\n".join(said), names)
+    samples = list(open_records(path, decode=names["decode"]))
+    assert [sample["some"].tolist() for sample in samples] == [[], [0], [0, 1]]
+    assert [sample["rare"] for sample in samples] == ["yes", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"), [([], 5), (["--count", "2"], 2), (["--count", "99"], 7)]
+)
+def test_count_of_records(tmp_path, capsys, words, shown):
+    for name in "ab":
+        written(tmp_path / f"{name}.rec", *[b"x"] * 7)
+    assert len(lines(capsys, tmp_path / "*.rec", *words)) == 2 * (1 + shown)
+    (tmp_path / "x.rec").write_bytes(b"")
+    assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: tfrecord, 0 records, 0 bytes"]
+
+
+# --- the contact sheet ---
+
+
+def sheet(capsys: Any, path: Path, count: int) -> Any:
+    """The sheet as RGB, and what was said of it."""
+    out = path.with_suffix(".png")
+    said = lines(capsys, path, "--count", count, "--sheet", out)[-1]
+    return cv2.imread(str(out))[:, :, ::-1], said
+
+
+@pytest.mark.parametrize(
+    ("images", "count", "size"),
+    [
+        (1, 5, (144, 128)),
+        (2, 5, (144, 260)),
+        (9, 5, (144, 656)),
+        (9, 9, (292, 1052)),
+    ],
+)
+def test_sheet_is_as_large_as_needed(tmp_path, capsys, images, count, size):
+    samples = [(jpeg(number), number) for number in range(images)]
+    pack(samples, tmp_path / "x.rec", format="recordio")
+    drawn, said = sheet(capsys, tmp_path / "x.rec", count)
+    assert drawn.shape == (*size, 3)
+    assert said == f"{tmp_path}/x.png: {min(images, count)} images"
+
+
+def test_sheet_has_the_order(tmp_path, capsys):
+    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    samples = [(np.full((40, 60, 3), colour, np.uint8), 0) for colour in colours]
+    pack(samples, tmp_path / "x.tfrecord", format="tfrecord", encoding="raw")
+    drawn, _ = sheet(capsys, tmp_path / "x.tfrecord", 3)
+    assert [tuple(drawn[at].tolist()) for at in ((0, 0), (127, 259), (0, 264))] == colours
+    assert (drawn[:, 128:132] == 255).all()
+
+
+def test_sheet_is_of_images(tmp_path, capsys):
+    grey = image(0, channels=1)[:, :, 0]
+    payloads = [b"text", irheader.pack(0, 0, jpeg(0)[:99]), irheader.pack(0, 0, npy(grey))]
+    drawn, said = sheet(capsys, written(tmp_path / "x.rec", *payloads), 5)
+    assert (drawn.shape, said.endswith(": 1 images")) == ((144, 128, 3), True)
+
+
+def test_sheet_is_none_without_images(tmp_path, capsys):
+    path = written(tmp_path / "x.rec", b"text")
+    assert main(["inspect", str(path), "--sheet", str(tmp_path / "x.png")]) == 1
+    assert "expected records that are images, found none" in capsys.readouterr().err
+    assert not (tmp_path / "x.png").exists()
+
+
+# --- folders and tables ---
+
+
+def test_folder_is_described(tmp_path, capsys):
+    root = folder(tmp_path / "photos", 5)
+    (root / "ant/000.jpg").write_bytes(b"")
+    (root / "ant/002.jpg").write_bytes(jpeg(0)[:9])
+    ant, bee = root / "ant", root / "bee"
+    found = lines(capsys, root, "--count", 4)
+    assert [line.partition(", found a damaged")[0] for line in found] == [
+        f"{root}: 5 images, 2 classes",
+        "  label 0, 'ant': 3 images",
+        "  label 1, 'bee': 2 images",
+        f"  0: {ant}/000.jpg, byte 0: expected an image, found an empty file",
+        f"  1: {ant}/002.jpg, 9 bytes, label 0, JPEG, damaged: expected a JPEG image",
+        f"  2: {ant}/004.jpg, {len(jpeg(4)):,} bytes, label 0, JPEG of 20 x 30",
+        f"  3: {bee}/001.jpg, {len(jpeg(1)):,} bytes, label 1, JPEG of 20 x 30",
+    ]
+    assert lines(capsys, root, "--count", 1)[2] == "  and 1 classes more"
+
+
+def test_table_is_described(tmp_path, capsys):
+    folder(tmp_path / "photos", 2)
+    table = tmp_path / "train.lst"
+    table.write_text("0\t1\t2.5\tphotos/ant/000.jpg\n")
+    assert lines(capsys, table) == [
+        f"{table}: 1 images",
+        f"  0: {tmp_path}/photos/ant/000.jpg, {len(jpeg(0)):,} bytes, label [1.0, 2.5], JPEG of "
+        "20 x 30",
+    ]
+
+
+def test_sheet_of_a_folder_and_records(tmp_path, capsys):
+    root = folder(tmp_path / "photos", 3)
+    (root / "ant/000.jpg").write_bytes(b"")
+    pack(folder(tmp_path / "in", 2), tmp_path / "x.rec", format="recordio")
+    out = lines(capsys, tmp_path / "x.rec", root, "--sheet", tmp_path / "sheet.png")
+    assert out[-1] == f"{tmp_path}/sheet.png: 4 images"
+    assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (144, 524)
+
+
+@pytest.mark.parametrize("context", [b"", message(1, b"")])
+def test_feature_lists_without_a_context(context, tmp_path, capsys):
+    steps = message(2, b"".join(message(1, listed([number])) for number in range(1, 4)))
+    payload = context + message(2, message(1, message(1, b"t") + steps))
+    path = written(tmp_path / "x.tfrecord", payload, payload)
+    assert lines(capsys, path)[1:] == [
+        f"  0: {len(payload)} bytes, t: 3 steps",
+        f"  1: {len(payload)} bytes, t: 3 steps",
+        "decode = {",
+        '    "t": Feature("int64", (None,), default=0),',
+        "}",
+    ]
+
+
+# --- objects: FILE.py:NAME ---
 
 FILE = """
 import numpy as np
@@ -24,13 +270,7 @@ def broken():
 """
 
 
-@pytest.fixture(autouse=True)
-def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command adds to the module search path goes with the test."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-
-def test_a_sequence_of_a_file(tmp_path, capsys):
+def test_object_that_is_a_sequence(tmp_path, capsys):
     (tmp_path / "data.py").write_text(FILE)
     sheet = tmp_path / "sheet.png"
     assert main(["inspect", f"{tmp_path}/data.py:train", "--sheet", str(sheet)]) == 0
@@ -41,7 +281,7 @@ def test_a_sequence_of_a_file(tmp_path, capsys):
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_source_and_its_statistics(tmp_path, capsys):
+def test_object_that_is_a_source(tmp_path, capsys):
     (tmp_path / "data.py").write_text(FILE)
     assert main(["inspect", f"{tmp_path}/data.py:table", "--statistics"]) == 0
     out = capsys.readouterr().out
@@ -49,17 +289,18 @@ def test_a_source_and_its_statistics(tmp_path, capsys):
     assert "[1]: labels, 2 different ones" in out
 
 
-@pytest.mark.parametrize(("words", "rows"), [([], 8), (["--batches", "1"], 4)])
-def test_batches_are_shown_as_many_as_asked_for(tmp_path, capsys, words, rows):
+@pytest.mark.parametrize(
+    ("name", "words", "rows"),
+    [
+        ("train", [], 8),
+        ("train", ["--batches", "1"], 4),
+        ("table", [], 3),
+        ("table", ["--count", "2"], 2),
+    ],
+)
+def test_object_has_as_many_rows_as_asked(tmp_path, capsys, name, words, rows):
     (tmp_path / "data.py").write_text(FILE)
-    assert main(["inspect", f"{tmp_path}/data.py:train", *words]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + rows
-
-
-@pytest.mark.parametrize(("words", "rows"), [([], 3), (["--count", "2"], 2)])
-def test_samples_of_a_source_are_shown_as_many_as_asked_for(tmp_path, capsys, words, rows):
-    (tmp_path / "data.py").write_text(FILE)
-    assert main(["inspect", f"{tmp_path}/data.py:table", *words]) == 0
+    assert main(["inspect", f"{tmp_path}/data.py:{name}", *words]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + rows
 
 
@@ -73,27 +314,27 @@ def test_statistics_of_paths(tmp_path, capsys):
     assert [line for line in lines if line.endswith(" samples")] == ["4 samples", "8 samples"]
 
 
-def test_an_object_is_the_only_target(tmp_path, capsys):
+def test_object_is_the_only_target(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["inspect", "data.py:train", str(tmp_path)])
     assert "data.py:train must be the only target, got 2" in capsys.readouterr().err
 
 
-def test_a_path_may_have_a_colon(tmp_path, capsys):
+def test_path_may_have_a_colon(tmp_path, capsys):
     folder(tmp_path / "photos", 2)
     pack(tmp_path / "photos", tmp_path / "of:day.rec", format="recordio")
     assert main(["inspect", str(tmp_path / "of:*.rec")]) == 0
     assert "of:day.rec: recordio, 2 records" in capsys.readouterr().out
 
 
-def test_what_cannot_be_shown(tmp_path, capsys):
+def test_object_that_cannot_be_shown(tmp_path, capsys):
     (tmp_path / "data.py").write_text(FILE)
-    for name, message in {
+    for name, told in {
         "nothing": "must define nothing when it is imported, and doesn't",
         "broken": "KeyError: 'mine'",
     }.items():
         assert main(["inspect", f"{tmp_path}/data.py:{name}"]) == 1
-        assert message in capsys.readouterr().err
+        assert told in capsys.readouterr().err
     assert main(["inspect", f"{tmp_path}/data.py:empty"]) == 1
     assert "Traceback" not in (said := capsys.readouterr().err)
     assert "at least one sample" in said
@@ -110,14 +351,14 @@ def test_what_cannot_be_shown(tmp_path, capsys):
         ("nobody-knows://a/x.rec", "nothing that is installed reads nobody-knows://"),
     ],
 )
-def test_what_is_named_is_not_there(command, name, message, capsys):
+def test_object_that_is_not_there(command, name, message, capsys):
     assert main([*command, name]) == 1
     assert message in (said := capsys.readouterr().err)
     assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["doctor", "--tune"]])
-def test_a_function_that_needs_arguments_is_refused_in_a_line(tmp_path, command, capsys):
+def test_object_that_needs_arguments(tmp_path, command, capsys):
     (tmp_path / "data.py").write_text("def train(folder, size=2):\n    return []\n")
     name = f"{tmp_path}/data.py:train"
     assert main([*command, name]) == 1

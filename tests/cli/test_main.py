@@ -1,10 +1,11 @@
-"""Every command as it is typed: what it prints, and its status."""
+"""Every command as it is typed: what it prints, its status, its bar of progress."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,10 @@ from tqdm import tqdm
 
 from adapters import __version__, open_records
 from adapters.cli import main
+from adapters.cli.progress import bar
 from adapters.packing import Manifest
-from tests.packing.materials import FORMATS, SUFFIXES, files_in, jpeg
+from tests.cli.scripts import ended
+from tests.packing.materials import FORMATS, SUFFIXES, files_in
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = ["pack", "verify", "convert", "inspect", "doctor", "replay", "plan", "cache"]
@@ -49,13 +52,13 @@ def test_pack_prints_the_sums(tmp_path, source, say, format):
         ("x.record", "tfrecord"),
     ],
 )
-def test_the_ending_tells_the_format(tmp_path, source, say, out, format):
+def test_pack_takes_the_format_of_the_ending(tmp_path, source, say, out, format):
     say("pack", source, tmp_path / out)
     assert (tmp_path / out).exists()
     assert Manifest.load(tmp_path / "x.json").format == format
 
 
-def test_pack_passes_on_what_it_is_told(tmp_path, source, say):
+def test_pack_takes_options(tmp_path, source, say):
     words = ["--resize", 16, "--quality", 70, "--shard-bytes", "2K", "--workers", 2]
     status, _, _ = say("pack", source, tmp_path / "x.rec", *words)
     manifest = Manifest.load(tmp_path / "x.json")
@@ -73,15 +76,11 @@ def test_pack_takes_a_list_with_a_root(tmp_path, source, say):
     assert open_records(tmp_path / "x.rec", decode="image")[0][1] == 5
 
 
-def test_what_is_no_image_ends_pack(tmp_path, source, say):
+def test_pack_names_what_is_no_image(tmp_path, source, say):
     (source / "ant/x.jpg").write_bytes(b"no image")
     status, output, errors = say("pack", source, tmp_path / "x.rec")
     assert (status, output) == (1, "")
     assert errors.startswith(f"adapters pack: {source}/ant/x.jpg, byte 0: expected an image")
-
-
-def test_what_is_skipped_is_named(tmp_path, source, say):
-    (source / "ant/x.jpg").write_bytes(b"no image")
     status, output, _ = say("pack", source, tmp_path / "x.rec", "--on-error", "skip")
     first, last = output.splitlines()
     assert status == 0
@@ -89,7 +88,7 @@ def test_what_is_skipped_is_named(tmp_path, source, say):
     assert first.startswith(f"skipped {source}/ant/x.jpg: expected an image, found 8 bytes")
 
 
-def test_a_name_that_is_not_utf_8_is_printed_escaped(tmp_path, source):
+def test_pack_prints_names_that_are_no_utf_8(tmp_path, source):
     """In a process of its own, whose output is as strict as a terminal's."""
     (source / "ant" / os.fsdecode(b"odd \xff.jpg")).write_bytes(b"no image")
     command = [sys.executable, "-m", "adapters.cli", "pack", source, tmp_path / "x.rec"]
@@ -112,7 +111,7 @@ def test_a_name_that_is_not_utf_8_is_printed_escaped(tmp_path, source):
         (" 3kB ", 3072),
     ],
 )
-def test_sizes_may_have_units(tmp_path, source, say, text, size):
+def test_pack_takes_sizes_with_units(tmp_path, source, say, text, size):
     say("pack", source, tmp_path / "x.rec", "--shard-bytes", text)
     assert Manifest.load(tmp_path / "x.json").settings["shard_bytes"] == size
 
@@ -121,7 +120,7 @@ def test_sizes_may_have_units(tmp_path, source, say, text, size):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_index_is_written_as_by_pack(tmp_path, source, say, format):
+def test_index_is_that_of_pack(tmp_path, source, say, format):
     path = tmp_path / f"x{SUFFIXES[format]}"
     say("pack", source, path)
     expected = files_in(tmp_path)
@@ -134,14 +133,14 @@ def test_an_index_is_written_as_by_pack(tmp_path, source, say, format):
     assert files_in(tmp_path) == expected
 
 
-def test_no_index_is_written_unasked(tmp_path, source, say):
+def test_index_is_not_written_unasked(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     (tmp_path / "x.idx").unlink()
     assert say("verify", tmp_path / "x.rec")[0] == 0
     assert not (tmp_path / "x.idx").exists()
 
 
-def test_the_index_of_a_damaged_file_lists_the_whole_records(tmp_path, source, say):
+def test_index_of_a_damaged_file(tmp_path, source, say):
     say("pack", source, tmp_path / "x.tfrecord")
     whole = (tmp_path / "x.idx").read_bytes()
     content = bytearray((tmp_path / "x.tfrecord").read_bytes())
@@ -155,16 +154,7 @@ def test_the_index_of_a_damaged_file_lists_the_whole_records(tmp_path, source, s
     assert (tmp_path / "x.idx").read_bytes().splitlines() == whole.splitlines()[1:]
 
 
-def test_the_files_of_a_manifest_get_indexes(tmp_path, source, say):
-    say("pack", source, tmp_path / "x.rec")
-    index = tmp_path / "x.idx"
-    expected = index.read_bytes()
-    index.unlink()
-    assert say("verify", tmp_path / "x.json", "--write-index")[0] == 0
-    assert index.read_bytes() == expected
-
-
-def test_the_index_of_another_file_stays(tmp_path, source, say):
+def test_index_of_another_file_stays(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     (tmp_path / "x.json").unlink()
     index = (tmp_path / "x.idx").read_bytes()
@@ -175,15 +165,16 @@ def test_the_index_of_another_file_stays(tmp_path, source, say):
     assert (tmp_path / "x.tfrecord.idx").is_file()
 
 
-def test_a_stale_index_is_replaced(tmp_path, source, say):
+def test_index_that_is_stale_is_replaced(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     index = (tmp_path / "x.idx").read_bytes()
-    (tmp_path / "x.idx").write_text("0\t12\n")
-    assert say("verify", tmp_path / "x.rec", "--write-index")[0] == 0
-    assert (tmp_path / "x.idx").read_bytes() == index
+    for named in ("x.rec", "x.json"):
+        (tmp_path / "x.idx").write_text("0\t12\n")
+        assert say("verify", tmp_path / named, "--write-index")[0] == 0
+        assert (tmp_path / "x.idx").read_bytes() == index
 
 
-def test_a_compressed_file_has_no_index(tmp_path, source, say):
+def test_index_is_none_of_a_compressed_file(tmp_path, source, say):
     say("pack", source, tmp_path / "x.tfrecord")
     path = tmp_path / "y.tfrecord.gz"
     path.write_bytes(gzip.compress((tmp_path / "x.tfrecord").read_bytes()))
@@ -193,12 +184,6 @@ def test_a_compressed_file_has_no_index(tmp_path, source, say):
 
 
 # --- verify, convert ---
-
-
-def test_verify_says_that_all_is_right(tmp_path, source, say):
-    say("pack", source, tmp_path / "x.rec")
-    expected = (0, "6 records are right, 0 things are wrong\n", "")
-    assert say("verify", tmp_path / "x.json") == expected
 
 
 def test_verify_lists_what_is_wrong(tmp_path, source, say):
@@ -221,7 +206,7 @@ def test_convert_there_and_back(tmp_path, source, say):
     assert (tmp_path / "z").read_bytes() == (tmp_path / "x.rec").read_bytes()
 
 
-def test_a_shells_wildcard_may_find_indexes_and_manifests(tmp_path, source, say):
+def test_wildcard_of_a_shell(tmp_path, source, say):
     """All that pack wrote is named, as `train*` does; verify knows manifests, too."""
     say("pack", source, tmp_path / "train", "--format", "recordio", "--shard-bytes", "2KB")
     found = sorted(each for each in tmp_path.iterdir() if each.name.startswith("train"))
@@ -237,7 +222,7 @@ def test_a_shells_wildcard_may_find_indexes_and_manifests(tmp_path, source, say)
 
 
 @pytest.mark.parametrize("command", OF_FILES)
-def test_a_missing_file_is_a_line_and_status_1(tmp_path, monkeypatch, say, command):
+def test_missing_file_is_status_1(tmp_path, monkeypatch, say, command):
     monkeypatch.chdir(tmp_path)
     out = ["out.rec"] if command in ("pack", "convert") else []
     status, output, errors = say(command, "missing", *out)
@@ -250,7 +235,7 @@ def test_a_missing_file_is_a_line_and_status_1(tmp_path, monkeypatch, say, comma
 
 
 @pytest.mark.parametrize("command", OF_FILES[1:])
-def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, command):
+def test_file_without_records_is_status_1(tmp_path, say, command):
     (tmp_path / "text").write_text("This is no record file, but text.")
     out = [tmp_path / "out.rec"] if command == "convert" else []
     status, output, errors = say(command, tmp_path / "text", *out)
@@ -289,17 +274,21 @@ def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, comm
         (["doctor", "--step-ms", "nan", "a.py"], "--step-ms: must be a number > 0, got 'nan'"),
         (["doctor", "--skip", "-1", "a.py"], "--skip: must be an integer >= 0, got '-1'"),
         ([*REPLAY, "--epoch", "0", "--lr", "1"], "adapters replay train.py -- --lr 1"),
+        (
+            [*REPLAY[:2], "--epoch", "0", "--step", "-1"],
+            "--step: must be an integer >= 0, got '-1'",
+        ),
         ([*REPLAY, "--epoch", "-1"], "argument --epoch: must be an integer >= 0, got '-1'"),
         ([*REPLAY, "--epoch", "0", "--skip", "-1"], "argument --skip: must be an integer >= 0"),
     ],
 )
-def test_what_makes_no_sense_is_status_2(say, words, message):
+def test_wrong_words_are_status_2(say, words, message):
     status, output, errors = say(*words)
     assert (status, output, message in errors) == (2, "", True), errors
 
 
 @pytest.mark.parametrize("words", [["doctor"], ["replay", "--epoch", "0", "--batch", "0"]])
-def test_a_script_that_is_no_program_is_refused_in_a_line(tmp_path, source, say, words):
+def test_script_that_is_no_program_is_refused(tmp_path, source, say, words):
     say("pack", source, tmp_path / "x.rec")
     say("convert", tmp_path / "x.rec", tmp_path / "y.tfrecord")
     for path in (tmp_path / "x.rec", tmp_path / "y.tfrecord", source):
@@ -310,17 +299,12 @@ def test_a_script_that_is_no_program_is_refused_in_a_line(tmp_path, source, say,
 
 
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in COMMANDS)])
-def test_help_is_there(say, words):
+def test_help(say, words):
     status, output, errors = say(*words)
     assert (status, errors, output.startswith("usage: adapters")) == (0, "", True)
 
 
-def test_help_names_every_command(say):
-    output = say("--help")[1]
-    assert [command for command in COMMANDS if f"\n    {command} " not in output] == []
-
-
-def test_the_version_is_told(say):
+def test_version(say):
     assert say("--version") == (0, f"adapters {__version__}\n", "")
 
 
@@ -332,7 +316,7 @@ def test_ctrl_c_is_status_130(monkeypatch, say):
     assert say("verify", "x") == (130, "", "adapters verify: interrupted\n")
 
 
-def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path, source, say):
+def test_closed_pipe_gives_no_traceback(tmp_path, source, say):
     """As in `adapters inspect x.rec | head -0`."""
     say("pack", source, tmp_path / "x.rec")
     reading, writing = os.pipe()
@@ -351,7 +335,7 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path, source, say):
 # --- the program ---
 
 
-def test_the_module_runs(tmp_path, source, say):
+def test_module_runs(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-m", "adapters.cli", "verify", tmp_path / "x.json"],
@@ -364,7 +348,7 @@ def test_the_module_runs(tmp_path, source, say):
     assert (ended.returncode, ended.stdout, ended.stderr) == expected
 
 
-def test_packing_imports_no_framework_and_nothing_of_other_commands(tmp_path, source):
+def test_pack_imports_no_framework(tmp_path, source):
     others = {"keras", "tensorflow", "mxnet", "torch", "jax", "asyncio"}
     others |= {f"adapters.{room}" for room in ("diagnosis", "engine", "planning", "viewing")}
     script = (
@@ -384,7 +368,7 @@ def test_packing_imports_no_framework_and_nothing_of_other_commands(tmp_path, so
 
 
 class Terminal(io.StringIO):
-    """Says that it is one."""
+    """Standard error, as if somebody looked at it."""
 
     def isatty(self) -> bool:
         return True
@@ -392,7 +376,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("stream", "drawn"), [(Terminal, True), (io.StringIO, False)])
 @pytest.mark.parametrize("command", ["pack", "verify", "convert"])
-def test_a_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command, stream, drawn):
+def test_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command, stream, drawn):
     main(["pack", str(source), str(tmp_path / "x.rec")])
     words = {
         "pack": [str(source), str(tmp_path / "y.rec")],
@@ -403,10 +387,163 @@ def test_a_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, comman
     errors = stream()
     monkeypatch.setattr(sys, "stderr", errors)
     main([command, *words[command]])
-    assert (f"{command}: " in errors.getvalue(), bool(errors.getvalue())) == (drawn, drawn)
+    unit = "picture" if command == "pack" else "record"
+    found = re.search(rf"{command}: .*{unit}", errors.getvalue()) is not None
+    assert (found, bool(errors.getvalue())) == (drawn, drawn)
 
 
-def test_a_jpeg_goes_through_every_command_as_it_is(tmp_path, source, say):
-    say("pack", source, tmp_path / "x.rec")
-    say("convert", tmp_path / "x.rec", tmp_path / "y.tfrecord")
-    assert jpeg(0) in (tmp_path / "y.tfrecord").read_bytes()
+@pytest.mark.parametrize("format", FORMATS)
+def test_raw_images_in_every_command(tmp_path, source, say, format):
+    path, other = tmp_path / f"x{SUFFIXES[format]}", tmp_path / "y"
+    words = ["--encoding", "raw", "--resize", 16]
+    assert " bytes a record in raw " in say("pack", source, path, *words)[1]
+    assert say("verify", tmp_path / "x.json")[:2] == (
+        0,
+        "6 records are right, 0 things are wrong\n",
+    )
+    shown = "raw (NPY), uint8 (16, 24, 3)"
+    assert say("inspect", path, "--sheet", tmp_path / "x.png")[1].count(shown) == 5
+    target = next(each for each in FORMATS if each != format)
+    assert say("convert", path, other, "--format", target)[0] == 0
+    assert shown in say("inspect", other)[1]
+    found = zip(open_records(path, decode="image"), open_records(other, decode="image"))
+    assert all((image == same).all() and label == other for (image, label), (same, other) in found)
+
+
+def test_compare_says_what_each_encoding_costs(tmp_path, source, say):
+    status, output, errors = say("pack", source, "--compare", "--resize", 16, "--quality", 80)
+    head, names, *rows = output.splitlines()
+    assert (status, errors) == (0, "")
+    assert head.startswith("6 pictures, of which 6 were encoded; ")
+    assert " ".join(names.split()) == "--encoding bytes a picture all of them samples/s"
+    costs = {
+        name: (int(size.replace(",", "")), float(pace.replace(",", "")))
+        for name, size, _, _, pace in map(str.split, rows)
+    }
+    assert list(costs) == ["jpeg", "raw"]
+    assert costs["raw"][0] == 16 * 24 * 3 + 128
+    assert all(pace > 0 for _, pace in costs.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_compare_leaves_out_what_is_no_image(tmp_path, source, say):
+    (source / "ant/x.jpg").write_bytes(b"no image")
+    output = say("pack", source, "--compare")[1]
+    assert output.startswith("7 pictures, of which 6 were encoded; ")
+    for path in source.glob("*/0*.jpg"):
+        path.write_bytes(b"none either")
+    status, output, errors = say("pack", source, "--compare")
+    assert (status, output) == (1, "")
+    assert "expected an image" in errors
+
+
+def test_compare_of_a_table(tmp_path, source, say):
+    names = [path.relative_to(source).as_posix() for path in sorted(source.glob("*/*.jpg"))]
+    (source / names[1]).write_bytes(b"")
+    table = source / "labels.csv"
+    table.write_text("".join(f"{name},1\n" for name in names))
+    output = say("pack", table, "--compare")[1]
+    assert output.startswith(f"{len(names)} pictures, of which {len(names) - 1} were encoded; ")
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch):
+    """Put a terminal into the place of standard error, in the test: pytest sets it before that."""
+
+    def watch() -> Terminal:
+        made = Terminal()
+        monkeypatch.setattr(sys, "stderr", made)
+        return made
+
+    return watch
+
+
+TRAINING = """
+import numpy as np
+from adapters import SafeSequence
+import keras
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(SafeSequence((np.zeros((640, 4)), np.zeros((640, 1))), 64), verbose=0)
+"""
+
+
+def test_bar_says_what_is_done(watched):
+    terminal = watched()
+    with bar("verify", "record") as progress:
+        progress(3, 10)
+        first = terminal.getvalue()
+        progress(1, 20)  # The next file
+    assert re.search(r"verify: .*3/10 \[.*<.*record", first)  # So long, and so long still
+    assert re.search(r"verify: .*1/20 \[.*record", terminal.getvalue())
+
+
+@pytest.mark.full  # It tries processes, too.
+def test_bar_of_tune(watched, tmp_path, capsys):
+    terminal = watched()
+    pytest.importorskip("keras", reason="Keras is an extra")
+    program = tmp_path / "data.py"
+    program.write_text(
+        "import numpy as np\nfrom adapters import SafeSequence\n"
+        "train = SafeSequence(np.zeros((100, 4)), 10)\n"
+    )
+    assert main(["doctor", "--tune", f"{program}:train", "--seconds", "0.01", "--rounds", "1"]) == 0
+    assert re.search(r"tune: .*measurement", terminal.getvalue())
+
+
+def test_bar_of_the_doctor(watched, tmp_path, capsys):
+    terminal = watched()
+    pytest.importorskip("keras", reason="Keras is an extra")
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    assert main(["doctor", "--seconds", "0.05", str(script)]) == 0
+    assert re.search(r"doctor: .*/3 \[.*round", terminal.getvalue())
+
+
+# --- replay ---
+
+REPLAYED = """
+import sys
+import keras, numpy as np
+from adapters import SafeSequence
+
+data = np.arange(12 * 64, dtype="float32").reshape(12, 8, 8, 1)
+model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+with SafeSequence((data, np.arange(12)), int(sys.argv[1]), workers=0) as train:
+    model.fit(train, epochs=3, verbose=0)
+print("trained")
+"""
+
+
+def test_replay_of_a_batch(tmp_path):
+    script, sheet = tmp_path / "train.py", tmp_path / "sheet.png"
+    script.write_text(REPLAYED)
+    options = ["--epoch", 2, "--batch", 1, "--sheet", sheet]
+    process = ended("replay", script, *options, "--", "4", KERAS_BACKEND="jax")
+    assert process.returncode == 0, process.stderr
+    first, *table, last = process.stdout.splitlines()
+    assert first.startswith("batch 1 of epoch 2: 4 samples, float32 (4, 8, 8, 1)")
+    assert [line.split() for line in table[1:]] == [
+        [str(row), str(row + 4), str(row + 4)] for row in range(4)
+    ]
+    assert last == str(sheet)
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
+def test_replay_of_a_batch_that_is_missing(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(REPLAYED)
+    options = ["--epoch", 0, "--batch", 99, "--", "4"]
+    process = ended("replay", script, *options, KERAS_BACKEND="jax")
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1].endswith(": batch index must be in range(-3, 3), got 99")
+    assert "Traceback" not in process.stderr
+
+
+def test_replay_without_a_loop(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print('nothing')")
+    process = ended("replay", script, "--epoch", 0, "--step", 0)
+    assert process.returncode == 1
+    assert "came to its end without a call of Keras's fit" in process.stderr

@@ -44,7 +44,7 @@ def images(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_published_example_is_planned(say):
+def test_plan_of_the_published_example(say):
     lines = say(*WORDS, "--step-ms", 87, "--gpus", 4)
     assert lines["t, a step of n"] == "0.087 s for n 128; measured, as given"
     assert lines["n / t"] == "1,471 examples/s for a GPU"
@@ -57,22 +57,11 @@ def test_the_published_example_is_planned(say):
     assert [word.strip() for word in nfs if word][2:4] == ["too slow", "at best"]
 
 
-def test_a_known_model_on_a_known_device_needs_no_step_time(say):
-    lines = say(*WORDS, *KNOWN)
-    assert lines["n / t"] == "1,457 examples/s for a GPU"
-    assert "published: ResNet-50 on Tesla V100" in lines["t, a step of n"]
-
-
-def test_flops_are_an_estimate(say):
+def test_plan_by_flops(say):
     lines = say(*WORDS, "--flops", "4.1e9", "--device", "a100", "--utilisation", "0.5")
     assert lines["t, a step of n"].endswith(
         "estimated: 24.6 GFLOP an example, 50% of the 312.0 TFLOP/s of A100 (SXM) in fp16"
     )
-
-
-def test_experiments_multiply_the_load(say):
-    lines = say(*WORDS, *KNOWN, "--gpus", 2, "--experiments", 3)
-    assert lines["in all"] == "8,742 examples/s for 2 GPUs x 3 experiments"
 
 
 @pytest.mark.parametrize(
@@ -83,23 +72,27 @@ def test_experiments_multiply_the_load(say):
         (["--memory", "64GB"], "78.2 GiB, doesn't fit the 75% of 64 GiB that are counted on: "),
     ],
 )
-def test_the_page_cache_is_judged_by_the_memory(say, memory, said):
+def test_plan_of_the_page_cache(say, memory, said):
     assert say(*WORDS, *KNOWN, *memory)["data set"].startswith(said)
 
 
-def test_workers_follow_from_the_rate_of_a_core(say):
-    assert say(*WORDS, *KNOWN)["workers"] == "give --measure or --per-core to learn how many"
+def test_plan_of_workers(say):
+    lines = say(*WORDS, *KNOWN, "--gpus", 2, "--experiments", 3)
+    assert lines["workers"] == "give --measure or --per-core to learn how many"
+    assert lines["in all"] == "8,742 examples/s for 2 GPUs x 3 experiments"
+    assert lines["n / t"] == "1,457 examples/s for a GPU"
+    assert "published: ResNet-50 on Tesla V100" in lines["t, a step of n"]
     lines = say(*WORDS, *KNOWN, "--per-core", 500)
     assert lines["workers"] == "3, at 500 examples/s a core, as given"
 
 
-def test_the_rate_of_a_core_is_measured_on_records(say, images, monkeypatch):
+def test_rate_is_measured_on_records(say, images, monkeypatch):
     monkeypatch.setattr(planning, "measured_rate", lambda path: {str(images): 100.0}[path])
     lines = say(*WORDS, *KNOWN, "--measure", images)
     assert lines["workers"] == f"15, at 100 examples/s a core, measured on {images}"
 
 
-def test_published_examples_need_no_other_words(capsys):
+def test_published_examples(capsys):
     options = parsed("--published")
     assert options.run(options) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -132,29 +125,25 @@ class Clock:
     [Clock(0.25, 0.125), Clock(0.125, 0.25)],
     ids=["waiting counts", "all threads count"],
 )
-def test_the_rate_is_images_by_the_longer_of_wall_and_cpu_time(images, monkeypatch, clock):
+def test_rate_is_by_the_longer_of_wall_and_cpu_time(images, monkeypatch, clock):
     """Eight images out of a file of three."""
     monkeypatch.setattr(planning, "time", clock)
     assert planning.measured_rate(str(images), seconds=2) == 4
 
 
-def test_real_images_are_measured(images):
-    assert 0 < planning.measured_rate(str(images), seconds=0.01) < 1e6
+def test_rate_of_images(images, tmp_path):
+    for path in (images, folder(tmp_path / "photos", 3)):
+        assert 0 < planning.measured_rate(str(path), seconds=0.01) < 1e6
 
 
-def test_the_images_of_a_folder_are_measured(tmp_path):
-    root = folder(tmp_path / "photos", 3)
-    assert 0 < planning.measured_rate(str(root), seconds=0.01) < 1e6
-
-
-def test_records_that_are_no_images_are_not_measured(tmp_path):
+def test_rate_of_no_images(tmp_path):
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
         writer.write(b"text")
     with pytest.raises(RecordError):
         planning.measured_rate(str(tmp_path / "x.tfrecord"))
 
 
-def test_a_file_without_records_is_not_measured(tmp_path):
+def test_rate_of_no_records(tmp_path):
     (tmp_path / "x.rec").write_bytes(b"")
     with pytest.raises(ValueError, match="--measure must name files with records"):
         planning.measured_rate(str(tmp_path / "x.rec"))
@@ -180,7 +169,7 @@ def test_a_file_without_records_is_not_measured(tmp_path):
         ([*WORDS, "--flops", "1", "--device", "t4", "--model", "x"], "model must be .* got 'x'"),
     ],
 )
-def test_what_makes_no_sense_together_is_an_argument_error(words, message):
+def test_words_that_make_no_sense_together(words, message):
     options = parsed(*words)
     with pytest.raises(argparse.ArgumentError, match=message):
         options.run(options)
@@ -201,15 +190,8 @@ def test_what_makes_no_sense_together_is_an_argument_error(words, message):
         (["--per-core", "1", "--measure", "x"], "not allowed with argument"),
     ],
 )
-def test_a_wrong_word_is_refused_with_its_rule_and_the_value(capsys, words, message):
+def test_wrong_word_is_refused(capsys, words, message):
     with pytest.raises(SystemExit) as end:
         parsed(*words)
     assert end.value.code == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("64KB", 1 << 16), ("64k", 1 << 16), ("2T", 1 << 41)]
-)
-def test_sizes_are_powers_of_1024(text, size):
-    assert parsed("--memory", text).memory == size

@@ -1,4 +1,4 @@
-"""Boxes and points follow their image: through crops, flips and resizing."""
+"""Boxes and points follow their image; what would be wrong in silence is an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from adapters import (
 )
 from adapters.records import irheader
 from tests.contract.detection import (
+    BBOX,
     DECODERS,
+    LABEL,
     MOVING,
     detection,
     example,
@@ -112,7 +114,7 @@ def test_points_are_where_the_pixels_say(tmp_path):
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_painted_rectangle_is_found_again_in_its_box(tmp_path, kind, name):
+def test_boxes_frame_a_painted_rectangle(tmp_path, kind, name):
     """Also after a JPEG was decoded at a half of its size."""
     payloads, rng = [], np.random.default_rng(5)
     options = {"quality": 100, "subsampling": 0} if kind == "JPEG" else {}
@@ -142,7 +144,7 @@ def test_a_painted_rectangle_is_found_again_in_its_box(tmp_path, kind, name):
     assert seen >= 6
 
 
-def test_boxes_are_those_of_the_image_as_it_is_stored(tmp_path):
+def test_boxes_are_of_the_image_as_stored(tmp_path):
     """EXIF's orientation turns neither the image nor its boxes."""
     image = np.zeros((80, 160, 3), np.uint8)
     image[10:40, 20:60] = 255
@@ -161,7 +163,7 @@ def test_boxes_are_those_of_the_image_as_it_is_stored(tmp_path):
     assert bright.sum() < 30 * 40 * 1.05
 
 
-def test_a_flip_mirrors_and_a_plain_resize_leaves_relative_boxes(tmp_path):
+def test_boxes_are_mirrored_and_left_by_a_resize(tmp_path):
     box = np.array([[0.25, 0.125, 0.5, 0.375]])
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(80, 160)), box)] * 40)
     plain = {"image/encoded": ImageDecoder(32), "boxes": Boxes(output="rel_yxyx", classes=None)}
@@ -185,7 +187,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("format", FORMATS)
-def test_formats_are_those_of_keras(tmp_path, format, output):
+def test_formats_are_keras(tmp_path, format, output):
     """The same box of an image of 80 x 160 pixels in all of them, as one list of values."""
     values = list(map(float, FORMATS[format] * 2))
     payload = example({"image": [npy(gradient(80, 160))], "b": values})
@@ -195,7 +197,7 @@ def test_formats_are_those_of_keras(tmp_path, format, output):
     np.testing.assert_allclose(found, [FORMATS[output]] * 2, rtol=1e-6)
 
 
-def test_pixels_are_those_of_the_stored_image_and_of_the_decoded_one(tmp_path):
+def test_formats_of_pixels(tmp_path):
     """Whole numbers are read as such, and come out exactly where nothing is resized."""
     names = ["x", "y", "w", "h"]
     values = {name: [number, number + 7] for name, number in zip(names, (233, 17, 101, 59))}
@@ -211,7 +213,7 @@ def test_pixels_are_those_of_the_stored_image_and_of_the_decoded_one(tmp_path):
     assert alone["boxes"].tolist() == stored["boxes"].tolist()
 
 
-def test_a_box_without_an_area_is_dropped_and_one_over_the_edge_is_clipped(tmp_path):
+def test_boxes_are_dropped_and_clipped(tmp_path):
     boxes = np.array([[0.5, 0.5, 0.5, 0.9], [-0.1, 0.2, 0.6, 1.2], [0.1, 0.3, 0.1, 0.3]])
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(20, 20)), boxes)])
     spec = {"image/encoded": ImageDecoder(10), "boxes": Boxes()}
@@ -223,14 +225,14 @@ def test_a_box_without_an_area_is_dropped_and_one_over_the_edge_is_clipped(tmp_p
 
 
 @pytest.mark.parametrize("min_visible", [0.0, 1.0])
-def test_a_box_that_is_wholly_visible_is_kept(tmp_path, min_visible):
+def test_boxes_that_are_wholly_visible_are_kept(tmp_path, min_visible):
     boxes = np.array([[0, 0, 1, 1], [0.1, 0.7, 0.30000001, 1], [1 / 3, 0, 2 / 3, 1 / 7]])
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(21, 33)), boxes)])
     spec = {"image/encoded": ImageDecoder(10), "boxes": Boxes(min_visible=min_visible)}
     assert open_records(path, decode=spec)[0]["boxes"]["classes"].tolist() == [0, 1, 2]
 
 
-def test_other_values_of_boxes_are_dropped_with_them(tmp_path):
+def test_boxes_are_dropped_with_other_values(tmp_path):
     boxes = np.array([[0.5, 0.5, 0.5, 0.9], [0.1, 0.2, 0.6, 0.9], [0.1, 0.3, 0.4, 0.5]])
     more = {"image/object/is_crowd": [0, 1, 0], "image/object/class/text": [b"a", b"b", b"c"]}
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(20, 20)), boxes, **more)])
@@ -246,7 +248,7 @@ def test_other_values_of_boxes_are_dropped_with_them(tmp_path):
         open_records(path, decode=spec)
 
 
-def test_the_image_is_followed_where_it_is_no_output(tmp_path):
+def test_image_is_followed_if_it_is_no_output(tmp_path):
     rng = np.random.default_rng(1)
     given = [random_boxes(rng, 4) for _ in range(9)]
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(99, 90)), b) for b in given])
@@ -259,7 +261,7 @@ def test_the_image_is_followed_where_it_is_no_output(tmp_path):
         np.testing.assert_equal(found, expected)
 
 
-def test_of_images_that_differ_one_is_followed(tmp_path):
+def test_image_that_is_followed_is_one(tmp_path):
     box = np.array([[0, 0, 0.5, 0.5]])
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(99, 90)), box)])
     spec: dict[str, Any] = {"image": ImageDecoder(40), "small": ImageDecoder(10)}
@@ -292,7 +294,7 @@ OBJECTS = np.array([[3, 0.125, 0.25, 0.375, 0.5], [0, 0.5, 0.5, 1, 1]])
 
 
 @pytest.mark.parametrize("header", [(), (160, 80, 3)])
-def test_im2recs_detection_labels_are_boxes(tmp_path, header):
+def test_im2rec_labels_are_boxes(tmp_path, header):
     path = det_file(tmp_path / "a.rec", [det_label(OBJECTS, header), [2 + len(header), 5, *header]])
     spec = {"image": ImageDecoder(40), "label": Boxes.im2rec()}
     source = open_records(path, decode=spec, outputs=("image", "label"))
@@ -307,7 +309,7 @@ def test_im2recs_detection_labels_are_boxes(tmp_path, header):
     }
 
 
-def test_more_numbers_of_an_object_stay_with_it(tmp_path):
+def test_im2rec_labels_with_more_numbers(tmp_path):
     """As gluon-cv has them, and as MXNet fills labels up: with rows of -1."""
     rows = np.array([[3, 0.125, 0.25, 0.375, 0.5, 1], [-1] * 6, [0, 0.5, 0.5, 1, 1, 0]])
     path = det_file(tmp_path / "a.rec", [det_label(rows)])
@@ -318,7 +320,7 @@ def test_more_numbers_of_an_object_stay_with_it(tmp_path):
     assert found["extra"].tolist() == [[1], [0]]
 
 
-def test_im2recs_boxes_are_where_the_pixels_say(tmp_path):
+def test_im2rec_boxes_are_where_the_pixels_say(tmp_path):
     rng = np.random.default_rng(2)
     given = [random_boxes(rng, 5)[:, [1, 0, 3, 2]] for _ in range(20)]
     labels = [det_label(np.column_stack([range(5), boxes])) for boxes in given]
@@ -337,7 +339,7 @@ def test_im2recs_boxes_are_where_the_pixels_say(tmp_path):
 @pytest.mark.parametrize(
     "label", [[2, 5, 1], [5, 2, 1, 1, 1, 1, 1], [1, 2, 3], 4, [2, 4, *[0.1] * 4]]
 )
-def test_a_label_that_is_no_detection_label_is_an_error(tmp_path, label):
+def test_im2rec_label_that_is_none_is_an_error(tmp_path, label):
     path = det_file(tmp_path / "a.rec", [label])
     source = open_records(path, decode={"image": ImageDecoder(8), "label": Boxes.im2rec()})
     with pytest.raises(RecordError, match="a detection label: the width of its header"):
@@ -346,7 +348,7 @@ def test_a_label_that_is_no_detection_label_is_an_error(tmp_path, label):
 
 @pytest.mark.parametrize("objects", [OBJECTS[:1], np.repeat(OBJECTS, 2, 0)[:3], OBJECTS])
 @pytest.mark.parametrize("width", [5, 6])
-def test_detection_labels_as_rows_are_an_error_with_the_remedy(tmp_path, objects, width):
+def test_im2rec_labels_as_rows_are_an_error(tmp_path, objects, width):
     """Also if there are as many numbers as whole rows have."""
     rows = np.pad(objects, ((0, 0), (0, width - 5)))
     path = det_file(tmp_path / "a.rec", [det_label(rows)])
@@ -357,7 +359,7 @@ def test_detection_labels_as_rows_are_an_error_with_the_remedy(tmp_path, objects
 
 @pytest.mark.parametrize("decoder", MOVING)
 @pytest.mark.parametrize("shape", [(None,), (7,)])
-def test_detection_labels_that_would_stay_where_they_were_are_an_error(tmp_path, decoder, shape):
+def test_im2rec_labels_that_would_stay_are_an_error(tmp_path, decoder, shape):
     path = det_file(tmp_path / "a.rec", [det_label(OBJECTS[:1])] * 2)
     features = {"image": decoder, "label": Feature("float32", shape)}
     named = open_records(path, decode=features, outputs=("image", "label"))
@@ -371,14 +373,14 @@ def test_detection_labels_that_would_stay_where_they_were_are_an_error(tmp_path,
     np.testing.assert_allclose(plain[0]["label"], det_label(OBJECTS[:1]))
 
 
-def test_boxes_of_another_layout_behind_a_header_are_an_error(tmp_path):
+def test_im2rec_labels_read_as_boxes_are_an_error(tmp_path):
     path = det_file(tmp_path / "a.rec", [det_label(OBJECTS)])
     with pytest.raises(RecordError, match=r"Boxes\.im2rec\(\)"):
         open_records(path, decode={"image": ImageDecoder(8), "boxes": Boxes()})[0]
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_list_of_detection_labels_is_an_error_beside_a_crop(tmp_path, count):
+def test_im2rec_lists_beside_a_crop_are_an_error(tmp_path, count):
     """Boxes of a list's images would stay where they are, too."""
     lines = []
     for number in range(3):
@@ -441,7 +443,158 @@ def test_padded_batches_are_the_same_for_all_workers(detections, workers, front_
 @pytest.mark.parametrize(
     ("outputs", "remedy"), [(OUTPUTS, r"pad\(\(None, -1\)\)"), (None, r'pad\(\{"image": None')]
 )
-def test_without_padding_the_error_names_it(detections, outputs, remedy):
+def test_padded_batches_are_the_remedy(detections, outputs, remedy):
     source = open_records(detections, decode=SPEC, outputs=outputs)
     with SafeSequence(source, 6, workers=0) as batches, pytest.raises(ValueError, match=remedy):
         batches[0]
+
+
+# --- what would be wrong boxes in silence is an error that says what to write ---
+
+
+@pytest.mark.parametrize("decoder", MOVING)
+@pytest.mark.parametrize("name", [*BBOX, "image/object/keypoint/x"])
+def test_coordinates_that_would_stay_are_an_error(tmp_path, decoder, name):
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
+    feature = Feature("float32", (None,), default=0)
+    kind = "Points" if "keypoint" in name else "Boxes"
+    for spec, fields in (({name: feature}, None), ({"y": feature}, {"y": name})):
+        with pytest.raises(ValueError, match=rf"crops or flips, .* give {kind}\(\) instead"):
+            open_records(path, decode={"image/encoded": decoder, **spec}, fields=fields)
+        plain = {"image/encoded": ImageDecoder(16), **spec}
+        assert len(open_records(path, decode=plain, fields=fields)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "feature", "remedy"),
+    [
+        ("objects/bbox", Feature("float32", (None, 4)), "Boxes"),
+        ("objects/bbox", Feature("float32", (None,)), "Boxes"),
+        ("gt_boxes", Feature("int64", (5, 4)), "Boxes"),
+        ("xmin", Feature("float32"), "Boxes"),
+        ("face/landmarks", Feature("float32", (68, 2)), "Points"),
+        ("keypoints", Feature("float32", (None, 3)), "Points"),
+        ("box", Feature("float32"), None),
+        ("boxes/count", Feature("int64"), None),
+        ("label", Feature("float32", (None, 4)), None),
+        ("box", Feature(str, (4,)), None),
+    ],
+)
+def test_coordinates_are_told_by_name_and_shape(tmp_path, name, feature, remedy):
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
+    spec = {"image/encoded": MOVING[0], name: feature}
+    if remedy is None:
+        assert len(open_records(path, decode=spec)) == 1
+        return
+    with pytest.raises(ValueError, match=rf"give {remedy}\(format, keys, \.\.\.\) instead"):
+        open_records(path, decode=spec)
+
+
+def test_coordinates_of_tensorflows_specification(tmp_path):
+    class VarLenFeature:
+        dtype = "float32"
+
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
+    with pytest.raises(ValueError, match=r"give Boxes\(\) instead"):
+        open_records(path, decode={"image/encoded": MOVING[0], BBOX[0]: VarLenFeature()})
+
+
+@pytest.mark.parametrize(
+    ("boxes", "values", "message"),
+    [
+        (Boxes("rel_xyxy", "b", classes=None), (20, 10, 60, 40), r"'xyxy' has pixels\), found 60"),
+        (Boxes("xyxy", "b", classes=None), (0.1, 0.2, 0.3, 0.4), "'rel_xyxy' has parts"),
+        (Boxes("xyxy", "b", classes=None), (20, 10, 15, 40), "left and upper sides are before"),
+        (Boxes("xywh", "b", classes=None), (20, 10, -15, 40), "left and upper sides are before"),
+        (Boxes("xyxy", "b", classes=None), (20, np.nan, 15, 40), "finite coordinates"),
+        (Boxes("xyxy", "b", classes=None), (20, 10, 15), "a multiple of 4 coordinates, found 3"),
+        (Boxes("xyxy", "b", classes="c"), (20, 10, 55, 40), "'classes' of 1 boxes, found of 2"),
+        (Boxes("xyxy", "other", classes=None), (1, 2, 3, 4), r"Boxes\(optional=True\) takes"),
+        (Points("xy", "b"), (20, 10, 15), "a multiple of 2 coordinates, found 3"),
+        (Points("rel_xy", "b"), (20, 10), "'xy' has pixels"),
+    ],
+)
+def test_records_without_such_boxes_are_errors(tmp_path, boxes, values, message):
+    payload = example(
+        {"image": [npy(gradient(80, 90))], "b": list(map(float, values)), "c": [1, 2]}
+    )
+    path = written(tmp_path / "a.tfrecord", [payload])
+    source = open_records(path, decode={"image": ImageDecoder(8), "boxes": boxes})
+    with pytest.raises(RecordError, match=message) as raised:
+        source[0]
+    assert "feature 'boxes'" in str(raised.value)
+
+
+def test_records_error_names_the_target(tmp_path):
+    record = detection(npy(gradient(9, 9)), np.array([[0.5, 0.5, 0.1, 0.1]]))
+    path = written(tmp_path / "a.tfrecord", [record])
+    with pytest.raises(RecordError, match="expected feature 'boxes' with boxes of 'rel_yxyx'"):
+        open_records(path, decode={"image/encoded": MOVING[0], "boxes": Boxes()})[0]
+
+
+def test_records_with_columns_of_several_lengths(tmp_path):
+    values = {name: [0.1] * (1 + (name == BBOX[2])) for name in BBOX}
+    path = written(tmp_path / "a.tfrecord", [example({**values, LABEL: [1]})])
+    with pytest.raises(RecordError, match=r"as many values of each .*found \[1, 1, 2, 1\]"):
+        open_records(path, decode={"boxes": Boxes(output="rel_xyxy")})[0]
+
+
+def test_records_without_boxes_have_none(tmp_path):
+    """Lists without values, and with ``optional``, also no lists at all."""
+    empty = detection(npy(gradient(9, 9)), np.zeros((0, 4)))
+    bare = example({"image/encoded": [npy(gradient(9, 9))]})
+    path = written(tmp_path / "a.tfrecord", [empty, bare])
+    decoder = MOVING[0]
+    source = open_records(path, decode={"image/encoded": decoder, "boxes": Boxes()})
+    optional = {"image/encoded": decoder, "boxes": Boxes(optional=True)}
+    for target in (
+        source[0]["boxes"],
+        *(each["boxes"] for each in open_records(path, decode=optional)),
+    ):
+        assert target["boxes"].shape == (0, 4)
+        assert target["classes"].shape == (0,)
+    with pytest.raises(RecordError, match=r"Boxes\(optional=True\)"):
+        source[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Boxes("xyyx"), ValueError, "format must be one of xyxy, "),
+        (lambda: Boxes(output="coco"), ValueError, "output must be one of xyxy, "),
+        (lambda: Boxes(min_visible=1.5), ValueError, "min_visible must be a part .* got 1.5"),
+        (lambda: Boxes(min_visible="a"), TypeError, "min_visible must be a number"),
+        (lambda: Boxes("xywh"), ValueError, "keys must name where 'xywh' is"),
+        (lambda: Boxes(keys=("a", "b")), ValueError, "keys must be 4 names"),
+        (lambda: Boxes(keys=3), TypeError, "keys must be names in the record, got 3"),
+        (lambda: Boxes(classes=3), TypeError, "classes must be a name"),
+        (lambda: Boxes(per_box={"a": 3}), TypeError, "must be a Feature of values"),
+        (lambda: Boxes(per_box={"classes": Feature("int64")}), ValueError, "other names"),
+        (lambda: Boxes(image=3), TypeError, "image must be a name"),
+        (lambda: Boxes(optional=3), TypeError, "optional must be True or False"),
+        (lambda: Boxes(stored="raw"), ValueError, "stored must be"),
+        (lambda: Boxes(stored="im2rec"), ValueError, r"Boxes.im2rec\(\) sets them"),
+        (lambda: Points("xyxy"), ValueError, "format must be one of xy, yx, rel_xy, rel_yx"),
+    ],
+)
+def test_arguments_are_checked(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_mapping_is_checked(tmp_path):
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
+    with pytest.raises(ValueError, match="must have output='rel_xyxy' without an ImageDecoder"):
+        open_records(path, decode={"boxes": Boxes()})
+    with pytest.raises(ValueError, match="must not rename 'boxes', which has several names"):
+        open_records(path, decode={"boxes": Boxes(output="rel_xyxy")}, fields={"boxes": "b"})
+    spec = {"image/encoded": ImageDecoder(8), "boxes": Boxes()}
+    cached = open_records(path, decode=spec, cache=tmp_path / "read")
+    assert cached[0]["boxes"]["boxes"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("boxes", [[[1, 2, 3, 4]], np.zeros((2, 4)), {"boxes": []}, [], None])
+def test_boxes_as_labels_of_files_are_an_error(tmp_path, boxes):
+    remedy = "give the row's number as the label, and have a transform look them up"
+    with pytest.raises(ValueError, match=remedy):
+        open_images([(tmp_path / "a.png", boxes), (tmp_path / "b.png", [[1, 2, 3, 4]])])

@@ -37,6 +37,9 @@ NUMBERS = list(range(LENGTH))
 NAMES = {
     "a dict": ["dice", "held"],
     "a closure": ["dice", "transform", "in_a_closure"],
+    "an imported module": ["DICE"],
+    "three": ["and 2 more"],
+    "a layer": ["Layer.layer"],
 }
 _GENERATORS_QUICK = {"default_rng", "random.Random"}
 _PLACES_QUICK = {"a transform", "a list", "a closure"}
@@ -51,8 +54,19 @@ def generator_of(kind: str) -> Any:
     return GENERATORS[kind]()
 
 
-def parts_of(place: str, dice: Any) -> dict[str, Any]:
+def parts_of(place: str, kind: str) -> dict[str, Any]:
     """The data set, and a transform."""
+    if place == "an imported module":
+        return {"source": NUMBERS, "transform": drawing.of_this_module}
+    if place == "busy":
+        return {"source": Busy()}
+    if place == "three":
+        dice = [np.random.default_rng(0), random.Random(0), np.random.RandomState(0)]
+        return {"source": np.arange(8), "transform": drawing.InADict(dice)}
+    if place == "a layer":
+        pytest.importorskip("keras")
+        return {"source": np.ones((8, 8, 8, 3), np.float32), "transform": drawing.Layer()}
+    dice = generator_of(kind)
     if place == "a data set":
         return {"source": DataSet(dice)}
     return {"source": NUMBERS, "transform": PLACES[place](dice)}
@@ -72,7 +86,11 @@ def _cases() -> Iterator[Any]:
             quick = quick or (kind == "default_rng" and place in _PLACES_QUICK)
             alone = kind == "default_rng" or place == "a transform"
             if quick or alone:
-                yield pytest.param(kind, place, marks=[] if quick else [pytest.mark.full])
+                yield pytest.param(KERAS, kind, place, marks=[] if quick else [pytest.mark.full])
+    for kind in ("default_rng", "random.Random", "RandomState"):
+        yield pytest.param(GLUON, kind, "a data set", marks=NEEDS_MXNET)
+    # Each process that imports the module has its generator as it is at first.
+    yield KERAS, "default_rng", "an imported module"
 
 
 CASES = list(_cases())
@@ -81,30 +99,17 @@ CASES = list(_cases())
 # --- workers="auto" ---
 
 
-@pytest.mark.parametrize(("kind", "place"), CASES)
-def test_auto_takes_no_processes(kind, place):
+@pytest.mark.parametrize(
+    ("front_end", "kind", "place"), [*CASES, pytest.param(KERAS, "default_rng", "busy")]
+)
+def test_auto_takes_no_processes(front_end, kind, place):
     """The draws of two epochs are as different from each other as those of one process."""
-    rows = read(KERAS, "auto", 2, **parts_of(place, generator_of(kind)))
+    rows = read(front_end, "auto", 2, **parts_of(place, kind))
     assert {*rows[:, 2].tolist()} == {os.getpid()}
     assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
 
 
-@NEEDS_MXNET
-@pytest.mark.parametrize("kind", ["default_rng", "random.Random"])
-def test_auto_takes_no_processes_in_gluon(kind):
-    rows = read(GLUON, "auto", 2, source=DataSet(generator_of(kind)))
-    assert {*rows[:, 2].tolist()} == {os.getpid()}
-    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
-
-
-def test_auto_takes_no_processes_for_work_that_keeps_a_cpu_busy():
-    with SafeSequence(Busy(), BATCH_SIZE, workers="auto") as sequence:
-        rows = np.concatenate(list(batches_of(sequence, 2)))
-    assert {*rows[:, 2].tolist()} == {os.getpid()}
-    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
-
-
-def test_a_generator_that_the_loader_gives_is_no_obstacle():
+def test_auto_takes_processes_with_the_loaders_generator():
     """The control: the same work takes processes where it has no generator of its own."""
     processes, deadline = {os.getpid()}, time.monotonic() + 60
     with SafeSequence(
@@ -133,55 +138,32 @@ def said(log: pytest.LogCaptureFixture) -> Iterator[list[str]]:
         yield Said()
 
 
-@pytest.mark.parametrize(("kind", "place"), CASES)
-def test_processes_come_with_a_warning(kind, place, said):
+@pytest.mark.parametrize(
+    ("front_end", "kind", "place"),
+    [
+        *CASES,
+        (KERAS, "", "three"),
+        pytest.param(KERAS, "", "a layer", marks=pytest.mark.full),  # Copies have the same seed.
+    ],
+)
+def test_processes_come_with_one_warning(front_end, kind, place, said):
     """It names the attribute, and says what to write instead."""
-    with loader_of(
-        KERAS, workers=TWO_PROCESSES, batch_size=BATCH_SIZE, **parts_of(place, generator_of(kind))
-    ) as loader:
+    arguments = {"workers": TWO_PROCESSES, "batch_size": BATCH_SIZE, **parts_of(place, kind)}
+    with loader_of(front_end, **arguments) as loader:
         next(iter(loader))
     (line,) = [line for line in said if "rng" in line]
     assert any(name in line for name in NAMES.get(place, ["dice"]))
     assert "transform(sample, rng)" in line
 
 
-@NEEDS_MXNET
-def test_processes_come_with_a_warning_in_gluon(said):
-    data_set = DataSet(generator_of("RandomState"))
-    with loader_of(GLUON, data_set, BATCH_SIZE, workers=TWO_PROCESSES) as loader:
-        next(iter(loader))
-    (line,) = [line for line in said if "rng" in line]
-    assert "dice" in line
-
-
 @pytest.mark.full
-def test_a_layer_of_keras_that_draws_comes_with_a_warning(said):
-    """It is pickled by its configuration, so every copy has the same seed."""
-    pytest.importorskip("keras")
-    images = np.ones((4, 8, 8, 3), np.float32)
-    with loader_of(KERAS, images, 2, workers=TWO_PROCESSES, transform=drawing.Layer()) as loader:
-        next(iter(loader))
-    (line,) = [line for line in said if "rng" in line]
-    assert "Layer.layer" in line
-
-
-@pytest.mark.full
-def test_a_layer_of_keras_that_draws_takes_no_processes_unasked():
+def test_auto_takes_no_processes_for_a_layer():
     pytest.importorskip("keras")
     plan = SafeSequence(np.ones((4, 8, 8, 3), np.float32), 2, transform=drawing.Layer())._plan
     assert "Layer.layer" in str(obstacle_to_sending(plan, 1000.0))
 
 
-def test_many_generators_are_one_warning(said):
-    dice = [np.random.default_rng(0), random.Random(0), np.random.RandomState(0)]
-    transform = drawing.InADict(dice)
-    with loader_of(KERAS, np.arange(4), 2, workers=TWO_PROCESSES, transform=transform) as loader:
-        next(iter(loader))
-    (line,) = [line for line in said if "rng" in line]
-    assert "and 2 more" in line
-
-
-def test_a_generator_of_a_script_is_found_too(said):
+def test_processes_warn_of_a_scripts_generator(said):
     """What a script defines is sent with its globals."""
     cloudpickle.register_pickle_by_value(drawing)
     try:
@@ -195,36 +177,20 @@ def test_a_generator_of_a_script_is_found_too(said):
     assert "DICE" in line or "of_this_module" in line
 
 
-def test_a_generator_of_an_imported_module_is_found_too(said):
-    """Each process that imports the module has the generator as it is at first."""
-    with loader_of(
-        KERAS, NUMBERS, BATCH_SIZE, workers=TWO_PROCESSES, transform=drawing.of_this_module
-    ) as loader:
-        next(iter(loader))
-    (line,) = [line for line in said if "rng" in line]
-    assert "DICE" in line
-
-
-def test_auto_takes_no_processes_for_a_generator_of_an_imported_module():
-    rows = read(KERAS, "auto", 2, source=NUMBERS, transform=drawing.of_this_module)
-    assert {*rows[:, 2].tolist()} == {os.getpid()}
-    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
-
-
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, EIGHT_THREADS])
-def test_there_is_no_warning_without_processes(workers, said):
+def test_warning_is_none_without_processes(workers, said):
     rows = read(KERAS, workers, source=DataSet(generator_of("default_rng")))
     assert len({*rows[:, 1].tolist()}) == LENGTH
     assert not [line for line in said if "rng" in line]
 
 
 @pytest.mark.parametrize("transform", [None, drawing.from_the_loader])
-def test_there_is_no_warning_without_a_generator(transform, said):
+def test_warning_is_none_without_a_generator(transform, said):
     read(KERAS, TWO_PROCESSES, source=NUMBERS, transform=transform)
     assert not [line for line in said if "rng" in line]
 
 
-def test_the_remedy_draws_the_same_with_all_workers():
+def test_remedy_draws_the_same_with_all_workers():
     """Other numbers in each epoch, and for each sample."""
     inline = read(KERAS, INLINE, 2, source=NUMBERS, transform=drawing.from_the_loader)
     processes = read(KERAS, TWO_PROCESSES, 2, source=NUMBERS, transform=drawing.from_the_loader)
@@ -267,7 +233,7 @@ def test_albumentations_leaves_pythons_generator_as_it_was(augment):
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_the_generators_of_the_user_are_left_in_this_process(front_end):
+def test_generators_of_the_user_are_left_inline(front_end):
     """Read inline, the data set's generator is at the place where its draws have left it."""
     data_set = DataSet(np.random.default_rng(0))
     read(front_end, INLINE, source=data_set)

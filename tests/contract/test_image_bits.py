@@ -39,7 +39,9 @@ from tests.sources.example_files import encoded as example
 
 RNG = np.random.default_rng(8)
 
+
 # --- what is stored is kept ---
+
 
 KEPT: dict[str, tuple[bytes, np.ndarray, dict[str, Any]]] = {
     "16-bit grey PNG": (encoded(SIXTEEN), SIXTEEN[..., None], {"channels": 1}),
@@ -81,7 +83,7 @@ KEPT: dict[str, tuple[bytes, np.ndarray, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
 @pytest.mark.parametrize("name", KEPT)
-def test_more_bits_and_bands_are_kept(name, dtype):
+def test_bits_and_bands_are_kept(name, dtype):
     content, expected, options = KEPT[name]
     for channels in (options, {"channels": None}):
         found = ImageDecoder(dtype=dtype, **channels).decode(content)
@@ -105,6 +107,8 @@ def test_negative_numbers_are_no_uint16(kind, signed):
     with pytest.raises(ValueError, match='dtype="float32"'):
         ImageDecoder(dtype="uint16", channels=1).decode(content)
     assert ImageDecoder(dtype="float32", channels=1).decode(content)[0, 0] == -1
+    with pytest.raises(ValueError, match='dtype="float32"'):
+        ImageDecoder(dtype="uint16").decode(tiff(RNG.random((30, 40)).astype("f4")))
 
 
 def test_signed_numbers_are_kept_as_float32():
@@ -113,7 +117,7 @@ def test_signed_numbers_are_kept_as_float32():
     np.testing.assert_array_equal(found[:, :, 0], values)
 
 
-def test_channels_first_with_mean_and_std_for_each_band():
+def test_bands_first_with_mean_and_std():
     content, expected = bands(5)
     decoder = ImageDecoder(
         dtype="float32", channels=5, layout="NCHW", mean=range(5), std=[1, 2, 4, 8, 16]
@@ -122,31 +126,30 @@ def test_channels_first_with_mean_and_std_for_each_band():
     np.testing.assert_allclose(decoder.decode(content), wanted.transpose(2, 0, 1), rtol=1e-6)
 
 
+OPAQUE = np.dstack([COLOURS, np.full((30, 40), 255, np.uint8)])
+SHADES = cv2.cvtColor(COLOURS, cv2.COLOR_RGB2GRAY)
+
+
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "channels", "expected"),
     [
-        (encoded(COLOURS[:, :, 0]), COLOURS[:, :, :1].repeat(3, 2)),
-        (encoded(np.dstack([COLOURS, np.full((30, 40), 255, np.uint8)])), COLOURS),
-        (encoded(palette()), np.array(palette().convert("RGB"))),
-        (npy(COLOURS[:, :, 0] > 99), (COLOURS[:, :, :1] > 99).repeat(3, 2)),
+        (encoded(COLOURS[:, :, 0]), 3, COLOURS[:, :, :1].repeat(3, 2)),
+        (encoded(OPAQUE), 3, COLOURS),
+        (encoded(palette()), 3, np.array(palette().convert("RGB"))),
+        (npy(COLOURS[:, :, 0] > 99), 3, (COLOURS[:, :, :1] > 99).repeat(3, 2)),
+        (encoded(COLOURS), 4, OPAQUE),
+        (encoded(COLOURS), 1, SHADES[..., None]),
     ],
-    ids=["grey", "opaque RGBA", "palette", "booleans"],
+    ids=["grey", "opaque RGBA", "palette", "booleans", "RGBA of RGB", "grey of colours"],
 )
-def test_three_channels_of_what_loses_nothing(content, expected):
-    np.testing.assert_array_equal(ImageDecoder().decode(content), expected)
-
-
-def test_rgba_of_rgb_is_opaque():
-    found = ImageDecoder(channels=4).decode(encoded(COLOURS))
-    np.testing.assert_array_equal(found, np.dstack([COLOURS, np.full((30, 40), 255, np.uint8)]))
-
-
-def test_grey_of_colours_is_opencvs():
-    found = ImageDecoder(channels=1).decode(encoded(COLOURS))
-    np.testing.assert_array_equal(found[:, :, 0], cv2.cvtColor(COLOURS, cv2.COLOR_RGB2GRAY))
+def test_channels_of_what_loses_nothing(content, channels, expected):
+    np.testing.assert_array_equal(ImageDecoder(channels=channels).decode(content), expected)
+    if channels == 3:
+        np.testing.assert_array_equal(ImageDecoder().decode(content), expected)
 
 
 # --- what would be lost is an error, with the remedy ---
+
 
 FRAMES = [Image.fromarray(COLOURS), Image.fromarray(COLOURS[::-1].copy())]
 LOST = {
@@ -176,7 +179,7 @@ LOST = {
 
 @pytest.mark.parametrize("way", ["the default", "an ImageDecoder", "a batch", "records"])
 @pytest.mark.parametrize("name", LOST)
-def test_what_would_be_lost_unasked_is_an_error_that_says_what_to_write(name, way, tmp_path):
+def test_lost_unasked_is_an_error_with_the_remedy(name, way, tmp_path):
     content, remedy = LOST[name]
     if way == "the default" and "NPY" in name:
         pytest.skip("an array in NPY's format is what it is")
@@ -198,18 +201,13 @@ def test_what_would_be_lost_unasked_is_an_error_that_says_what_to_write(name, wa
 
 
 @pytest.mark.parametrize("name", ["RGBA PNG", "RGBA WebP", "RGBA NPY"])
-def test_alpha_is_dropped_if_three_channels_are_written_out(name):
+def test_lost_if_three_channels_are_written_out(name):
     np.testing.assert_array_equal(ImageDecoder(channels=3).decode(LOST[name][0]), COLOURS)
 
 
-def test_a_decoder_shows_what_was_written_out():
+def test_decoder_shows_what_was_written_out():
     assert repr(ImageDecoder(8)) == "ImageDecoder((8, 8))"
     assert repr(ImageDecoder(8, channels=3)) == "ImageDecoder((8, 8), channels=3)"
-
-
-def test_of_more_bits_that_were_asked_to_be_fewer_the_error_says_so():
-    with pytest.raises(ValueError, match='dtype="float32"'):
-        ImageDecoder(dtype="uint16").decode(tiff(RNG.random((30, 40)).astype("f4")))
 
 
 @pytest.mark.parametrize(
@@ -224,12 +222,9 @@ def test_of_more_bits_that_were_asked_to_be_fewer_the_error_says_so():
         ({"dtype": "float32", "channels": 4, "mean": (1, 2, 3)}, ValueError, "one per channel"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments, error, message):
+def test_arguments_are_checked(arguments, error, message):
     with pytest.raises(error, match=message):
         ImageDecoder(8, **arguments)
-
-
-# --- masks ---
 
 
 # --- masks ---
@@ -247,36 +242,28 @@ def crops(count: int) -> list[tuple[np.ndarray, ImageDecoder, int]]:
     return found
 
 
-def test_nearest_is_opencvs_exact_one_on_1000_random_crops():
-    for ids, decoder, seed in crops(1000):
-        crop = decoder.crop_of(*ids.shape, np.random.default_rng(seed))
-        part = ids[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
-        size = decoder.size[::-1]
-        wanted = cv2.resize(part, size, interpolation=cv2.INTER_NEAREST_EXACT)
-        found = decoder.decode(encoded(ids), np.random.default_rng(seed))[:, :, 0]
-        np.testing.assert_array_equal(found, wanted[:, ::-1] if crop.flip else wanted)
-
-
-def test_nearest_is_pillows_on_1000_random_crops_where_one_pixel_is_nearest():
+def test_nearest_is_opencvs_and_pillows_on_1000_crops():
     """Halfway between two pixels, either is right, and Pillow's choice is that of its rounding."""
     for ids, decoder, seed in crops(1000):
         crop = decoder.crop_of(*ids.shape, np.random.default_rng(seed))
-        box = crop.left, crop.top, crop.left + crop.width, crop.top + crop.height
-        part = Image.fromarray(ids).crop(box)
-        wanted = np.array(part.resize(decoder.size[::-1], Image.Resampling.NEAREST))
         found = decoder.decode(encoded(ids), np.random.default_rng(seed))[:, :, 0]
         found = found[:, ::-1] if crop.flip else found
+        part = ids[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
+        size = decoder.size[::-1]
+        exact = cv2.resize(part, size, interpolation=cv2.INTER_NEAREST_EXACT)
+        np.testing.assert_array_equal(found, exact)
         clear = [
             (2 * np.arange(goal) + 1) * length % (2 * goal) > 0
             for goal, length in zip(decoder.size, (crop.height, crop.width))
         ]
         both = np.ix_(*clear)
-        np.testing.assert_array_equal(found[both], wanted[both])
+        pillows = np.array(Image.fromarray(part).resize(size, Image.Resampling.NEAREST))
+        np.testing.assert_array_equal(found[both], pillows[both])
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "NPY"])
 @pytest.mark.parametrize("crop", [None, "center", "random", "random_resized"])
-def test_a_mask_has_no_other_ids(kind, crop):
+def test_mask_has_no_other_ids(kind, crop):
     content = npy(IDS) if kind == "NPY" else encoded(IDS, kind)
     resize = {"resize_short": 26} if crop in ("center", "random") else {}
     for size in (7, (19, 33), 90):
@@ -287,7 +274,7 @@ def test_a_mask_has_no_other_ids(kind, crop):
 
 @pytest.mark.parametrize("channels", [1, None])
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF"])
-def test_the_indices_of_a_palette_are_the_ids(kind, channels):
+def test_mask_by_a_palette(kind, channels):
     content = encoded(palette(), kind)
     decoder = ImageDecoder(channels=channels, interpolation="nearest")
     stored = np.array(Image.open(io.BytesIO(content)))
@@ -296,18 +283,18 @@ def test_the_indices_of_a_palette_are_the_ids(kind, channels):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_the_indices_of_a_small_palette_are_the_ids(bits):
+def test_mask_by_a_small_palette(bits):
     ids = RNG.integers(0, 1 << bits, (30, 41), np.uint8)
     content = encoded(palette(ids), bits=bits)
     np.testing.assert_array_equal(ImageDecoder(**NEAREST).decode(content)[:, :, 0], ids)
 
 
-def test_16_bit_ids_are_kept():
+def test_mask_of_16_bits():
     decoder = ImageDecoder((17, 23), dtype="uint16", **NEAREST)
     assert set(np.unique(decoder.decode(encoded(SIXTEEN)))) <= set(np.unique(SIXTEEN))
 
 
-def test_a_jpeg_is_not_made_smaller_first_for_nearest():
+def test_nearest_of_a_jpeg():
     stripes = np.zeros((160, 160, 3), np.uint8)
     stripes[:, ::2] = 255
     found = ImageDecoder(20, interpolation="nearest").decode(
@@ -318,7 +305,7 @@ def test_a_jpeg_is_not_made_smaller_first_for_nearest():
 
 @pytest.mark.parametrize(("name", "flag"), [("area", cv2.INTER_AREA), ("cubic", cv2.INTER_CUBIC)])
 @pytest.mark.parametrize("image", [COLOURS, SIXTEEN])
-def test_other_interpolations_are_opencvs(name, flag, image):
+def test_interpolations_are_opencvs(name, flag, image):
     decoder = ImageDecoder((9, 50), interpolation=name, channels=None, dtype="uint16")
     found = decoder.decode(encoded(image)).squeeze()
     wanted = cv2.resize(image.astype(np.uint16), (50, 9), interpolation=flag)
@@ -326,7 +313,7 @@ def test_other_interpolations_are_opencvs(name, flag, image):
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
-def test_16_bits_are_flipped_cut_and_resized_as_8_are(dtype):
+def test_16_bits_are_cut_and_resized_as_8(dtype):
     rng = np.random.default_rng(5)
     decoder = ImageDecoder(
         (9, 11), crop="random", resize_short=16, flip=True, dtype=dtype, channels=1
@@ -340,8 +327,6 @@ def test_16_bits_are_flipped_cut_and_resized_as_8_are(dtype):
 
 # --- packing ---
 
-
-# --- packing ---
 
 STORED = {
     "16-bit grey": (encoded(SIXTEEN), SIXTEEN[..., None]),
@@ -369,7 +354,7 @@ def test_raw_records_hold_what_was_stored(name, format, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if name != "13 bands"])
-def test_resized_raw_records_have_the_same_bits_and_channels(name, tmp_path):
+def test_raw_records_resized(name, tmp_path):
     content, expected = STORED[name]
     pack([(content, 1)], tmp_path / "x.rec", format="recordio", encoding="raw", resize=15)
     found, _ = open_records(tmp_path / "x.rec", decode="image")[0]
@@ -379,7 +364,7 @@ def test_resized_raw_records_have_the_same_bits_and_channels(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if name != "grey"])
-def test_what_an_encoding_cannot_hold_is_an_error_with_the_remedy(name, tmp_path):
+def test_jpeg_records_cannot_hold_all(name, tmp_path):
     with pytest.raises(RecordError, match='encoding="raw" takes any'):
         pack([(STORED[name][0], 1)], tmp_path / "x.rec", format="recordio", encoding="jpeg")
 
@@ -393,9 +378,7 @@ def rotated(orientation: int, kind: str = "JPEG") -> bytes:
 
 @pytest.mark.parametrize("options", [{"encoding": "raw"}, {"quality": 95}, {"resize": 16}])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_photo_turned_by_exif_is_packed_upright_when_it_is_encoded_again(
-    orientation, options, tmp_path
-):
+def test_exif_photo_is_upright_if_encoded_again(orientation, options, tmp_path):
     """As MXNet's im2rec has it, which reads images by ``cv2.imread``."""
     content = rotated(orientation)
     wanted = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
@@ -407,13 +390,13 @@ def test_a_photo_turned_by_exif_is_packed_upright_when_it_is_encoded_again(
     assert np.abs(found.astype(int) - wanted).mean() < 6
 
 
-def test_a_png_turned_by_exif_is_packed_upright(tmp_path):
+def test_exif_png_is_upright(tmp_path):
     content = rotated(6, "PNG")
     pack([(content, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
     assert open_records(tmp_path / "x.rec", decode="image")[0][0].shape == (40, 32, 3)
 
 
-def test_a_photo_that_is_not_encoded_again_is_kept_as_it_is(tmp_path):
+def test_exif_photo_is_kept_otherwise(tmp_path):
     content = rotated(6)
     pack([(content, 1)], tmp_path / "x.rec", format="recordio")
     with open_records(tmp_path / "x.rec", decode=None) as records:

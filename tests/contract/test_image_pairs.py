@@ -34,9 +34,8 @@ from tests.contract.image_files import (
 )
 from tests.sources.example_files import encoded as example
 
-RNG = np.random.default_rng(8)
-
 # --- pairs ---
+
 
 SIZES = [(30, 40), (52, 31), (44, 44), (25, 60)]
 
@@ -82,7 +81,7 @@ WORKERS = [
 
 @pytest.mark.parametrize("options", WORKERS, ids=["inline", "threads", "processes"])
 @pytest.mark.parametrize("kind", ["files", "folders", "table", "records", "materialized"])
-def test_an_image_and_its_mask_are_cropped_and_flipped_alike(kind, options, tmp_path):
+def test_pair_is_cropped_and_flipped_alike(kind, options, tmp_path):
     source = opened(kind, tmp_path)
     found = batches(source, **options)
     assert sum(len(images) for images, _ in found) == 12
@@ -125,7 +124,7 @@ def opened(kind: str, folder: Path, dtype: str = "uint16") -> Any:
 
 @NEEDS_MXNET
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, TWO_PROCESSES])
-def test_gluon_crops_and_flips_them_alike_too(workers, tmp_path):
+def test_pair_in_gluon(workers, tmp_path):
     source = open_images(pairs(tmp_path), decode=decoders("uint8"))
     with loader_of(GLUON, source, 4, workers=workers) as loader:
         found = [tuple(part.asnumpy() for part in batch) for batch in loader]
@@ -134,14 +133,14 @@ def test_gluon_crops_and_flips_them_alike_too(workers, tmp_path):
         np.testing.assert_array_equal(images, masks.repeat(3, 3))
 
 
-def test_a_sample_by_itself_is_a_pair_too(tmp_path):
+def test_pair_by_itself(tmp_path):
     source = open_images(pairs(tmp_path), decode=decoders())
     image, mask = source[3]
     np.testing.assert_array_equal(image, mask.repeat(3, 2))
     assert (len(source), len(source[2:4]), source.files[0][1][-6:]) == (12, 2, "00.png")
 
 
-def test_masks_of_half_the_size_are_cut_where_their_images_are(tmp_path):
+def test_masks_of_half_the_size(tmp_path):
     """In proportion: to the pixel of the smaller one."""
     image = np.dstack([np.arange(80)[:, None] + np.arange(100)] * 3).astype(np.uint8)
     (tmp_path / "a.png").write_bytes(encoded(image))
@@ -154,7 +153,7 @@ def test_masks_of_half_the_size_are_cut_where_their_images_are(tmp_path):
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "NPY"])
 @pytest.mark.parametrize("crop", [None, "center", "random", "random_resized"])
-def test_bilinear_images_and_nearest_masks_are_of_the_same_box(kind, crop, tmp_path):
+def test_pair_has_the_same_box(kind, crop, tmp_path):
     """Whatever draws for them and decodes them, in C or in Python: within a pixel of the ramp."""
     shades = (np.arange(60)[:, None] + np.arange(90)).astype(np.uint8)
     shaded = np.dstack([shades] * 3)
@@ -169,13 +168,13 @@ def test_bilinear_images_and_nearest_masks_are_of_the_same_box(kind, crop, tmp_p
         assert np.abs(images.astype(int) - masks).mean() < 1
 
 
-def test_pairs_of_their_own_sizes(tmp_path):
+def test_pair_of_its_own_size(tmp_path):
     decode = ImageDecoder(flip=True), ImageDecoder(flip=True, **NEAREST)
     for image, mask in open_images(pairs(tmp_path), decode=decode):
         np.testing.assert_array_equal(image[:, :, :1], mask)
 
 
-def test_files_of_masks_are_not_taken_for_names_of_classes(tmp_path):
+def test_masks_are_no_names_of_classes(tmp_path):
     with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
         open_images(pairs(tmp_path), decode=ImageDecoder(24))
     with pytest.raises(ValueError, match=r"labels beside its files.*masks/00.png"):
@@ -187,12 +186,12 @@ def pairs_there(folder: Path) -> list[tuple[str, str]]:
     return [(str(each), str(each).replace("images", "masks")) for each in images]
 
 
-def test_a_class_may_be_called_like_a_file(tmp_path):
+def test_class_may_be_called_like_a_file(tmp_path):
     (image, _), *_ = pairs(tmp_path)
     assert open_images([(image, "a.png")]).classes == ["a.png"]
 
 
-def test_folders_that_do_not_match_are_an_error_that_names_what(tmp_path):
+def test_folders_that_do_not_match(tmp_path):
     pairs(tmp_path)
     (tmp_path / "masks/03.png").rename(tmp_path / "masks/3_mask.png")
     with pytest.raises(ValueError, match=r"2 in only one of .*'03', '3_mask'.*list of tuples"):
@@ -200,7 +199,7 @@ def test_folders_that_do_not_match_are_an_error_that_names_what(tmp_path):
 
 
 @pytest.mark.parametrize("other", [{"crop": None}, {"flip": False}, {"area": (0.5, 1)}])
-def test_decoders_that_would_tear_a_pair_apart_are_refused(tmp_path, other):
+def test_decoders_that_tear_a_pair_apart(tmp_path, other):
     first, _ = decoders()
     (second,) = [ImageDecoder(24, **NEAREST, **{"crop": "random_resized", "flip": True, **other})]
     with pytest.raises(ValueError, match="decode must crop and flip all images of a sample alike"):
@@ -212,7 +211,7 @@ def test_decoders_that_would_tear_a_pair_apart_are_refused(tmp_path, other):
 
 @pytest.mark.parametrize("crop", ["center", "random"])
 @pytest.mark.parametrize("other", [{"size": (24, 12)}, {"resize_short": 40}, {"size": 12}])
-def test_decoders_that_cut_other_boxes_are_refused(tmp_path, crop, other):
+def test_decoders_that_cut_other_boxes(tmp_path, crop, other):
     alike: dict[str, Any] = {"size": 24, "crop": crop, "resize_short": 30}
     half = {**alike, "size": 12, "resize_short": 15}
     names = pairs(tmp_path)
@@ -221,14 +220,14 @@ def test_decoders_that_cut_other_boxes_are_refused(tmp_path, crop, other):
         open_images(names, decode=(ImageDecoder(**alike), ImageDecoder(**{**alike, **other})))
 
 
-def test_two_folders_with_one_decoder_say_what_to_write(tmp_path):
+def test_decoders_of_two_folders_are_two(tmp_path):
     pairs(tmp_path)
     with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
         open_images((tmp_path / "images", tmp_path / "masks"), decode=ImageDecoder(24))
 
 
 @pytest.mark.parametrize("columns", [("image", "mask"), ("image", "number", "mask")])
-def test_a_column_of_masks_is_not_taken_for_classes(tmp_path, columns):
+def test_masks_in_a_column_are_no_classes(tmp_path, columns):
     names = pairs(tmp_path)
     table = tmp_path / "pairs.csv"
     lines = ["image,mask,number", *(f"{image},{mask},1" for image, mask in names)]
@@ -246,12 +245,12 @@ def test_a_column_of_masks_is_not_taken_for_classes(tmp_path, columns):
         ([("a.png", 3)], "in place 0"),
     ],
 )
-def test_other_places_than_pairs_are_named(where, message):
+def test_places_other_than_pairs(where, message):
     with pytest.raises(TypeError, match=message):
         open_images(where, decode=decoders())
 
 
-def test_a_damaged_mask_is_named(tmp_path):
+def test_damaged_mask_is_named(tmp_path):
     names = pairs(tmp_path)
     Path(names[4][1]).write_bytes(b"no image")
     source = open_images(names, decode=decoders())
@@ -262,7 +261,7 @@ def test_a_damaged_mask_is_named(tmp_path):
         np.testing.assert_array_equal(images, masks.repeat(3, 3))
 
 
-def test_pairs_are_not_packed_as_images_with_labels(tmp_path):
+def test_pairs_are_not_packed_as_labelled_images(tmp_path):
     source = open_images(pairs(tmp_path), decode=decoders())
     with pytest.raises(TypeError, match="RecordWriter"):
         pack(source, tmp_path / "x.rec", format="recordio")

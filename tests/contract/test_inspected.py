@@ -15,7 +15,6 @@ from adapters import (
     Feature,
     ImageDecoder,
     RecordError,
-    RecordWriter,
     SafeSequence,
     open_records,
     pad,
@@ -26,15 +25,20 @@ from tests.contract.image_files import COLOURS, IDS, SIXTEEN, encoded, palette
 from tests.images.pictures import npy
 
 
-def pasted(path: Path, capsys: Any) -> dict[str, Any]:
+def suggestion(path: str | Path, capsys: Any) -> tuple[str, dict[str, Any]]:
+    """What is said of a file, and the features to be pasted."""
     assert main(["inspect", str(path)]) == 0
     said = capsys.readouterr().out
     names: dict[str, Any] = {"Boxes": Boxes, "Feature": Feature, "ImageDecoder": ImageDecoder}
     exec(said[said.index("decode = {") :], names)
-    return names["decode"]  # type: ignore[no-any-return]
+    return said, names["decode"]
 
 
-def test_masks_keep_their_ids_and_their_bits(tmp_path, capsys):
+def pasted(path: Path, capsys: Any) -> dict[str, Any]:
+    return suggestion(path, capsys)[1]
+
+
+def test_pasted_masks(tmp_path, capsys):
     features = {
         "image": [encoded(COLOURS, "JPEG")],
         "mask": [encoded(IDS)],
@@ -48,12 +52,12 @@ def test_masks_keep_their_ids_and_their_bits(tmp_path, capsys):
         np.testing.assert_array_equal(sample[name][..., 0], expected)
 
 
-def test_a_grey_image_alone_is_no_mask(tmp_path, capsys):
+def test_pasted_grey_image(tmp_path, capsys):
     path = written(tmp_path / "a.tfrecord", [example({"image": [encoded(IDS)]})])
     assert repr(pasted(path, capsys)["image"]) == "ImageDecoder(None)"
 
 
-def test_boxes_are_read_by_boxes(tmp_path, capsys):
+def test_pasted_boxes(tmp_path, capsys):
     text, ids = "image/object/class/text", "image/object/id"
     given = [np.array([[0.1, 0.1, 0.6, 0.8]] * count).reshape(-1, 4) for count in (2, 1, 3)]
     records = [
@@ -76,7 +80,6 @@ def test_boxes_are_read_by_boxes(tmp_path, capsys):
 
 
 tf = pytest.importorskip("tensorflow")
-
 DTYPES = ["float32", "float64", "float16", "int8", "uint16", "int32", "uint64", "bool", "complex64"]
 
 
@@ -94,11 +97,7 @@ def serialized(array: object) -> bytes:
 
 
 def file_of(tmp_path, *payloads: bytes) -> str:
-    path = tmp_path / "train.tfrecord"
-    with RecordWriter(path, format="tfrecord") as writer:
-        for payload in payloads:
-            writer.write(payload)
-    return str(path)
+    return written(tmp_path / "train.tfrecord", payloads)
 
 
 def photo(height: int = 24, width: int = 32) -> bytes:
@@ -116,7 +115,7 @@ def frames(count: int) -> bytes:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 3, 4)])
-def test_a_serialized_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
+def test_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
     arrays = [(np.random.default_rng(n).random(shape) * 5).astype(dtype) for n in range(3)]
     path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
     wanted = (None, *shape[1:]) if shape[:1] == (0,) else shape
@@ -126,7 +125,7 @@ def test_a_serialized_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
         np.testing.assert_array_equal(sample["x"], array)
 
 
-def test_serialized_tensors_come_in_batches_and_fill_up(tmp_path):
+def test_tensors_in_batches(tmp_path):
     arrays = [np.full((length, 2), length, np.float32) for length in (1, 3, 2)]
     path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
     given = {"x": Feature("float32", (None, 2), stored="tensor", default=-1)}
@@ -145,13 +144,13 @@ def test_serialized_tensors_come_in_batches_and_fill_up(tmp_path):
         (Feature("float32", (2, 3)), 'stored="tensor"'),
     ],
 )
-def test_another_feature_than_the_tensor_is_an_error_with_the_remedy(tmp_path, given, found):
+def test_tensor_as_another_feature(tmp_path, given, found):
     path = file_of(tmp_path, one_each(x=serialized(np.zeros((2, 3), np.float32))))
     with pytest.raises(RecordError, match=f"feature 'x' .*{found}"):
         open_records(path, decode={"x": given})[0]
 
 
-def test_a_tensor_of_texts_is_an_error_with_the_remedy(tmp_path):
+def test_tensor_of_texts(tmp_path):
     path = file_of(tmp_path, one_each(x=serialized([b"one", b"two"])))
     with pytest.raises(RecordError, match="string"):
         open_records(path, decode={"x": Feature("float32", (2,), stored="tensor")})[0]
@@ -159,23 +158,15 @@ def test_a_tensor_of_texts_is_an_error_with_the_remedy(tmp_path):
         open_records(path, decode={"x": Feature("float32", (2,))})[0]
 
 
-def test_stored_must_be_known():
+def test_tensor_arguments():
     with pytest.raises(ValueError, match=r'"tensor".*got \'proto\''):
         Feature("float32", stored="proto")
     with pytest.raises(ValueError, match='stored="tensor" must have a dtype of numbers'):
         Feature(str, stored="tensor")
 
 
-def suggestion(path: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict]:
-    assert main(["inspect", path]) == 0
-    text = capsys.readouterr().out
-    found: dict = {"Feature": Feature, "ImageDecoder": ImageDecoder}
-    exec(text[text.index("decode = {") :], found)
-    return text, found["decode"]
-
-
 @pytest.mark.parametrize("lengths", [(2, 2), (2, 5)])
-def test_inspect_shows_tensors_and_what_reads_them(tmp_path, lengths, capsys):
+def test_pasted_tensors(tmp_path, lengths, capsys):
     arrays = [np.ones((length, 3), np.float32) for length in lengths]
     path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
     text, decode = suggestion(path, capsys)
@@ -184,7 +175,7 @@ def test_inspect_shows_tensors_and_what_reads_them(tmp_path, lengths, capsys):
         np.testing.assert_array_equal(sample["x"], array)
 
 
-def test_inspect_says_that_a_record_is_a_tensor(tmp_path, capsys):
+def test_record_that_is_a_tensor(tmp_path, capsys):
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     path = file_of(tmp_path, serialized(array))
     assert main(["inspect", path]) == 0
@@ -196,7 +187,7 @@ def test_inspect_says_that_a_record_is_a_tensor(tmp_path, capsys):
             open_records(path, decode=decode)[0]
 
 
-def test_inspect_shows_images_in_feature_lists_and_what_reads_them(tmp_path, capsys):
+def test_pasted_feature_lists_of_images(tmp_path, capsys):
     path = file_of(tmp_path, frames(2), frames(3))
     text, decode = suggestion(path, capsys)
     assert "frames: 2 steps, 2 x JPEG, the first of 24 x 32" in text
@@ -210,7 +201,7 @@ def test_inspect_shows_images_in_feature_lists_and_what_reads_them(tmp_path, cap
         assert [batch.shape for batch in batches] == [(1, 2, 16, 16, 3), (1, 3, 16, 16, 3)]
 
 
-def test_an_image_decoder_for_several_images_is_an_error_with_the_remedy(tmp_path):
+def test_image_decoder_for_several_images(tmp_path):
     several = tf.train.Feature(bytes_list=tf.train.BytesList(value=[photo(), photo()]))
     features = tf.train.Features(feature={"frames": several})
     of_example = tf.train.Example(features=features).SerializeToString()

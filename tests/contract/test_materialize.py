@@ -96,7 +96,7 @@ def test_samples_of_files_are_the_same(tmp_path, decode):
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("workers", [TWO_THREADS, TWO_PROCESSES])
-def test_all_workers_read_it(tmp_path, front_end, workers):
+def test_batches_by_all_workers(tmp_path, front_end, workers):
     source = open_images(varied(tmp_path / "photos"), decode=DECODERS[3])
     decoded = materialize(source, tmp_path / "decoded")
     expected = batches(source, INLINE, front_end)
@@ -116,7 +116,7 @@ def test_parts_are_numbered_anew(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
-def test_sixteen_bits_and_masks_are_kept(tmp_path, dtype):
+def test_batches_of_sixteen_bits_and_masks(tmp_path, dtype):
     """An image and its mask, cut alike; ids and depths to the bit."""
     rng, names = np.random.default_rng(0), []
     for number in range(7):
@@ -138,7 +138,7 @@ def test_sixteen_bits_and_masks_are_kept(tmp_path, dtype):
         assert batches(source)[0][0].max() > 255
 
 
-def test_features_keep_what_they_are(tmp_path):
+def test_samples_of_features(tmp_path):
     def features(number: int) -> dict[str, Any]:
         ok, jpeg = cv2.imencode(".jpg", np.full((20 + number, 30, 3), 9 * number, np.uint8))
         assert ok
@@ -207,28 +207,31 @@ def test_samples_of_other_data_sets(tmp_path, varies):
     assert list(decoded[3]) == list(Own()[3])
 
 
-def test_python_numbers_stay_python_numbers(tmp_path):
-    rows = [(np.zeros(2), 3, 2.5, True), (np.ones(2), -4, 1e300, False)]
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(np.zeros(2), 3, 2.5, True), (np.ones(2), -4, 1e300, False)],
+        [(np.zeros(2, "int8"), 3), (np.ones(2, "float32"), 2.5)],
+        # One label here and several there.
+        [(np.zeros(2), 1), (np.zeros(2), np.array([1, 2])), (np.zeros(2), np.array([3]))],
+        [(0.0, "a"), (1.0, "bc"), (2.0, "")],
+    ],
+    ids=["Python's numbers", "several dtypes", "several labels", "texts"],
+)
+def test_samples_of_a_list(tmp_path, rows):
     for one, other in zip(all_samples(materialize(rows, tmp_path)), rows, strict=True):
-        assert list(map(type, one)) == list(map(type, other))
-        assert one[1:] == other[1:]
+        same(np.asarray(one[0]), np.asarray(other[0]))
+        for mine, its in zip(one[1:], other[1:], strict=True):
+            np.testing.assert_array_equal(mine, its)
+            assert type(mine) is type(its) or len({type(row[1]) for row in rows}) > 1
 
 
-def test_numbers_of_several_dtypes(tmp_path):
-    rows = [(np.zeros(2, "int8"), 3), (np.ones(2, "float32"), 2.5)]
-    for one, other in zip(all_samples(materialize(rows, tmp_path)), rows, strict=True):
-        same(one[0], other[0])
-        assert one[1] == other[1]
-
-
-def test_arrays_by_their_content(tmp_path):
+def test_samples_of_arrays(tmp_path):
     arrays = (np.arange(12.0).reshape(6, 2), np.arange(6))
     same(batches(materialize(arrays, tmp_path)), batches(arrays))
-    with pytest.raises(ValueError, match="another source"):
-        materialize((arrays[0] + 1, arrays[1]), tmp_path)
 
 
-def test_nothing_is_decoded_twice(tmp_path):
+def test_samples_are_decoded_once(tmp_path):
     calls = []
 
     class Counting(Own):
@@ -242,7 +245,7 @@ def test_nothing_is_decoded_twice(tmp_path):
     assert (sorted(set(calls)), first <= 10, len(calls)) == (list(range(9)), True, first)
 
 
-def test_only_one_thread_runs_a_data_set(tmp_path):
+def test_data_set_has_one_thread(tmp_path):
     class Busy(Own):
         inside = 0
 
@@ -264,7 +267,7 @@ def test_only_one_thread_runs_a_data_set(tmp_path):
     ],
     ids=["longer", "touched"],
 )
-def test_files_that_changed_are_told(tmp_path, change):
+def test_source_whose_files_changed_is_refused(tmp_path, change):
     path = jpeg_file(tmp_path, "recordio")
     materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
     materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
@@ -274,7 +277,7 @@ def test_files_that_changed_are_told(tmp_path, change):
         materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
 
 
-def test_what_comes_after_may_change(tmp_path):
+def test_decoder_may_change_what_comes_after(tmp_path):
     """Another mean, flip or area is no other decoder; another size is."""
     path = jpeg_file(tmp_path, "recordio")
     first = open_records(path, decode=ImageDecoder(16, crop="random_resized"))
@@ -289,7 +292,7 @@ def test_what_comes_after_may_change(tmp_path):
         materialize(smaller, tmp_path / "decoded")
 
 
-def test_what_draws_is_refused(tmp_path):
+def test_source_that_draws_is_refused(tmp_path):
     class Mine(ImageDecoder):
         pass
 
@@ -304,7 +307,7 @@ def test_what_draws_is_refused(tmp_path):
         materialize(boxes, tmp_path / "c")
 
 
-def test_what_cannot_be_stored_is_told(tmp_path):
+def test_samples_that_cannot_be_stored(tmp_path):
     with pytest.raises(TypeError, match="arrays, numbers, str or bytes as '1'"):
         materialize([(np.zeros(2), object())], tmp_path / "a")
     with pytest.raises(TypeError, match="texts as keys"):
@@ -314,18 +317,15 @@ def test_what_cannot_be_stored_is_told(tmp_path):
     with pytest.raises(ValueError, match="one structure"):
         materialize([(1, 2), (1, 2, 3)], tmp_path / "c")
     assert not list((tmp_path / "c").glob("*"))
+    with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
+        Cache(tmp_path, decoded=True)
 
 
-def test_a_damaged_image_is_told(tmp_path):
+def test_damaged_image_is_told(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     damage(path, 900)
     with pytest.raises(RecordError):
         materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
-
-
-def test_a_cache_of_decoded_samples_says_what_to_use(tmp_path):
-    with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
-        Cache(tmp_path, decoded=True)
 
 
 PROGRAM = """
@@ -356,7 +356,7 @@ def test_processes_wait_for_the_one_that_writes(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"samples.json"}
 
 
-def test_a_killed_process_leaves_nothing_half(tmp_path):
+def test_killed_process_leaves_nothing_half(tmp_path):
     for delay in (0.5, 0.8, 1.1):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path])
         time.sleep(delay)
@@ -370,7 +370,7 @@ def test_a_killed_process_leaves_nothing_half(tmp_path):
 # --- what is told, and what is taken apart ---
 
 
-def test_processes_with_other_sources_in_one_folder_are_told(tmp_path):
+def test_processes_with_other_sources_are_told(tmp_path):
     """The second one waits for the first, and then looks again."""
     program = PROGRAM.replace("np.full((64, 64), number), number", "{0}")
     program = program.replace(
@@ -390,7 +390,7 @@ def test_processes_with_other_sources_in_one_folder_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["samples", "samples-00000-of-00001.tfrecord"])
-def test_files_of_others_are_left_alone(tmp_path, name):
+def test_folder_of_others_is_left_alone(tmp_path, name):
     (tmp_path / name).mkdir() if name == "samples" else (tmp_path / name).write_bytes(b"mine")
     with pytest.raises(ValueError, match="give another folder"):
         materialize([1, 2], tmp_path)
@@ -407,7 +407,7 @@ def test_files_of_others_are_left_alone(tmp_path, name):
     ],
     ids=["one", "a dict", "a part", "joined"],
 )
-def test_other_arrays_are_told(tmp_path, first, second):
+def test_source_of_other_arrays_is_refused(tmp_path, first, second):
     x = np.arange(8.0)
     materialize(first(x), tmp_path)
     materialize(first(x), tmp_path)
@@ -415,7 +415,7 @@ def test_other_arrays_are_told(tmp_path, first, second):
         materialize(second(x), tmp_path)
 
 
-def test_joined_folders_are_known_by_their_files_and_decoders(tmp_path):
+def test_source_of_joined_folders(tmp_path):
     folders = [varied(tmp_path / name) for name in ("a", "b")]
 
     def joined(first: int, **options: Any) -> Any:
@@ -438,7 +438,7 @@ def test_joined_folders_are_known_by_their_files_and_decoders(tmp_path):
         (Feature(bytes, (None,), default=b"-"), [[], [b"a"], [b"b", b"c"]]),
     ],
 )
-def test_texts_of_any_number(tmp_path, feature, values):
+def test_samples_of_texts_of_any_number(tmp_path, feature, values):
     path = file_of(tmp_path, [encoded({"t": each, "n": [1]}) for each in values])
     source = open_records(path, decode={"t": feature, "n": Feature("int64")})
     decoded = materialize(source, tmp_path / "decoded")
@@ -448,13 +448,7 @@ def test_texts_of_any_number(tmp_path, feature, values):
         same(batches(decoded), batches(source))
 
 
-def test_one_label_here_and_several_there(tmp_path):
-    rows = [(np.zeros(2), 1), (np.zeros(2), np.array([1, 2])), (np.zeros(2), np.array([3]))]
-    for one, other in zip(all_samples(materialize(rows, tmp_path)), rows, strict=True):
-        same(np.asarray(one[1]), np.asarray(other[1]))
-
-
-def test_what_is_materialized_can_be_materialized_again(tmp_path):
+def test_materialized_again(tmp_path):
     source = (np.arange(6.0), {"b": np.arange(6), "a": (np.arange(6), np.arange(6))})
     once = materialize(source, tmp_path / "once")
     twice = materialize(once, tmp_path / "twice")
@@ -463,7 +457,7 @@ def test_what_is_materialized_can_be_materialized_again(tmp_path):
         assert list(one[1]) == ["b", "a"]
 
 
-def test_what_has_an_order_or_whole_batches_is_refused(tmp_path):
+def test_source_with_an_order_or_whole_batches_is_refused(tmp_path):
     import keras
 
     class Whole(keras.utils.PyDataset):
@@ -479,7 +473,7 @@ def test_what_has_an_order_or_whole_batches_is_refused(tmp_path):
         materialize(Whole(), tmp_path / "b")
 
 
-def test_a_file_that_is_cut_or_gone_is_told(tmp_path):
+def test_file_that_is_cut_or_gone_is_told(tmp_path):
     rows = (np.arange(40.0).reshape(20, 2), np.arange(20))
     materialize(rows, tmp_path)
     (path,) = tmp_path.glob("samples-*.tfrecord")
@@ -492,7 +486,7 @@ def test_a_file_that_is_cut_or_gone_is_told(tmp_path):
         materialize(rows, tmp_path)
 
 
-def test_numpys_texts_and_a_subclass_of_a_decoder(tmp_path):
+def test_decoder_of_a_subclass(tmp_path):
     texts = (np.arange(3.0), np.array(["a", "bc", ""]))
     for one, other in zip(all_samples(materialize(texts, tmp_path / "a")), range(3), strict=True):
         assert one == (float(other), texts[1][other])
@@ -506,7 +500,7 @@ def test_numpys_texts_and_a_subclass_of_a_decoder(tmp_path):
         materialize(open_records(path, decode=Mine(9)), tmp_path / "b")
 
 
-def test_a_data_set_that_grows_ends(tmp_path):
+def test_data_set_that_grows_ends(tmp_path):
     class Grows(Own):
         lengths = 5
 

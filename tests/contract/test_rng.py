@@ -1,15 +1,24 @@
-"""``rng`` is passed to a parameter of that name, and to no other."""
+"""``rng`` is passed to a parameter of that name; ``source[i]`` draws by its place."""
 
 from __future__ import annotations
 
 import functools
 import operator
+import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import RecordWriter, SafeSequence, open_records
+from adapters import (
+    ImageDecoder,
+    RecordWriter,
+    SafeSequence,
+    concatenate,
+    open_images,
+    open_records,
+)
 from tests.contract.drawing import number_and_draw
 from tests.contract.front_ends import (
     ALL_WORKERS,
@@ -22,14 +31,11 @@ from tests.contract.front_ends import (
     batches_of,
     loader_of,
 )
+from tests.images.pictures import encoded, picture
+from tests.sources.record_files import write_images
 
 NUMBERS = list(range(8))
 BATCHES = np.arange(8)
-
-
-def is_generator(rng: Any) -> bool:
-    """Whether the loader has passed its generator."""
-    return isinstance(rng, np.random.Generator)
 
 
 def read(function: Any, argument: str = "transform", front_end: str = KERAS) -> Any:
@@ -42,109 +48,74 @@ def read(function: Any, argument: str = "transform", front_end: str = KERAS) -> 
 # --- who has a parameter of that name ---
 
 
-def positional(sample: Any, rng: Any) -> Any:
-    return sample * 0 + is_generator(rng)
-
-
-def keyword_only(sample: Any, *, rng: Any) -> Any:
-    return sample * 0 + is_generator(rng)
-
-
-def with_default(sample: Any, rng: Any = None) -> Any:
-    return sample * 0 + is_generator(rng)
-
-
-def keyword_only_with_default(sample: Any, *, rng: Any = None) -> Any:
-    return sample * 0 + is_generator(rng)
-
-
-def positional_only(sample: Any, rng: Any, /) -> Any:
-    return sample * 0 + is_generator(rng)
-
-
-def third(sample: Any, scale: float = 1, rng: Any = None) -> Any:
-    return sample * 0 + (is_generator(rng) and scale == 1)
-
-
-def before_an_option(sample: Any, rng: Any, scale: float = 1) -> Any:
-    return sample * 0 + (is_generator(rng) and scale == 1)
-
-
-def with_options(sample: Any, rng: Any, **options: Any) -> Any:
-    return sample * 0 + (is_generator(rng) and not options)
-
-
-def with_more(sample: Any, *more: Any, rng: Any = None) -> Any:
-    return sample * 0 + (is_generator(rng) and not more)
+def given(sample: Any, rng: Any, also: bool = True) -> Any:
+    """1 for each number if the loader has passed its generator."""
+    return sample * 0 + (isinstance(rng, np.random.Generator) and also)
 
 
 class Callable:
     """A transform that is an object, and has more of them as methods."""
 
     def __call__(self, sample: Any, rng: Any) -> Any:
-        return positional(sample, rng)
+        return given(sample, rng)
 
     def method(self, sample: Any, rng: Any) -> Any:
-        return positional(sample, rng)
+        return given(sample, rng)
 
     def keyword_method(self, sample: Any, *, rng: Any = None) -> Any:
-        return positional(sample, rng)
+        return given(sample, rng)
 
     @classmethod
     def of_the_class(cls, sample: Any, rng: Any) -> Any:
-        return positional(sample, rng)
+        return given(sample, rng)
 
     @staticmethod
     def static(sample: Any, rng: Any) -> Any:
-        return positional(sample, rng)
+        return given(sample, rng)
 
 
-def strong(strength: float, sample: Any, rng: Any) -> Any:
-    return sample * 0 + (is_generator(rng) and strength == 3)
-
-
-@functools.wraps(positional)
+@functools.wraps(lambda sample, rng: None)
 def decorated(*arguments: Any, **named: Any) -> Any:
-    return positional(*arguments, **named)
+    return given(*arguments, **named)
 
 
+THIRD = lambda x, scale=1, rng=None: given(x, rng, scale == 1)  # noqa: E731
 TAKES_RNG = {
-    "positional": positional,
-    "keyword-only": keyword_only,
-    "with a default": with_default,
-    "keyword-only with a default": keyword_only_with_default,
-    "positional-only": positional_only,
-    "third": third,
-    "before an option": before_an_option,
-    "with **options": with_options,
-    "with *more": with_more,
-    "a lambda": lambda sample, rng: sample * 0 + is_generator(rng),
+    "positional": lambda x, rng: given(x, rng),
+    "keyword-only": lambda x, *, rng: given(x, rng),
+    "with a default": lambda x, rng=None: given(x, rng),
+    "keyword-only with a default": lambda x, *, rng=None: given(x, rng),
+    "positional-only": lambda x, rng, /: given(x, rng),
+    "third": THIRD,
+    "before an option": lambda x, rng, scale=1: given(x, rng, scale == 1),
+    "with **options": lambda x, rng, **options: given(x, rng, not options),
+    "with *more": lambda x, *more, rng=None: given(x, rng, not more),
     "an object": Callable(),
     "a bound method": Callable().method,
     "a bound method with a keyword": Callable().keyword_method,
     "a class method": Callable.of_the_class,
     "a static method": Callable.static,
-    "a partial": functools.partial(strong, 3),
-    "a partial by name": functools.partial(third, scale=1),
+    "a partial": functools.partial(lambda scale, x, rng: given(x, rng, scale == 3), 3),
+    "a partial by name": functools.partial(THIRD, scale=1),
     "a partial of an object": functools.partial(Callable()),
     "a decorated function": decorated,
 }
+QUICK = ("positional", "keyword-only", "with a default", "an object")
 
 
-@pytest.mark.parametrize("argument", ["transform", "batch_transform"])
-@pytest.mark.parametrize("function", TAKES_RNG.values(), ids=TAKES_RNG)
-def test_a_parameter_of_that_name_gets_a_generator(function, argument):
-    assert read(function, argument).tolist() == [1] * 8
-
-
-@NEEDS_MXNET
-@pytest.mark.parametrize("name", ["positional", "keyword-only", "with a default", "an object"])
-def test_a_batch_transform_of_gluon_gets_a_generator(name):
-    assert read(TAKES_RNG[name], "batch_transform", GLUON).tolist() == [1] * 8
+@pytest.mark.parametrize(
+    ("function", "argument", "front_end"),
+    [
+        *((each, name, KERAS) for each in TAKES_RNG for name in ("transform", "batch_transform")),
+        *(pytest.param(each, "batch_transform", GLUON, marks=NEEDS_MXNET) for each in QUICK),
+    ],
+)
+def test_rng_is_passed_to_its_name(function, argument, front_end):
+    assert read(TAKES_RNG[function], argument, front_end).tolist() == [1] * 8
 
 
 @pytest.mark.parametrize("workers", ALL_WORKERS)
-def test_what_is_drawn_depends_on_the_sample_and_the_epoch_alone(workers):
+def test_rng_is_of_sample_and_epoch(workers):
     def drawn(batch_size: int, workers: str) -> Any:
         with loader_of(
             KERAS,
@@ -167,7 +138,7 @@ def collated(samples: Any, rng: Any) -> Any:
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("workers", ALL_WORKERS)
-def test_a_collate_draws_by_the_batch_and_the_epoch(front_end, workers):
+def test_rng_of_a_collate_is_of_batch_and_epoch(front_end, workers):
     def rows(workers: str) -> Any:
         with loader_of(front_end, NUMBERS, 4, workers=workers, collate=collated) as loader:
             return np.concatenate([np.asarray(each) for each in batches_of(loader, 2)])
@@ -176,7 +147,7 @@ def test_a_collate_draws_by_the_batch_and_the_epoch(front_end, workers):
     assert len({*rows(workers)[:, 1].tolist()}) == 16
 
 
-def test_a_decode_draws_by_the_sample_and_the_epoch(tmp_path):
+def test_rng_of_a_decode_is_of_sample_and_epoch(tmp_path):
     with RecordWriter(tmp_path / "a.tfrecord", format="tfrecord") as writer:
         for number in NUMBERS:
             writer.write(bytes([number]))
@@ -199,13 +170,13 @@ def drawn_by_keyword(data: bytes, *, rng: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_second_parameter_of_a_collate_is_an_error(front_end):
+def test_second_parameter_of_a_collate_is_an_error(front_end):
     name = "collate" if front_end == KERAS else "batchify_fn"
     with pytest.raises(TypeError, match=f"{name} must take .*functools.partial"):
         loader_of(front_end, NUMBERS, 4, collate=lambda samples, scale: samples)
 
 
-def test_a_second_parameter_of_a_decode_is_an_error(tmp_path):
+def test_second_parameter_of_a_decode_is_an_error(tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(b"")
     with pytest.raises(TypeError, match=r"decode must take .*functools.partial"):
         open_records(tmp_path / "a.tfrecord", format="tfrecord", decode=lambda data, scale: data)
@@ -214,43 +185,13 @@ def test_a_second_parameter_of_a_decode_is_an_error(tmp_path):
 # --- and who has none ---
 
 
-def another_name(sample: Any, generator: Any = 1) -> Any:
-    return sample * 0 + (generator == 1)
-
-
-def optional(x: Any, y: Any = 1) -> Any:
-    return x * 0 + (y == 1)
-
-
-def two_options(x: Any, y: Any = 1, *, z: Any = 2) -> Any:
-    return x * 0 + ((y, z) == (1, 2))
-
-
-def variadic(*samples: Any) -> Any:
-    return samples[0] * 0 + (len(samples) == 1)
-
-
-def more(sample: Any, *rest: Any) -> Any:
-    return sample * 0 + (not rest)
-
-
-def options(sample: Any, **named: Any) -> Any:
-    return sample * 0 + (not named)
-
-
-def nearly(sample: Any, rng_seed: Any = 1, rng2: Any = 1) -> Any:
-    return sample * 0 + (rng_seed == rng2 == 1)
-
-
 TAKES_NONE = {
-    "another name": another_name,
-    "an option": optional,
-    "two options": two_options,
-    "*samples": variadic,
-    "*rest": more,
-    "**named": options,
-    "a similar name": nearly,
-    "a lambda": lambda sample, scale=1: sample * 0 + scale,
+    "another name": lambda x, generator=1: x * 0 + (generator == 1),
+    "two options": lambda x, y=1, *, z=2: x * 0 + ((y, z) == (1, 2)),
+    "*samples": lambda *samples: samples[0] * 0 + (len(samples) == 1),
+    "*rest": lambda x, *rest: x * 0 + (not rest),
+    "**named": lambda x, **named: x * 0 + (not named),
+    "a similar name": lambda x, rng_seed=1, rng2=1: x * 0 + (rng_seed == rng2 == 1),
     "a partial": functools.partial(lambda y, x: x * 0 + y, 1),
     "a partial by name": functools.partial(lambda x, y: x * 0 + y, y=1),
 }
@@ -258,60 +199,39 @@ TAKES_NONE = {
 
 @pytest.mark.parametrize("argument", ["transform", "batch_transform"])
 @pytest.mark.parametrize("function", TAKES_NONE.values(), ids=TAKES_NONE)
-def test_no_other_parameter_gets_one(function, argument):
+def test_rng_is_passed_to_no_other_name(function, argument):
     assert read(function, argument).tolist() == [1] * 8
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (abs, NUMBERS),
-        (int, NUMBERS),
-        (float, NUMBERS),
-        (np.float32, NUMBERS),
-        (operator.neg, [-n for n in NUMBERS]),
-        (np.negative, [-n for n in NUMBERS]),
-        (np.square, [n * n for n in NUMBERS]),
-        (np.asarray, NUMBERS),
-        (np.sqrt, np.sqrt(NUMBERS).tolist()),
-        (bool, [bool(n) for n in NUMBERS]),
-        (complex, NUMBERS),
-        (np.vectorize(abs), NUMBERS),
-    ],
-    ids=lambda each: getattr(each, "__name__", None),
-)
-def test_builtins_and_ufuncs_get_the_sample_alone(function, expected):
-    assert read(function).tolist() == expected
+NEGATIVE, ROOTS = [-n for n in NUMBERS], np.sqrt(NUMBERS).tolist()
 
 
 @pytest.mark.parametrize(
-    ("function", "expected"),
+    ("argument", "function", "expected"),
     [
-        (np.negative, (-BATCHES).tolist()),
-        (np.sqrt, np.sqrt(BATCHES).tolist()),
-        (np.asarray, NUMBERS),
-        (np.flip, [3, 2, 1, 0, 7, 6, 5, 4]),
-        (operator.methodcaller("astype", "float32"), NUMBERS),
-        (operator.itemgetter(slice(1, 2)), [1, 5]),
+        *(("transform", each, NUMBERS) for each in (abs, int, float, np.float32, np.asarray)),
+        *(("transform", each, NEGATIVE) for each in (operator.neg, np.negative)),
+        ("transform", np.square, [n * n for n in NUMBERS]),
+        ("transform", np.sqrt, ROOTS),
+        ("transform", bool, [bool(n) for n in NUMBERS]),
+        ("transform", complex, NUMBERS),
+        ("transform", np.vectorize(abs), NUMBERS),
+        ("batch_transform", np.negative, NEGATIVE),
+        ("batch_transform", np.sqrt, ROOTS),
+        ("batch_transform", np.asarray, NUMBERS),
+        ("batch_transform", np.flip, [3, 2, 1, 0, 7, 6, 5, 4]),
+        ("batch_transform", operator.methodcaller("astype", "float32"), NUMBERS),
+        ("batch_transform", operator.itemgetter(slice(1, 2)), [1, 5]),
     ],
-    ids=["negative", "sqrt", "asarray", "flip", "methodcaller", "itemgetter"],
 )
-def test_builtins_and_ufuncs_get_the_batch_alone(function, expected):
-    assert read(function, "batch_transform").tolist() == expected
+def test_builtins_and_ufuncs_get_no_rng(argument, function, expected):
+    assert read(function, argument).tolist() == expected
 
 
 # --- a second parameter that is required ---
 
 
 def two(x: Any, y: Any) -> Any:
-    return x, y
-
-
-def two_and_rng(x: Any, y: Any, rng: Any) -> Any:
-    return x, y
-
-
-def required_keyword(x: Any, *, y: Any) -> Any:
     return x, y
 
 
@@ -328,10 +248,9 @@ class TwoArguments:
 REQUIRES = {
     "two": two,
     "a generator by another name": lambda sample, generator: sample,
-    "a lambda": lambda x, y: (x, y),
     "three": lambda x, y, z: (x, y),
-    "two and rng": two_and_rng,
-    "a keyword": required_keyword,
+    "two and rng": lambda x, y, rng: (x, y),
+    "a keyword": lambda x, *, y: (x, y),
     "an object": TwoArguments(),
     "a bound method": TwoArguments().method,
     "a partial": functools.partial(lambda scale, x, y: (x, y), 1),
@@ -340,7 +259,7 @@ REQUIRES = {
 
 @pytest.mark.parametrize("argument", ["transform", "batch_transform"])
 @pytest.mark.parametrize("function", REQUIRES.values(), ids=REQUIRES)
-def test_a_second_required_parameter_is_an_error(function, argument):
+def test_second_required_parameter_is_an_error(function, argument):
     """At construction, before any sample is read."""
     with pytest.raises((TypeError, ValueError)) as raised:
         SafeSequence((BATCHES, BATCHES), 4, **{argument: function})
@@ -348,26 +267,245 @@ def test_a_second_required_parameter_is_an_error(function, argument):
     assert "rng" in str(raised.value)
 
 
-@pytest.mark.parametrize("function", [two, TwoArguments()], ids=["a function", "an object"])
-def test_the_error_says_what_to_write(function):
-    with pytest.raises((TypeError, ValueError)) as raised:
-        SafeSequence((BATCHES, BATCHES), 4, transform=function)
-    assert "lambda sample: " in str(raised.value)
-    assert "(*sample)" in str(raised.value)
-    assert "'y'" in str(raised.value) or "`y`" in str(raised.value) or " y" in str(raised.value)
+@pytest.mark.parametrize(
+    ("argument", "front_end"),
+    [
+        ("transform", KERAS),
+        ("batch_transform", KERAS),
+        pytest.param("batch_transform", GLUON, marks=NEEDS_MXNET),
+    ],
+)
+def test_second_required_parameter_has_a_remedy(argument, front_end):
+    for function in (two, TwoArguments()):
+        with pytest.raises((TypeError, ValueError)) as raised:
+            loader_of(front_end, (BATCHES, BATCHES), 4, **{argument: function})
+        item = "sample" if argument == "transform" else "batch"
+        said = str(raised.value)
+        assert [
+            each for each in (argument, f"lambda {item}: ", f"(*{item})") if each not in said
+        ] == []
+        assert "'y'" in said or "`y`" in said or " y" in said
+    given: Any = {"transform": lambda sample: two(*sample), "workers": 0}
+    with SafeSequence((BATCHES, BATCHES + 1), 4, **given) as sequence:
+        x, y = next(iter(sequence))
+    assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [1, 2, 3, 4])
+
+
+# --- what is random in ``source[i]`` ---
+
+COUNT = 8
+DECODER = ImageDecoder(8, crop="random_resized", flip=True)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a record file, and a folder of images."""
+    folder = tmp_path_factory.mktemp("files")
+    contents = [encoded(picture(20, 30 + n)[:, :30], "JPEG") for n in range(COUNT)]
+    write_images(folder / "a.tfrecord", "tfrecord", contents)
+    (folder / "photos" / "x").mkdir(parents=True)
+    for number, content in enumerate(contents):
+        (folder / "photos" / "x" / f"{number}.jpg").write_bytes(content)
+    return folder
+
+
+def sources_of(files: Path) -> dict[str, Any]:
+    """Each kind of source that draws."""
+    records = open_records(files / "a.tfrecord", decode=DECODER)
+    photos = open_images(files / "photos", decode=DECODER)
+    return {
+        "records": records,
+        "photos": photos,
+        "selected": photos.select(range(COUNT)),
+        "concatenated": concatenate([records.select(range(4)), photos.select(range(4, COUNT))]),
+    }
+
+
+class Pairs:
+    """Two views of each image."""
+
+    thread_safe = True
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.source[number][0], self.source[number][0], number
+
+
+class Fetched(Pairs):
+    """The same, a batch at a time."""
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        """Both views of all of them."""
+        first, second = (self.source.__getitems__(numbers) for _ in range(2))
+        return [(a[0], b[0], number) for a, b, number in zip(first, second, numbers)]
+
+
+def views_of(loader: Any, epochs: int = 2) -> list[dict[int, tuple[bytes, bytes]]]:
+    """The two views of each sample, for each epoch."""
+    found = []
+    for _ in range(epochs):
+        views = {}
+        for one, other, numbers in batches_of(loader):
+            for row, number in enumerate(numbers.tolist()):
+                views[number] = one[row].tobytes(), other[row].tobytes()
+        found.append(views)
+    return found
+
+
+def different(first: Any, second: Any) -> int:
+    """How many of the samples differ; two crops of a small image may be alike."""
+    return sum(first[number] != second[number] for number in first)
+
+
+@pytest.mark.parametrize("kind", ["records", "photos", "selected", "concatenated"])
+def test_program_draws_again_each_time(files, kind):
+    source = sources_of(files)[kind]
+    assert len({source[2][0].tobytes() for _ in range(9)}) > 4
+    assert len({source[2:3][0][0].tobytes() for _ in range(9)}) > 4
+    assert len({next(iter(source))[0].tobytes() for _ in range(9)}) > 4
+    numbers = [2, 5]
+    if hasattr(source, "__getitems__"):
+        assert len({source.__getitems__(numbers)[1][0].tobytes() for _ in range(9)}) > 4
+
+
+def test_program_keeps_its_generators(files):
+    source = sources_of(files)["records"]
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]
+    source[0], source[:3]
+    assert (random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]) == before
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_the_error_of_a_batch_transform_says_what_to_write(front_end):
-    with pytest.raises((TypeError, ValueError)) as raised:
-        loader_of(front_end, (BATCHES, BATCHES), 4, batch_transform=two)
-    assert "batch_transform" in str(raised.value)
-    assert "(*batch)" in str(raised.value)
+@pytest.mark.parametrize("kind", ["records", "photos", "selected", "concatenated"])
+def test_data_set_over_a_source_draws_by_samples(files, front_end, kind):
+    data = Pairs(sources_of(files)[kind])
+    with loader_of(front_end, data, 3, shuffle=True) as loader:
+        first, second = views_of(loader)
+    assert sum(one != other for one, other in first.values()) > COUNT / 2
+    assert different(first, second) > COUNT / 2
+    with loader_of(front_end, data, 5, shuffle=True) as loader:  # Whatever the batches are.
+        assert views_of(loader) == [first, second]
 
 
-def test_what_to_write_is_right():
-    with SafeSequence(
-        (BATCHES, BATCHES + 1), 4, transform=lambda sample: two(*sample), workers=0
-    ) as sequence:
-        x, y = next(iter(sequence))
-    assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [1, 2, 3, 4])
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("kind", [Pairs, Fetched])
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_data_set_over_a_source_draws_alike_on_all_workers(files, front_end, kind, workers):
+    data = kind(sources_of(files)["photos"])
+    with loader_of(front_end, data, 3, shuffle=True) as loader:
+        expected = views_of(loader)
+    assert different(*expected) > COUNT / 2
+    with loader_of(front_end, data, 3, shuffle=True, workers=workers) as loader:
+        assert views_of(loader) == expected
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_transform_over_a_source_draws_by_samples(files, front_end):
+    source = sources_of(files)["records"]
+
+    def paired(number: Any) -> Any:
+        number = int(number)
+        return source[number][0], source[number][0], number
+
+    with loader_of(front_end, list(range(COUNT)), 3, transform=paired) as loader:
+        first, second = views_of(loader)
+    assert sum(one != other for one, other in first.values()) > COUNT / 2
+    assert different(first, second) > COUNT / 2
+    with loader_of(front_end, list(range(COUNT)), 3, transform=paired) as loader:
+        assert views_of(loader) == [first, second]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_collate_over_a_source_draws_by_batches(files, front_end):
+    source = sources_of(files)["records"]
+
+    def collate(numbers: list[Any]) -> Any:
+        rows = [source[int(number)][0] for number in numbers]
+        return np.stack(rows), np.stack(rows), np.array([int(number) for number in numbers])
+
+    def batch_transform(batch: Any) -> Any:
+        numbers = batch[2]
+        taken = numbers.asnumpy() if hasattr(numbers, "asnumpy") else numbers
+        return batch[0], np.stack([source[int(number)][0] for number in taken]), numbers
+
+    arguments: Any = {"collate": collate, "batch_transform": batch_transform}
+    with loader_of(front_end, list(range(COUNT)), 3, **arguments) as loader:
+        first, second = views_of(loader)
+    assert sum(one != other for one, other in first.values()) > COUNT / 2
+    assert different(first, second) > COUNT / 2
+    with loader_of(front_end, list(range(COUNT)), 3, **arguments) as loader:
+        assert views_of(loader) == [first, second]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_loader_within_a_sample_leaves_its_draws(files, front_end):
+    source = sources_of(files)["records"]
+
+    class Within(Pairs):
+        """Reads another loader between its draws."""
+
+        within: Any = None
+
+        def __getitem__(self, number: int) -> Any:
+            first = source[number][0]
+            if self.within is not None:
+                for _ in loader_of(front_end, self.within, 2):
+                    pass
+            return first, source[number][0], number
+
+    data = Within(source)
+    with loader_of(front_end, data, 3) as loader:
+        expected = views_of(loader)
+    data.within = Pairs(source)
+    with loader_of(front_end, data, 3) as loader:
+        assert views_of(loader) == expected
+
+
+def test_pydataset_over_a_source_draws_by_batches(files):
+    import keras
+
+    source = sources_of(files)["records"]
+
+    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+        """Both views, a batch at a time."""
+
+        def __len__(self) -> int:
+            return COUNT // 2
+
+        def __getitem__(self, index: int) -> Any:
+            numbers = np.arange(2 * index, 2 * index + 2)
+            one, other = (np.stack([source[n][0] for n in numbers]) for _ in range(2))
+            return one, other, numbers
+
+    with loader_of("keras", Batches(), None) as loader:
+        first, second = views_of(loader)
+    assert different(first, second) > COUNT / 2
+    with loader_of("keras", Batches(), None, workers="2 threads") as loader:
+        assert views_of(loader) == [first, second]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_program_draws_by_nothing_after_a_loader(files, front_end):
+    source = sources_of(files)["records"]
+
+    class Fails(Pairs):
+        """Its fourth sample can't be read."""
+
+        def __getitem__(self, number: int) -> Any:
+            if number == 3:
+                source[number]
+                raise ValueError("broken")
+            return super().__getitem__(number)
+
+    with loader_of(front_end, Fails(source), 4, workers=INLINE) as loader:
+        with pytest.raises(ValueError, match="broken") as caught:
+            next(iter(loader))
+        assert len({source[2][0].tobytes() for _ in range(9)}) > 4
+        del caught

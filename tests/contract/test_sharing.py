@@ -97,7 +97,7 @@ def quick(names: Any) -> list[Any]:
 
 @pytest.mark.parametrize("held", [False, True], ids=["as the source", "in a data set"])
 @pytest.mark.parametrize("name", quick(VIEWS))
-def test_a_view_is_sent_as_the_memory_that_it_has(name, held, tmp_path):
+def test_view_is_sent_as_its_memory(name, held, tmp_path):
     """The samples are right, and nothing is sent that is larger than the array beneath."""
     view = VIEWS[name](tmp_path)
     peak = Peak()
@@ -109,7 +109,7 @@ def test_a_view_is_sent_as_the_memory_that_it_has(name, held, tmp_path):
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_windows_of_a_series_are_not_written_out(front_end):
+def test_windows_are_not_written_out(front_end):
     """943 MB of windows over 9 MiB."""
     windows = VIEWS["windows"](Path())
     peak = Peak()
@@ -119,7 +119,7 @@ def test_windows_of_a_series_are_not_written_out(front_end):
     assert np.concatenate(batches).tolist() == windows[:96].tolist()
 
 
-def test_all_windows_are_right():
+def test_windows_are_right():
     """In a new order, from the first to the last."""
     windows = np.lib.stride_tricks.sliding_window_view(np.arange(5000.0), 100)
     with loader_of(KERAS, windows, 64, workers=TWO_PROCESSES, shuffle=True) as loader:
@@ -154,7 +154,7 @@ def test_views_of_one_array_are_sent_once(make):
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["as the source", "in a data set"])
-def test_a_few_rows_of_a_large_array_are_not_sent_with_all_of_it(held):
+def test_view_of_a_few_rows_is_sent_alone(held):
     """Of 400 MB that were never written."""
     rows = np.zeros((50_000, 1000))[20_000:20_100]
     peak = Peak()
@@ -164,7 +164,7 @@ def test_a_few_rows_of_a_large_array_are_not_sent_with_all_of_it(held):
     assert batches[0].shape == (8, 1000)
 
 
-def test_a_view_that_is_changed_meanwhile_is_that_of_the_start():
+def test_view_that_is_changed_meanwhile():
     """Workers have the array as it was when they were given it, and the user's own is writeable."""
     array = np.arange(400.0).reshape(40, 10)
     with SafeSequence(array[::2], 5, workers=2, use_multiprocessing=True) as sequence:
@@ -173,14 +173,14 @@ def test_a_view_that_is_changed_meanwhile_is_that_of_the_start():
     assert found[:, 0].tolist() == list(range(0, 400, 20))
 
 
-def test_what_a_process_writes_into_a_view_is_its_own():
+def test_view_that_a_process_writes_into():
     """A data set that changes its array in a process changes no other's."""
     array = np.zeros((40, 4))
     first_batches(KERAS, Writing(array[::2]))
     assert not array.any()
 
 
-def test_many_python_objects_take_no_processes_unasked():
+def test_objects_take_no_processes_unasked():
     """To send 400,000 dicts takes longer than processes save; the first batch is there at once."""
     data_set = Annotated(400_000)
     processes, longest, last = set(), 0.0, time.perf_counter()
@@ -197,7 +197,7 @@ def test_many_python_objects_take_no_processes_unasked():
     assert longest < 1.5
 
 
-def test_many_python_objects_are_right_in_processes_that_are_asked_for():
+def test_objects_in_processes_if_asked():
     """It takes as long as it takes."""
     batches, _ = first_batches(KERAS, Annotated(4000))
     assert batches[0][:, 0].tolist() == list(range(8))

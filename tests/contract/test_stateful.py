@@ -17,14 +17,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordWriter, concatenate, open_records, split
-from tests.contract import (
-    stateful,
-    stateful_connections,
-    stateful_functions,
-    stateful_media,
-    stateful_memory,
-    stateful_tables,
-)
+from tests.contract import stateful, stateful_tables
 from tests.contract.front_ends import (
     ALL_WORKERS,
     AUTO,
@@ -107,7 +100,7 @@ def records(folder: Path) -> Setup:
     with RecordWriter(folder / "samples.tfrecord", format="tfrecord") as writer:
         for number in range(LENGTH):
             writer.write(bytes([number]) + content(number))
-    return Setup(open_records(folder / "samples.tfrecord", decode=stateful_functions.Decode()))
+    return Setup(open_records(folder / "samples.tfrecord", decode=stateful.Decode()))
 
 
 def keras_batches(folder: Path) -> Setup:
@@ -130,13 +123,13 @@ def of_gluon(name: str) -> Case:
 
 def sampled(folder: Path) -> Setup:
     """A sampler with a state, for a data set with one."""
-    return Setup(stateful_memory.Buffer(folder), {"sampler": stateful_functions.Sampler()})
+    return Setup(stateful.Buffer(folder), {"sampler": stateful.Sampler()})
 
 
 def batch_sampled(folder: Path) -> Setup:
     """A sampler of batches with a state."""
-    sampler = stateful_functions.BatchSampler(BATCH_SIZE)
-    return Setup(stateful_memory.Buffer(folder), {"batch_sampler": sampler}, batch_size=None)
+    sampler = stateful.BatchSampler(BATCH_SIZE)
+    return Setup(stateful.Buffer(folder), {"batch_sampler": sampler}, batch_size=None)
 
 
 class Half(stateful.Stateful):
@@ -185,34 +178,34 @@ CASES = {
     "sqlite, connected lazily": of(stateful_tables.LazyDatabase, own_thread=True),
     "sqlite, a shared cursor": of(stateful_tables.SharedCursor),
     "a client of one thread": of(stateful_tables.OwnThread, own_thread=True),
-    "a socket": of(stateful_connections.Socket),
-    "HTTP": of(stateful_connections.Http),
-    "HTTP, connected lazily": of(stateful_connections.LazyHttp),
-    "a pipe": of(stateful_connections.Pipe),
-    "wave": of(stateful_media.Wave),
-    "sound": of(stateful_media.Sound),
-    "video": of(stateful_media.Video, "cv2"),
-    "video, opened lazily": of(stateful_media.LazyVideo, "cv2"),
+    "a socket": of(stateful_tables.Socket),
+    "HTTP": of(stateful_tables.Http),
+    "HTTP, connected lazily": of(stateful_tables.LazyHttp),
+    "a pipe": of(stateful_tables.Pipe),
+    "wave": of(stateful_tables.Wave),
+    "sound": of(stateful_tables.Sound),
+    "video": of(stateful_tables.Video, "cv2"),
+    "video, opened lazily": of(stateful_tables.LazyVideo, "cv2"),
     # Pillow pickles the pixels of one frame, and gives a process nothing to seek in.
-    "frames": of(stateful_media.Pages, "PIL", "tifffile", workers=(INLINE, AUTO, *THREADS)),
-    "TIFF": of(stateful_media.Tiff, "tifffile"),
-    "a cache": of(stateful_memory.Recent),
-    "one buffer": of(stateful_memory.Buffer),
-    "two buffers": of(stateful_memory.Ring),
-    "a class's buffer": of(stateful_memory.OfTheClass),
-    "a module's buffer": of(stateful_memory.OfTheModule),
-    "a generator": of(stateful_memory.Generated),
-    "a decoder": of(stateful_memory.Decoded),
-    "a tokenizer": of(stateful_memory.Tokens),
-    "a checksum": of(stateful_memory.Checksum),
+    "frames": of(stateful_tables.Pages, "PIL", "tifffile", workers=(INLINE, AUTO, *THREADS)),
+    "TIFF": of(stateful_tables.Tiff, "tifffile"),
+    "a cache": of(stateful.Recent),
+    "one buffer": of(stateful.Buffer),
+    "two buffers": of(stateful.Ring),
+    "a class's buffer": of(stateful.OfTheClass),
+    "a module's buffer": of(stateful.OfTheModule),
+    "a generator": of(stateful.Generated),
+    "a decoder": of(stateful.Decoded),
+    "a tokenizer": of(stateful.Tokens),
+    "a checksum": of(stateful.Checksum),
     "__getitems__": of(stateful.Several),
     "named tuples": of(stateful.Named),
     "dicts": of(stateful.Dictionaries, front_ends=(KERAS,)),
     "another data set": of(stateful.Wrapped),
-    "a transform": with_function(transform=stateful_functions.Transform),
-    "a closure": with_function(transform=stateful_functions.closure),
-    "a batch_transform": with_function(batch_transform=stateful_functions.BatchTransform),
-    "a collate": with_function(collate=stateful_functions.Collate),
+    "a transform": with_function(transform=stateful.Transform),
+    "a closure": with_function(transform=stateful.closure),
+    "a batch_transform": with_function(batch_transform=stateful.BatchTransform),
+    "a collate": with_function(collate=stateful.Collate),
     "a decode": Case(records),
     "a PyDataset": Case(keras_batches, front_ends=(KERAS,)),
     "a Gluon data set": of_gluon("GluonFile"),
@@ -365,7 +358,7 @@ def test_a_batch_that_is_asked_for_by_its_number_meanwhile(workers, tmp_path):
 @pytest.mark.parametrize("workers", [AUTO, TWO_THREADS])
 def test_fit_validates_on_the_same_handle(workers, tmp_path):
     """A model that learns from one half and validates on the other is shown the right samples."""
-    from tests.contract.recorder import Recorder
+    from tests.contract.stateful_keras import Recorder
 
     with contextlib.closing(stateful.File(tmp_path)) as file:
         training, validation = (

@@ -59,7 +59,18 @@ def records(folder: Path, decode: Any = None) -> Any:
 
 def arguments_of(part: str, watch: Any, folder: Path, declared: bool = False) -> dict[str, Any]:
     """A data set and functions, one of which is watched."""
-    function = (DeclaredFunction if declared else Function)(watch)
+    function: Any = (DeclaredFunction if declared else Function)(watch)
+    if part == "a PyDataset":
+        data_set = py_dataset(watch)
+        data_set.thread_safe = declared
+        return {"source": data_set, "batch_size": None}
+    if part == "a function":
+        part, call = "transform", function
+
+        def function(sample: Any) -> Any:
+            return call(sample)
+
+        function.thread_safe = declared
     if part == "__getitem__":
         return {"source": (DeclaredDataSet if declared else DataSet)(watch)}
     if part == "__getitems__":
@@ -78,6 +89,21 @@ def arguments_of(part: str, watch: Any, folder: Path, declared: bool = False) ->
     return {"source": source, part: function}
 
 
+def py_dataset(watch: Any) -> Any:
+    """A ``PyDataset`` of whole batches."""
+    import keras
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return LENGTH // BATCH_SIZE
+
+        def __getitem__(self, index: int) -> Any:
+            with watch.inside():
+                return np.arange(index * BATCH_SIZE, (index + 1) * BATCH_SIZE)
+
+    return Batches()
+
+
 def unwatched() -> Any:
     """What watches nothing."""
 
@@ -89,8 +115,8 @@ def unwatched() -> Any:
 
 def read(front_end: str, workers: str = EIGHT_THREADS, epochs: int = 2, **arguments: Any) -> Any:
     """All numbers that a loader gives, sorted."""
-    source = arguments.pop("source")
-    with loader_of(front_end, source, BATCH_SIZE, workers=workers, **arguments) as loader:
+    source, size = arguments.pop("source"), arguments.pop("batch_size", BATCH_SIZE)
+    with loader_of(front_end, source, size, workers=workers, **arguments) as loader:
         batches = list(batches_of(loader, epochs))
     return sorted(np.concatenate(batches).tolist())
 
@@ -105,7 +131,7 @@ DECLARABLE = [
     *((part, KERAS) for part in PARTS),
     *(pytest.param(part, GLUON, marks=NEEDS_MXNET) for part in PARTS),
 ]
-ALL_PARTS = [*DECLARABLE, pytest.param("sampler", GLUON, marks=NEEDS_MXNET)]
+ALL_PARTS = [*DECLARABLE, ("a PyDataset", KERAS), pytest.param("sampler", GLUON, marks=NEEDS_MXNET)]
 
 
 # --- without a declaration ---
@@ -113,7 +139,7 @@ ALL_PARTS = [*DECLARABLE, pytest.param("sampler", GLUON, marks=NEEDS_MXNET)]
 
 @pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
 @pytest.mark.parametrize(("part", "front_end"), ALL_PARTS)
-def test_one_thread_at_a_time_is_in_undeclared_code(part, front_end, workers, tmp_path):
+def test_undeclared_code_has_one_thread(part, front_end, workers, tmp_path):
     watch = Occupancy()
     # A pool of threads that Gluon is asked for declares the code, unless this takes it back.
     undeclared = {"thread_safe": False} if (front_end, workers) == (GLUON, EIGHT_THREADS) else {}
@@ -124,7 +150,7 @@ def test_one_thread_at_a_time_is_in_undeclared_code(part, front_end, workers, tm
 
 
 @pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
-def test_all_undeclared_code_together_has_one_thread_in_it(workers, tmp_path):
+def test_undeclared_code_together_has_one_thread(workers, tmp_path):
     """A data set and its transforms may share what they hold."""
     watch = Occupancy()
     found = read(
@@ -141,7 +167,7 @@ def test_all_undeclared_code_together_has_one_thread_in_it(workers, tmp_path):
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
-def test_two_loaders_of_one_data_set_have_one_thread_in_it(workers, front_end):
+def test_undeclared_data_set_of_two_loaders_has_one_thread(workers, front_end):
     """Training and validation read from the same object."""
     data_set, undeclared = DataSet(Occupancy()), {}
     if (front_end, workers) == (GLUON, EIGHT_THREADS):
@@ -155,7 +181,7 @@ def test_two_loaders_of_one_data_set_have_one_thread_in_it(workers, front_end):
     assert data_set.watch.most == 1
 
 
-def test_threads_of_the_users_own_that_ask_by_number_take_turns():
+def test_undeclared_data_set_asked_by_the_users_threads():
     """``seq[i]`` is safe to call from any thread; the data set is not."""
     data_set, found = DataSet(Occupancy()), []
     with SafeSequence(data_set, BATCH_SIZE, workers=0) as sequence:
@@ -172,96 +198,34 @@ def test_threads_of_the_users_own_that_ask_by_number_take_turns():
     assert data_set.watch.most == 1
 
 
-def py_dataset(watch: Any, **options: Any) -> Any:
-    """A ``PyDataset`` of whole batches."""
-    import keras
-
-    class Batches(keras.utils.PyDataset):
-        def __len__(self) -> int:
-            return LENGTH // BATCH_SIZE
-
-        def __getitem__(self, index: int) -> Any:
-            with watch.inside():
-                return np.arange(index * BATCH_SIZE, (index + 1) * BATCH_SIZE)
-
-    return Batches(**options)
-
-
-@pytest.mark.parametrize("workers", [8, "auto"])
-def test_one_thread_at_a_time_asks_a_py_dataset(workers):
-    watch = Occupancy()
-    with SafeSequence(py_dataset(watch), workers=workers) as sequence:
-        found = np.concatenate(list(batches_of(sequence, 2)))
-    assert sorted(found.tolist()) == twice(NUMBERS)
-    assert watch.most == 1
-
-
 # --- with one ---
 
 
 @pytest.mark.parametrize(("part", "front_end"), DECLARABLE)
-def test_the_argument_declares_all_code(part, front_end, tmp_path):
+def test_argument_declares_all_code(part, front_end, tmp_path):
     watch = Meeting()
     arguments = arguments_of(part, watch, tmp_path)
     assert read(front_end, thread_safe=True, **arguments) == twice(NUMBERS)
     assert watch.met
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_the_attribute_declares_what_has_it(part, tmp_path):
-    watch = Meeting()
+@pytest.mark.parametrize("part", [*PARTS, "a function", "a PyDataset"])
+@pytest.mark.parametrize("thread_safe", [None, False])
+def test_attribute_declares_what_has_it_unless_taken_back(part, thread_safe, tmp_path):
+    watch: Any = Meeting() if thread_safe is None else Occupancy()
     arguments = arguments_of(part, watch, tmp_path, declared=True)
-    assert read(KERAS, **arguments) == twice(NUMBERS)
-    assert watch.met
+    assert read(KERAS, thread_safe=thread_safe, **arguments) == twice(NUMBERS)
+    assert watch.met if thread_safe is None else watch.most == 1
 
 
-def test_a_function_has_the_attribute_too():
-    watch = Meeting()
-
-    def transform(sample: Any) -> Any:
-        with watch.inside():
-            return sample
-
-    transform.thread_safe = True  # type: ignore[attr-defined]
-    assert read(KERAS, source=NUMBERS, transform=transform) == twice(NUMBERS)
-    assert watch.met
-
-
-def test_the_attribute_declares_a_py_dataset():
-    watch = Meeting()
-    data_set = py_dataset(watch)
-    data_set.thread_safe = True
-    with SafeSequence(data_set, workers=8) as sequence:
-        found = np.concatenate(list(batches_of(sequence)))
-    assert sorted(found.tolist()) == NUMBERS
-    assert watch.met
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_false_takes_the_attribute_back(part, tmp_path):
-    watch = Occupancy()
-    arguments = arguments_of(part, watch, tmp_path, declared=True)
-    assert read(KERAS, thread_safe=False, **arguments) == twice(NUMBERS)
-    assert watch.most == 1
-
-
-def test_false_takes_a_py_datasets_attribute_back():
-    watch = Occupancy()
-    data_set = py_dataset(watch)
-    data_set.thread_safe = True
-    with SafeSequence(data_set, workers=8, thread_safe=False) as sequence:
-        list(batches_of(sequence))
-    assert watch.most == 1
-
-
-def test_an_attribute_that_is_false_declares_nothing():
+def test_attribute_that_is_false_declares_nothing():
     data_set = DeclaredDataSet(Occupancy())
     data_set.thread_safe = False
     read(KERAS, source=data_set)
     assert data_set.watch.most == 1
 
 
-def test_one_of_several_that_is_undeclared_is_entered_by_one_thread():
+def test_undeclared_code_beside_declared():
     undeclared = Occupancy()
     found = read(KERAS, source=DeclaredDataSet(Occupancy()), transform=Function(undeclared))
     assert found == twice(NUMBERS)
@@ -269,7 +233,7 @@ def test_one_of_several_that_is_undeclared_is_entered_by_one_thread():
 
 
 @NEEDS_MXNET
-def test_a_pool_of_threads_that_gluon_is_asked_for_declares():
+def test_thread_pool_of_gluon_declares():
     """``thread_pool=True`` says it, as with MXNet's own loader."""
     watch = Meeting()
     assert read(GLUON, source=DataSet(watch)) == twice(NUMBERS)
@@ -278,14 +242,14 @@ def test_a_pool_of_threads_that_gluon_is_asked_for_declares():
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("wrong", ["yes", 1.5, [True]], ids=str)
-def test_another_type_is_an_error(wrong, front_end):
+def test_argument_of_another_type_is_an_error(wrong, front_end):
     with pytest.raises(TypeError, match="thread_safe"):
         loader_of(front_end, np.arange(LENGTH), BATCH_SIZE, thread_safe=wrong)
 
 
 @NEEDS_MXNET
 @pytest.mark.parametrize("own", ["sampler", "batch_sampler"])
-def test_a_sampler_that_asks_the_data_set_takes_its_turn(own):
+def test_sampler_that_asks_the_data_set_takes_its_turn(own):
     from mxnet.gluon.data import BatchSampler
 
     watch = Occupancy()
@@ -325,7 +289,7 @@ def said(log: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in log_lines(log) if "thread_safe" in line]
 
 
-def test_threads_that_wait_for_each_other_are_explained_once(log):
+def test_log_explains_threads_that_wait_once(log):
     read(KERAS, epochs=3, source=DataSet(Occupancy()))
     (line,) = said(log)
     assert "thread_safe=True" in line.replace(" = ", "=")
@@ -343,7 +307,7 @@ def test_threads_that_wait_for_each_other_are_explained_once(log):
     ],
     ids=["an array", "a list", "records", "an attribute", "the argument"],
 )
-def test_known_and_declared_code_is_no_matter_for_the_log(make, workers, log, tmp_path):
+def test_log_says_nothing_of_declared_code(make, workers, log, tmp_path):
     arguments = make(tmp_path)
     with loader_of(
         KERAS, arguments.pop("source"), BATCH_SIZE, workers=workers, **arguments
@@ -363,7 +327,7 @@ def images(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("source", ["array", "arrays", "records", "images"])
-def test_the_packages_own_code_needs_no_declaration(source, log, tmp_path):
+def test_package_needs_no_declaration(source, log, tmp_path):
     """Only what follows it is the user's, who has declared it."""
     watch = Meeting()
     known = {
@@ -381,7 +345,7 @@ def test_the_packages_own_code_needs_no_declaration(source, log, tmp_path):
 
 
 @NEEDS_MXNET
-def test_mxnets_own_code_needs_no_declaration(log):
+def test_mxnet_needs_no_declaration(log):
     import mxnet
     from mxnet.gluon.data import ArrayDataset
     from mxnet.gluon.data.vision import transforms
@@ -400,142 +364,80 @@ def test_mxnets_own_code_needs_no_declaration(log):
     assert said(log) == []
 
 
-def rescaling() -> Any:
-    """A layer without variables."""
-    import keras
-
-    return keras.layers.Rescaling(1 / 255)
-
-
-def a_pipeline() -> Any:
-    """Layers without variables."""
-    import keras
-
-    return keras.layers.Pipeline([keras.layers.CenterCrop(4, 4), rescaling()])
-
-
-def a_random_flip() -> Any:
-    """A layer whose seed changes with each call."""
-    import keras
-
-    return keras.layers.RandomFlip(seed=0)
-
-
-def a_dense_layer() -> Any:
-    """A layer that makes its variables in its first call."""
-    import keras
-
-    return keras.layers.Dense(1)
+LAYERS: dict[str, Any] = {
+    "Rescaling": (lambda keras: keras.layers.Rescaling(1 / 255), True),
+    "Pipeline": (
+        lambda keras: keras.layers.Pipeline(
+            [keras.layers.CenterCrop(4, 4), keras.layers.Rescaling(1 / 255)]
+        ),
+        True,
+    ),
+    "with a seed": (lambda keras: keras.layers.RandomFlip(seed=0), False),
+    "with variables": (lambda keras: keras.layers.Dense(1), False),
+    "Lambda": (lambda keras: keras.layers.Lambda(lambda image: image), False),
+    "Activation": (lambda keras: keras.layers.Activation(lambda image: image), False),
+    "predict": (
+        lambda keras: (
+            keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(1 / 255)]).predict
+        ),
+        False,
+    ),
+}
 
 
-def a_lambda() -> Any:
-    """A layer with a function of the user's."""
-    import keras
-
-    return keras.layers.Lambda(lambda image: image)
-
-
-def an_activation() -> Any:
-    """A layer that calls a function of the user's."""
-    import keras
-
-    return keras.layers.Activation(lambda image: image)
-
-
-def a_models_predict() -> Any:
-    """A method that changes the model."""
-    import keras
-
-    return keras.Sequential([keras.Input((8, 8, 3)), rescaling()]).predict
-
-
-@pytest.mark.parametrize(
-    ("make", "known"),
-    [
-        (rescaling, True),
-        (a_pipeline, True),
-        (a_random_flip, False),
-        (a_dense_layer, False),
-        (a_lambda, False),
-        (an_activation, False),
-        (a_models_predict, False),
-    ],
-)
-def test_a_preprocessing_layer_of_keras_needs_no_declaration(make, known, log):
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_of_keras_needs_no_declaration_if_it_only_computes(name, log):
+    make, known = LAYERS[name]
     images = np.zeros((LENGTH, 8, 8, 3), np.uint8)
+    transform = make(pytest.importorskip("keras"))
     with loader_of(
-        KERAS, images, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=make()
+        KERAS, images, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=transform
     ) as loader:
         list(loader)
     assert (said(log) == []) == known
 
 
-def in_a_sequential(block: Any) -> Any:
-    """MXNet's block that calls another one."""
+HELD = ["Sequential", "Compose", "Lambda", "ArrayDataset", "SimpleDataset"]
+
+
+@NEEDS_MXNET
+@pytest.mark.parametrize("held", HELD)
+def test_code_of_the_users_within_mxnets_is_the_users(held):
+    """In a block that calls another one, a chain in a chain, a function, and in data sets."""
     import mxnet
-
-    outer = mxnet.gluon.nn.Sequential()
-    outer.add(block)
-    return outer
-
-
-def in_two_composes(block: Any) -> Any:
-    """MXNet's chain within a chain."""
+    from mxnet.gluon.data import ArrayDataset, SimpleDataset
     from mxnet.gluon.data.vision.transforms import Compose
 
-    return Compose([Compose([block])])
-
-
-def in_a_lambda(block: Any) -> Any:
-    """MXNet's block of a function of the user's."""
-    import mxnet
-
-    return mxnet.gluon.nn.Lambda(lambda image: block(image))
-
-
-@NEEDS_MXNET
-@pytest.mark.parametrize("held", [in_a_sequential, in_two_composes, in_a_lambda])
-def test_code_of_the_users_in_a_block_of_mxnets_is_the_users(held):
-    import mxnet
-    from mxnet.gluon.data import ArrayDataset
-
     within, most = [], []
     with open(os.devnull, "rb") as unpicklable_file:
 
-        class Slow(mxnet.gluon.Block):
-            def forward(self, image: Any) -> Any:
-                within.append(unpicklable_file)
-                time.sleep(0.004)
-                most.append(len(within))
-                within.pop()
-                return image
-
-        data = ArrayDataset(mxnet.nd.zeros((LENGTH, 2)), np.arange(LENGTH))
-        source = data.transform_first(held(Slow()))
-        with loader_of(GLUON, source, BATCH_SIZE, workers=AUTO) as loader:
-            list(batches_of(loader, 2))
-    assert most == [1] * (2 * LENGTH)
-
-
-@NEEDS_MXNET
-@pytest.mark.parametrize("wrapped", ["ArrayDataset", "SimpleDataset"])
-def test_a_data_set_of_the_users_in_one_of_mxnets_is_the_users(wrapped):
-    from mxnet.gluon.data import ArrayDataset, SimpleDataset
-
-    within, most = [], []
-    with open(os.devnull, "rb") as unpicklable_file:
-
-        def slow(number: Any) -> Any:
+        def slow(item: Any) -> Any:
             within.append(unpicklable_file)
             time.sleep(0.004)
             most.append(len(within))
             within.pop()
-            return number
+            return item
 
-        inner = SimpleDataset(NUMBERS).transform(slow)
-        source = (
-            SimpleDataset(inner) if wrapped == "SimpleDataset" else ArrayDataset(inner, NUMBERS)
-        )
+        class Slow(mxnet.gluon.Block):
+            def forward(self, image: Any) -> Any:
+                return slow(image)
+
+        source: Any = SimpleDataset(NUMBERS).transform(slow)
+        if held == "SimpleDataset":
+            source = SimpleDataset(source)
+        elif held == "ArrayDataset":
+            source = ArrayDataset(source, NUMBERS)
+        else:
+            block: Any = mxnet.gluon.nn.Sequential()
+            if held == "Sequential":
+                block.add(Slow())
+            elif held == "Compose":
+                block = Compose([Compose([Slow()])])
+            else:
+                own = Slow()
+                block = mxnet.gluon.nn.Lambda(lambda image: own(image))
+            data = ArrayDataset(mxnet.nd.zeros((LENGTH, 2)), np.arange(LENGTH))
+            source = data.transform_first(block)
         with loader_of(GLUON, source, BATCH_SIZE, workers=AUTO) as loader:
             list(batches_of(loader, 2))
     assert most == [1] * (2 * LENGTH)
@@ -566,7 +468,7 @@ KINDS = ["a file", "a function over a file", "a socket", "a generator"]
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("declared", [None, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_cannot_be_pickled_runs_inline(kind, declared, front_end, log, tmp_path):
+def test_unpicklable_code_runs_inline(kind, declared, front_end, log, tmp_path):
     """Processes were asked for: it is never several threads that come instead."""
     # By itself, Gluon's loader may well take threads for what is declared.
     asked = {"thread_pool": False} if front_end == GLUON else {}
@@ -587,7 +489,7 @@ def test_what_cannot_be_pickled_runs_inline(kind, declared, front_end, log, tmp_
     assert any("inline" in line for line in log_lines(log))
 
 
-def test_waiting_code_that_is_undeclared_takes_processes():
+def test_undeclared_code_that_waits_takes_processes():
     """More than there are CPUs, under ``workers="auto"``."""
     processes, deadline = {os.getpid()}, time.monotonic() + 60
     with SafeSequence(Waiting(), BATCH_SIZE, workers="auto") as sequence:

@@ -23,7 +23,9 @@ from adapters import (
 from tests.contract.front_ends import (
     AUTO,
     FRONT_ENDS,
+    GLUON,
     INLINE,
+    NEEDS_MXNET,
     TWO_PROCESSES,
     batches_of,
     loader_of,
@@ -62,26 +64,21 @@ class Samples:
 @pytest.mark.parametrize(
     "make", [lambda a: (a, np.arange(8)), lambda a: {"a": a}, lambda a: (a, a)]
 )
-def test_data_sets_in_a_tuple_are_an_error_with_the_remedy(images, records, make):
+def test_data_sets_in_a_tuple_are_an_error(images, records, make):
     for data_set in (images, records, records.select(range(4)), Samples()):
         with pytest.raises(TypeError, match=r"source\[.*data set.*__getitem__.*open_images"):
             SafeSequence(make(data_set), 4)
-
-
-def test_data_sets_in_a_list_are_an_error_with_the_remedy(images, records):
     with pytest.raises(TypeError, match=r"concatenate\(\[a, b\]\)"):
         SafeSequence([records, images], 4)
 
 
-def test_data_sets_in_a_tuple_for_gluon_are_an_error_with_the_remedy(images):
-    pytest.importorskip("adapters.gluon")
-    from adapters import gluon_loader
-
+@NEEDS_MXNET
+def test_data_sets_in_a_tuple_for_gluon(images):
     with pytest.raises(TypeError, match="ArrayDataset"):
-        gluon_loader((images, np.arange(8)), 4)
+        loader_of(GLUON, (images, np.arange(8)), 4)
 
 
-def test_a_data_set_of_pairs_is_the_remedy(images, records):
+def test_data_set_of_pairs_is_the_remedy(images, records):
     class Pairs:
         def __len__(self):
             return 8
@@ -93,7 +90,7 @@ def test_a_data_set_of_pairs_is_the_remedy(images, records):
         assert batches[1][1].tolist() == [4, 5, 6, 7]
 
 
-def test_bytes_beside_arrays_keep_their_zeros():
+def test_bytes_keep_their_zeros():
     with SafeSequence(([b"a\0", b"b", b"\0"], np.arange(3)), 3) as batches:
         assert batches[0][0].tolist() == [b"a\0", b"b", b"\0"]
 
@@ -103,7 +100,7 @@ FORMATS = ["csr_matrix", "csr_array", "csc_matrix", "coo_matrix", "lil_matrix"]
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("given", [{}, {"workers": 2, "use_multiprocessing": True}])
-def test_rows_of_sparse_matrices_become_dense_in_the_batch(format, given):
+def test_sparse_rows_become_dense(format, given):
     random = np.random.default_rng(0)
     dense = random.integers(0, 2, (50, 7)) * random.random((50, 7)).astype("float32")
     matrix, labels = getattr(sparse, format)(dense), np.arange(50)
@@ -120,22 +117,22 @@ def test_rows_of_sparse_matrices_become_dense_in_the_batch(format, given):
     np.testing.assert_array_equal(SafeSequence(matrix, 50)[0], dense)
 
 
-def test_so_they_do_in_gluon_and_in_parts():
-    pytest.importorskip("adapters.gluon")
-    from adapters import gluon_loader
-
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_sparse_rows_in_both_front_ends_and_in_parts(front_end):
     dense = np.eye(10, dtype="float32")
-    for source in ((sparse.csr_matrix(dense), np.arange(10)), sparse.csr_matrix(dense)):
-        with gluon_loader(source, 10) as loader:
-            (batch,) = loader
-        x = batch[0] if isinstance(source, tuple) else batch
-        np.testing.assert_array_equal(x.asnumpy(), dense)
-    first, _ = split((sparse.csr_matrix(dense), np.arange(10)), [0.5, 0.5])
+    matrix, labels = sparse.csr_matrix(dense), np.arange(10)
+    with (
+        loader_of(front_end, (matrix, labels), 10) as loader,
+        loader_of(front_end, matrix, 10) as x,
+    ):
+        np.testing.assert_array_equal(next(batches_of(loader))[0], dense)
+        np.testing.assert_array_equal(next(batches_of(x)), dense)
+    first, _ = split((matrix, labels), [0.5, 0.5])
     x, y = SafeSequence(first, 5)[0]
     np.testing.assert_array_equal(x, dense[y])
 
 
-def test_parts_of_arrays_are_selected_as_those_of_records(images, records):
+def test_parts_of_arrays_are_selected(images, records):
     x, y = np.arange(20), np.arange(20) % 2
     whole = concatenate([(x, y)])
     assert SafeSequence(whole.select(range(3)), 3)[0][0].tolist() == [0, 1, 2]
@@ -143,7 +140,7 @@ def test_parts_of_arrays_are_selected_as_those_of_records(images, records):
     assert len(images.select([0, 1])) == len(records.select([0, 1])) == 2
 
 
-def test_every_combination_of_labels_is_stratified():
+def test_split_stratifies_combinations_of_labels():
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, (400, 3))
     for given in (labels, sparse.csr_matrix(labels), labels.tolist()):
@@ -158,7 +155,7 @@ def test_every_combination_of_labels_is_stratified():
         assert np.bincount(numbers % 4).tolist() == [50] * 4
 
 
-def test_labels_of_several_lengths_are_an_error_with_the_remedy():
+def test_split_by_labels_of_several_lengths():
     with pytest.raises(
         ValueError, match=r"stratify must .* \(samples, labels\).*MultiLabelBinarizer"
     ):
@@ -169,7 +166,7 @@ def test_labels_of_several_lengths_are_an_error_with_the_remedy():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_table_may_begin_with_a_mark(images, tmp_path, encoding, end):
+def test_table_may_begin_with_a_mark(images, tmp_path, encoding, end):
     for name, lines in {
         "t.lst": ["0\t1\tant/0.png", "1\t0\tbee/0.png"],
         "t.csv": ["filename,class", "ant/0.png,1", "bee/0.png,0"],
@@ -180,7 +177,7 @@ def test_a_table_may_begin_with_a_mark(images, tmp_path, encoding, end):
         assert [sample[0].shape for sample in found] == [(8, 8, 3)] * 2
 
 
-def test_two_columns_of_files_are_an_error_with_the_remedy(images, tmp_path):
+def test_table_of_two_columns_of_files(images, tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"image": ["ant/0.png"] * 2, "mask": ["bee/0.png"] * 2, "n": [0, 1]})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -201,28 +198,26 @@ def model(*outputs: str) -> keras.Model:
 
 
 X, Y = np.ones((8, 4), "float32"), np.arange(8) % 3
+SEVERAL = (ValueError, r"class_weight must .*batch_transform")
 
 
 @pytest.mark.parametrize(
-    "weights", [{"a": {0: 1.0}, "b": {0: 2.0}}, {0: 1.0, 1: 2.0, 2: 3.0}, {"a": [1.0, 2.0, 3.0]}]
+    ("outputs", "weights", "error"),
+    [
+        ("ab", {"a": {0: 1.0}, "b": {0: 2.0}}, SEVERAL),
+        ("ab", {0: 1.0, 1: 2.0, 2: 3.0}, SEVERAL),
+        ("ab", {"a": [1.0, 2.0, 3.0]}, SEVERAL),
+        ("a", [1.0, 2.0, 3.0], (TypeError, r"class_weight must .*dict\(enumerate\(weights\)\)")),
+    ],
 )
-def test_class_weights_of_several_outputs_are_an_error_with_the_remedy(weights):
-    with (
-        SafeSequence((X, {"a": Y, "b": Y}), 4) as batches,
-        pytest.raises(ValueError, match=r"class_weight must .*batch_transform"),
-    ):
-        model("a", "b").fit(batches, class_weight=weights, verbose=0)
+def test_class_weights_that_keras_refuses_have_a_remedy(outputs, weights, error):
+    kind, message = error
+    y = dict.fromkeys(outputs, Y) if len(outputs) > 1 else Y
+    with SafeSequence((X, y), 4) as batches, pytest.raises(kind, match=message):
+        model(*outputs).fit(batches, class_weight=weights, verbose=0)
 
 
-def test_a_list_of_class_weights_is_an_error_with_the_remedy():
-    with (
-        SafeSequence((X, Y), 4) as batches,
-        pytest.raises(TypeError, match=r"class_weight must .*dict\(enumerate\(weights\)\)"),
-    ):
-        model("a").fit(batches, class_weight=[1.0, 2.0, 3.0], verbose=0)
-
-
-def test_sample_weights_of_each_output_are_the_remedy():
+def test_class_weights_as_sample_weights():
     weights = {"a": [1.0, 2.0, 3.0], "b": [3.0, 2.0, 1.0]}
 
     def weighted(batch):
@@ -254,7 +249,7 @@ def written(tmp_path, dtype: str) -> str:
 
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("kind", ["VarLenFeature", "RaggedFeature", "Feature"])
-def test_the_error_names_the_feature_and_what_fills_it_up(tmp_path, dtype, kind):
+def test_lengths_that_vary_name_the_feature(tmp_path, dtype, kind):
     ours = bytes if dtype == "string" else dtype
     given = Feature(ours, (None,))
     if kind != "Feature":
@@ -279,13 +274,14 @@ def test_the_error_names_the_feature_and_what_fills_it_up(tmp_path, dtype, kind)
             assert np.asarray(batches[0]["boxes"]).shape == (4, 4)
 
 
-def test_so_it_is_in_gluon(tmp_path):
-    pytest.importorskip("adapters.gluon")
-    from adapters import gluon_loader
-
+@NEEDS_MXNET
+def test_lengths_that_vary_in_gluon(tmp_path):
     decode = {"boxes": Feature("float32", (None,)), "label": Feature("int64")}
     records = open_records(written(tmp_path, "float32"), decode=decode, outputs=("boxes", "label"))
-    with gluon_loader(records, 4) as loader, pytest.raises(ValueError, match=r"boxes.*default=0"):
+    with (
+        loader_of(GLUON, records, 4) as loader,
+        pytest.raises(ValueError, match=r"boxes.*default=0"),
+    ):
         next(iter(loader))
 
 
@@ -342,13 +338,13 @@ class Firsts:
 
 @pytest.mark.parametrize("inner", WORKERS)
 @pytest.mark.parametrize("outer", WORKERS)
-def test_a_loader_whose_batches_alone_are_of_the_users_code(outer, inner):
+def test_loader_within_a_loader(outer, inner):
     with SafeSequence(Sums(inner), 1, workers=outer) as sequence:
         assert [batch.tolist() for batch in sequence] == [[780.0], [820.0]]
 
 
 @pytest.mark.parametrize("outer", WORKERS)
-def test_a_loader_that_is_closed_early_waits_for_no_thread_of_its_own(outer, caplog):
+def test_loader_within_a_loader_closed_early(outer, caplog):
     with SafeSequence(Firsts(), 1, workers=outer) as sequence:
         assert [batch.tolist() for batch in sequence] == [[[0, 1, 2, 3]]] * 2
     assert "is left there" not in caplog.text
@@ -393,7 +389,7 @@ def numbers_of(loader: Any) -> list[float]:
 @pytest.mark.parametrize("looked_at", [False, True])
 @pytest.mark.parametrize("workers", [INLINE, AUTO, TWO_PROCESSES])
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_change_before_the_first_pass_counts(front_end, workers, looked_at, scaled):
+def test_change_before_the_first_pass_counts(front_end, workers, looked_at, scaled):
     with loader_of(front_end, scaled, 8, workers=workers) as loader:
         scaled.factor = 3
         if looked_at:
@@ -403,7 +399,7 @@ def test_a_change_before_the_first_pass_counts(front_end, workers, looked_at, sc
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_change_after_auto_has_measured_counts_in_what_is_sent(front_end, scaled):
+def test_change_after_auto_has_measured_counts(front_end, scaled):
     """Processes have the data set as it was when they started, but never as it was before that."""
     with loader_of(front_end, scaled, 8, workers=AUTO) as loader:
         batches = batches_of(loader)
@@ -416,7 +412,7 @@ def test_a_change_after_auto_has_measured_counts_in_what_is_sent(front_end, scal
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_change_that_cannot_be_sent_again_is_computed_inline(front_end, scaled):
+def test_change_that_cannot_be_sent_is_computed_inline(front_end, scaled):
     with loader_of(front_end, scaled, 8, workers=TWO_PROCESSES) as loader:
         assert numbers_of(loader) == list(range(LENGTH))
         scaled[0]

@@ -6,9 +6,12 @@ import dataclasses
 from typing import Any
 
 from adapters.diagnosis import Diagnosis
+from adapters.diagnosis.contention import Contention
 from adapters.diagnosis.verdict import Hints, Workers
 
 THREADS = Workers("threads", 2, 4)
+# Others have all CPUs.
+BUSY = Contention(others=0.6, idle=0.05)
 # A step of 10 ms that has to wait for a loader of 40 ms.
 SLOW = Diagnosis(
     samples=64,

@@ -1,22 +1,35 @@
-"""What the doctor says of a change, in words."""
+"""What the doctor says of a change, and predicts of it, against what happens when it is made."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import time
+from typing import Any
 
 import pytest
 
+from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.advice import Prediction
-from adapters.diagnosis.contention import Contention
+from adapters.diagnosis.advice import Prediction, with_threads, with_workers
 from adapters.diagnosis.verdict import Hints, Workers
-from tests.diagnosis.made_up import THREADS, made_up
-from tests.diagnosis.test_verdict import COLLATION, COPY, FOREIGN, STEP, STORAGE, TRANSFORMS
+from tests.diagnosis.made_up import BUSY, THREADS, made_up
+from tests.diagnosis.planted import BATCH_SIZE, Numbers, burning
+from tests.diagnosis.test_verdict import (
+    COLLATION,
+    COPY,
+    FOREIGN,
+    INLINE,
+    STEP,
+    STORAGE,
+    TRANSFORMS,
+)
 
-INLINE = Workers("inline", 0, 4)
 WAITING = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
 SERIAL = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, serial=True, workers=INLINE)
 REPLACED = "SafeSequence in the place of the PyDataset"
+# Within that of what happens; long enough that a batch more or less doesn't count.
+WITHIN, SECONDS = 0.2, 0.6
 
 
 def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
@@ -29,168 +42,318 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
 @pytest.mark.parametrize(
     ("diagnosis", "advice"),
     [
-        pytest.param(
-            STORAGE,
-            "workers=8: that many fetches at once keep up with the step (+",
-            id="by what one takes and the step does",
-        ),
-        pytest.param(
+        # By what one takes and the step does, in the loader's own word, up to 64.
+        (STORAGE, "workers=8: that many fetches at once keep up with the step (+"),
+        (
             made_up(storage=0.038, workers=dataclasses.replace(THREADS, keyword="num_workers")),
             "num_workers=8: ",
-            id="in the loader's own word",
         ),
-        pytest.param(
+        (
             made_up(whole=5.0, loader=5.0, storage=5.0, alone=10.0),
             "workers=64: that many fetches at once are the most that pay as a rule, where it would "
             "take 1,000 to keep up",
-            id="no more than 64",
         ),
-        pytest.param(
+        (
             made_up(memory=0.038, alone=0.04, workers=INLINE),
             'workers="auto", which finds out whether threads or processes help',
-            id="a loader without workers",
         ),
-        pytest.param(TRANSFORMS, "workers=4: there are CPUs left", id="up to the CPUs"),
-        pytest.param(
-            made_up(memory=0.038, alone=0.040),
-            "worker processes: 2 threads make 1 times",
-            id="threads that make no more than one",
-        ),
-        pytest.param(
-            made_up(memory=0.038, kernel_missing=True),
-            "build the image kernel",
-            id="the missing kernel comes first",
-        ),
-        pytest.param(
+        (TRANSFORMS, "workers=4: there are CPUs left"),
+        # Threads that make no more than one.
+        (made_up(memory=0.038, alone=0.040), "worker processes: 2 threads make 1 times"),
+        (made_up(memory=0.038, kernel_missing=True), "build the image kernel"),
+        # A transform that waits: more workers than CPUs, unless it is one at a time.
+        (
             WAITING,
             'workers="auto", or 20: the transform waits for 98% of its time, which takes no CPU '
             "(20 times as fast; workers=3: +200%)",
-            id="a transform that waits: more workers than CPUs",
         ),
-        pytest.param(
+        (
             changed(WAITING, workers=Workers("threads", 2, 4), alone=0.08),
             "workers=40: the transform waits",
-            id="a transform that waits, on threads",
         ),
-        pytest.param(
+        (
             made_up(memory=0.038, alone=0.04, alone_computes=0.02, workers=INLINE, serial=True),
             "workers=4, and another source (",
-            id="a transform that waits, one at a time",
         ),
-        pytest.param(STEP, "nothing about the loader: the device is busy", id="a busy accelerator"),
-    ],
-)
-def test_the_first_advice(diagnosis, advice):
-    assert diagnosis.advice[0].startswith(advice)
-
-
-def test_advice_says_what_fewer_workers_bring():
-    assert "; workers=4: +" in STORAGE.advice[0]
-
-
-@pytest.mark.parametrize(
-    ("diagnosis", "advice"),
-    [
-        pytest.param(
-            SERIAL, "workers=40, and another source (10 times as fast)", id="one at a time"
-        ),
-        pytest.param(
+        (STEP, "nothing about the loader: the device is busy"),
+        # What asks its source one at a time.
+        (SERIAL, "workers=40, and another source (10 times as fast)"),
+        (
             changed(SERIAL, replaced="ours"),
             "ours, with workers=40, and another source (10 times as fast)",
-            id="one at a time, in the place of another loader",
         ),
-        pytest.param(made_up(storage=0.038, serial=True), "another source", id="it must change"),
-        pytest.param(
+        (made_up(storage=0.038, serial=True), "another source"),
+        (
             made_up(memory=0.038, replaced=REPLACED),
-            f"{REPLACED}: its batches are made while the step runs; alone, it made 1,600 samples/s "
-            "here",
-            id="a loader in the place of another",
+            f"{REPLACED}: its batches are made while the step runs; alone, it made 1,600 samples/s",
         ),
+        (
+            made_up(storage=0.038, workers=Workers("processes", 2, 4), serial=True),
+            "workers=8, and another source (+217%)",
+        ),
+        # Samples in a store behind URLs.
+        (made_up(storage=0.038, store="uncached"), 'cache="/a/local/folder"'),
+        (made_up(storage=0.038, store="cached"), "let the cache fill"),
     ],
 )
-def test_the_first_advice_in_full(diagnosis, advice):
-    assert diagnosis.advice[0] == advice
-
-
-def test_copies_of_a_source_that_threads_would_ask_one_at_a_time():
-    copied = made_up(storage=0.038, workers=Workers("processes", 2, 4), serial=True)
-    assert copied.advice[0] == "workers=8, and another source (+217%)"
-    assert copied.advice[1].startswith("workers=8, with_processes as now: that many fetches")
-
-
-# --- what is said, and what isn't ---
+def test_advice_begins_with_what_brings_most(diagnosis, advice):
+    assert diagnosis.advice[0].startswith(advice)
 
 
 @pytest.mark.parametrize(
     ("diagnosis", "said", "unsaid"),
     [
-        pytest.param(
-            STORAGE, ["adapters pack"], ["another transform", "another source"], id="storage"
-        ),
-        pytest.param(
-            TRANSFORMS,
-            ["resize", "another transform"],
-            ["kernel", "worker processes", "another source"],
-            id="transforms",
-        ),
-        pytest.param(
+        (STORAGE, ["adapters pack", "; workers=4: +"], ["another transform", "cache="]),
+        (STORAGE, [], ["another source", "over the network"]),
+        (TRANSFORMS, ["resize", "another transform"], ["kernel", "worker processes"]),
+        (TRANSFORMS, [], ["another source"]),
+        (
             made_up(memory=0.038, workers=Workers("processes", 4, 4)),
             ["8 CPUs would keep up with the step, and there are 4"],
             ["CPUs left"],
-            id="all CPUs have a worker",
         ),
-        pytest.param(made_up(storage=0.038, serial=True), [], ["workers="], id="one at a time"),
-        pytest.param(changed(SERIAL, replaced="ours"), [], ["alone, it made"], id="threads first"),
-        pytest.param(WAITING, [], ["CPUs would keep up"], id="a transform that waits"),
-        pytest.param(
+        (made_up(storage=0.038, serial=True), [], ["workers="]),
+        (changed(SERIAL, replaced="ours"), [], ["alone, it made"]),
+        (WAITING, [], ["CPUs would keep up"]),
+        (
             changed(WAITING, workers=Workers("threads", 64, 4), alone=0.08),
             [],
             ["the transform waits"],
-            id="enough threads",
         ),
-        pytest.param(
-            changed(TRANSFORMS, alone_computes=0.02),
-            [],
-            ["another transform"],
-            id="nothing computes less than a wait",
-        ),
-        pytest.param(
-            changed(TRANSFORMS, has_transform=False), [], ["another transform"], id="no transform"
-        ),
-        pytest.param(
+        (changed(TRANSFORMS, alone_computes=0.02), [], ["another transform"]),
+        (changed(TRANSFORMS, has_transform=False), [], ["another transform"]),
+        (
             changed(TRANSFORMS, gathers=True),
             ["do once, before training, what is the same"],
             ["resize"],
-            id="arrays are no pictures",
         ),
-        pytest.param(COLLATION, ["uint8"], [], id="smaller samples"),
-        pytest.param(COPY, ["pinned memory"], [], id="the copy"),
-        pytest.param(FOREIGN, ["SafeSequence"], [], id="a foreign loader"),
-        pytest.param(
-            changed(STORAGE, contention=Contention(0.6, 0.05)), [], ["%"], id="noise: no number"
-        ),
+        (COLLATION, ["uint8"], []),
+        (COPY, ["pinned memory"], []),
+        (FOREIGN, ["SafeSequence"], []),
+        (changed(STORAGE, contention=BUSY), [], ["%"]),
+        (made_up(storage=0.038, store="uncached"), ["(+300% from there)"], ["network share"]),
     ],
 )
-def test_what_is_said_and_what_is_not(diagnosis, said, unsaid):
+def test_advice_says_what_applies(diagnosis, said, unsaid):
     text = "\n".join(diagnosis.advice)
     assert [each for each in said if each not in text] == []
     assert [each for each in unsaid if each in text] == []
 
 
-def test_nothing_is_said_where_the_kind_of_loader_has_nothing():
+def test_advice_without_hints_of_the_front_end():
     plain = changed(TRANSFORMS, hints=Hints())
     assert set(TRANSFORMS.advice) - set(plain.advice) == {"another transform"}
     assert "" not in made_up(storage=0.038, serial=True, hints=Hints()).advice
 
 
-def test_where_the_accelerator_is_busy_no_other_loader_is_advised():
+def test_advice_for_a_busy_device_is_no_other_loader():
     assert changed(STEP, replaced=REPLACED).advice == STEP.advice
 
 
-def test_many_times_as_fast_is_not_said_in_hundredths():
+def test_gain_is_in_times_if_it_is_large():
     assert str(Prediction("workers", 8, 0.1, 1.7)) == "+70%"
     assert str(Prediction("workers", 64, 0.1, 64.4)) == "64 times as fast"
 
 
-def test_on_a_noisy_machine_there_are_predictions_all_the_same():
-    assert changed(STORAGE, contention=Contention(0.6, 0.05)).predictions
+# --- predictions ---
+
+
+def named(diagnosis: Diagnosis, change: str, workers: int | None = None) -> Prediction:
+    """What was predicted of a change; of as many workers, if there are several."""
+    found = [each for each in diagnosis.predictions if each.change == change]
+    (found,) = (each for each in found if workers in (None, each.workers))
+    return found
+
+
+SLOW = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4)
+WAITS = made_up(storage=1.9, alone=4.0, loader=2.0, whole=2.0, memory=0.001, same=0.01)
+NO_STEP = changed(WAITING, alone_computes=0.1, whole=None, same=None)
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "workers", "seconds"),
+    [
+        # Threads that bring more bring as much for each of two more, up to the CPUs;
+        (changed(TRANSFORMS, workers=Workers("threads", 2, 16)), 4, 0.020),
+        (TRANSFORMS, 4, 0.020),
+        (TRANSFORMS, 8, 0.020),
+        # those that bring nothing bring nothing more.
+        (made_up(memory=0.038, alone=0.041), 4, 0.040),
+        # What computes beside waiting limits threads, as does the step's millisecond.
+        (
+            made_up(
+                workers=INLINE, alone=0.04, loader=0.04, storage=0.02, memory=0.018, whole=0.05
+            ),
+            64,
+            0.023,
+        ),
+        # A transform that waits needs no CPU for each worker.
+        (changed(WAITING, alone_computes=0.1), 8, 0.005),
+        (changed(WAITING, alone_computes=0.1), 20, 0.005),
+        (made_up(storage=0.038, alone=0.04, serial=True), 8, 0.040),
+        # Training that its loader disturbs stays so.
+        (made_up(memory=0.038, whole=0.044), 4, 0.022),
+    ],
+)
+def test_prediction_of_workers(diagnosis, workers, seconds):
+    assert with_workers(diagnosis, workers).seconds == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "change", "workers", "seconds"),
+    [
+        (NO_STEP, "workers", 10, 0.004),
+        (made_up(memory=0.038, alone=0.041), "processes", None, 0.041 / 4),
+        # Processes that wait are four for each CPU at the most.
+        (WAITS, "workers", 64, None),
+        (changed(WAITS, workers=Workers("processes", 2, 4)), "workers", 16, 0.25),
+        (STORAGE, "without storage", None, 0.010),
+        (
+            made_up(storage=0.020, memory=0.019, workers=INLINE, alone=0.04, whole=0.05),
+            "without storage",
+            None,
+            0.029,
+        ),
+        (made_up(whole=None, same=None, memory=0.038, waits_seconds=()), "workers", None, 0.020),
+        (made_up(storage=0.038, store="uncached"), "cache", None, 0.010),
+    ],
+)
+def test_prediction_of_a_change(diagnosis, change, workers, seconds):
+    found = named(diagnosis, change, workers)
+    assert seconds is None or found.seconds == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "changes"),
+    [
+        (made_up(memory=0.038, alone=0.041), {"processes"}),
+        (made_up(storage=0.038, alone=0.04, serial=True), {"without storage", "threads"}),
+        (made_up(whole=0.0105, loader=0.005, alone=0.010), set()),  # The device is busy.
+        (FOREIGN, set()),
+        (made_up(storage=0.038, store="cached"), {"workers", "without storage"}),
+        (changed(STORAGE, contention=BUSY), {"workers", "without storage"}),
+    ],
+)
+def test_prediction_is_of_what_may_help(diagnosis, changes):
+    assert {each.change for each in diagnosis.predictions} == changes
+
+
+def test_prediction_of_more_fetches_stops_at_the_step():
+    diagnosis = made_up(
+        workers=INLINE, alone=0.040, loader=0.040, whole=0.050, storage=0.039, memory=0.001
+    )
+    four, three = named(diagnosis, "workers", 4), named(diagnosis, "workers", 3)
+    assert three.seconds == pytest.approx(0.040 / 3, rel=0.2)
+    assert (four.seconds, four.gain) == (pytest.approx(0.010), pytest.approx(5.0))
+
+
+def test_prediction_of_threads_that_may_ask_at_once():
+    threads = with_threads(changed(SLOW, serial=True))
+    assert (threads.change, threads.workers) == ("threads", 40)
+    # A tenth of the fetching computes, one thread at a time.
+    assert threads.seconds == pytest.approx(0.041)
+    copied = Workers("processes", 2, 4)
+    copies = changed(SLOW, storage=0.2, loader=0.2, workers=copied, serial=True)
+    assert with_threads(copies).seconds == pytest.approx(0.041)
+    assert with_threads(SLOW) is None
+    assert with_threads(made_up(memory=0.04, serial=True)) is None
+
+
+# --- advice that is followed ---
+
+BATCH_SECONDS, STEP_SECONDS = 0.04, 0.01
+
+
+class Stored(Numbers):
+    """Slow storage that is asked for many samples at a time."""
+
+    thread_safe = True
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        # Of a part of a batch, as long as that takes.
+        time.sleep(BATCH_SECONDS / BATCH_SIZE * len(numbers))
+        return [self[number] for number in numbers]
+
+
+def waiting(batch: Any) -> Any:
+    """A transform that lets other threads work meanwhile, as decoders do."""
+    time.sleep(BATCH_SECONDS)
+    return batch
+
+
+waiting.thread_safe = True  # type: ignore[attr-defined]
+
+
+def step(batch: Any) -> None:
+    time.sleep(STEP_SECONDS)
+
+
+def before(source: Any, step: Any = step, **options: Any) -> Diagnosis:
+    """What the doctor finds."""
+    with SafeSequence(source, BATCH_SIZE, **options) as sequence:
+        found = diagnose(sequence, step, seconds=SECONDS)
+    if found.noise:
+        pytest.skip("the doctor predicts nothing while others have the CPUs")
+    return found
+
+
+def trained_seconds(source: Any, step: Any = step, **options: Any) -> float:
+    """Of a batch, in the training loop of somebody who has followed the advice."""
+    with SafeSequence(source, BATCH_SIZE, **options) as sequence:
+        batches = (batch for _ in itertools.count() for batch in sequence)
+        for batch in itertools.islice(batches, 2 * len(sequence)):
+            step(batch)
+        began = time.perf_counter()
+        for batch in itertools.islice(batches, 2 * len(sequence)):
+            step(batch)
+        return (time.perf_counter() - began) / (2 * len(sequence))
+
+
+def happens(seconds: float) -> Any:
+    return pytest.approx(seconds, rel=WITHIN)
+
+
+@pytest.mark.serial
+def test_followed_advice_of_more_fetches():
+    predicted = named(before(Stored(), workers=0), "workers", 3)
+    assert predicted.gain > 2
+    assert trained_seconds(Stored(), workers=3) == happens(predicted.seconds)
+
+
+@pytest.mark.serial
+def test_followed_advice_of_workers_for_a_transform():
+    found = before(Numbers(), batch_transform=waiting, workers=0)
+    predicted = with_workers(found, 2)
+    assert (found.bottleneck, predicted.gain > 1.5) == ("transforms", True)
+    taken = trained_seconds(Numbers(), batch_transform=waiting, workers=2)
+    assert taken == happens(predicted.seconds)
+    chosen = found.predictions[0]
+    assert (chosen.change, chosen.gain > 3) == ("workers", True)
+    taken = trained_seconds(Numbers(), batch_transform=waiting, workers="auto")
+    assert taken == happens(chosen.seconds)
+
+
+@pytest.mark.serial
+@pytest.mark.full
+def test_followed_advice_of_samples_in_memory():
+    predicted = named(before(Stored(), workers=0), "without storage")
+    assert trained_seconds(Numbers(), workers=0) == happens(predicted.seconds)
+
+
+@pytest.mark.serial
+@pytest.mark.full
+def test_followed_advice_of_processes():
+    found = before(Numbers(), transform=burning, workers=2)
+    if found.workers.cpus < 2:
+        pytest.skip("two processes that compute need two CPUs")
+    predicted = with_workers(found, 2, processes=True)
+    options = {"workers": 2, "use_multiprocessing": True, "transform": burning}
+    assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
+
+
+@pytest.mark.serial
+@pytest.mark.full
+def test_followed_advice_for_a_busy_device_brings_nothing():
+    found = before(Numbers(), waiting, workers=0)
+    assert (found.bottleneck, found.predictions) == ("step", ())
+    assert trained_seconds(Numbers(), waiting, workers=2) == happens(found.whole)

@@ -1,7 +1,8 @@
-"""``adapters.diagnose`` finds the bottleneck that was planted."""
+"""``adapters.diagnose`` finds the bottleneck that was planted, and leaves all else as it was."""
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from pathlib import Path
@@ -10,8 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, SafeSequence, diagnose, open_records, pack
+from adapters import (
+    ImageDecoder,
+    RecordWriter,
+    SafeSequence,
+    concatenate,
+    diagnose,
+    materialize,
+    open_images,
+    open_records,
+    pack,
+)
 from adapters.diagnosis import examination
+from adapters.diagnosis.remoteness import held_of, store_of
+from adapters.records import CODECS, budget, remotefile
+from adapters.remote import clients
+from adapters.sources import as_source
 from tests.diagnosis import planted
 from tests.diagnosis.planted import (
     BATCH_SIZE,
@@ -32,6 +47,9 @@ from tests.diagnosis.planted import (
     slow_step,
 )
 from tests.packing.materials import jpeg
+from tests.plans import notes_of
+from tests.remote.rangeserver import RangeServer
+from tests.sources.record_files import jpeg_file
 
 INLINE = pytest.param({"workers": 0}, id="inline")
 THREADS = pytest.param({"workers": 2}, id="threads")
@@ -48,81 +66,61 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("source", "workers"),
+    ("source", "options", "bottleneck"),
     [
-        pytest.param(Waiting(), 0, id="inline"),
-        pytest.param(Waiting(), 2, id="threads"),
-        pytest.param(Remote(), "auto", id="auto"),  # Dozens of threads wait at once.
+        (Waiting(), {}, "storage"),
+        (Waiting(), {"workers": 2}, "storage"),
+        (Remote(), {"workers": "auto"}, "storage"),  # Dozens of threads wait at once.
+        (Numbers(), {"transform": burning}, "transforms"),
+        (Numbers(), {"transform": burning, "workers": 2}, "transforms"),
+        (Numbers(), {"batch_transform": burning_batch}, "transforms"),
+        (Computing(), {}, "transforms"),
+        (np.zeros((SIZE, 3)), {"transform": burning}, "transforms"),
+        (Large(), {}, "collation"),
+        (np.zeros((16, 1000, 1000, 3), np.uint8), {"shuffle": True}, "collation"),
+    ],
+    ids=[
+        *("slow storage", "by threads", "by auto", "a slow transform", "on threads"),
+        *("a slow batch_transform", "a data set that computes", "a transform of rows"),
+        *("large samples", "large rows"),
     ],
 )
-def test_slow_storage_is_found(source, workers):
-    assert found(source, workers=workers).bottleneck == "storage"
+def test_planted_bottleneck_is_found(source, options, bottleneck):
+    assert found(source, **options).bottleneck == bottleneck
 
 
-@pytest.mark.parametrize("workers", [INLINE, THREADS])
-def test_a_slow_transform_is_found(workers):
-    assert found(Numbers(), transform=burning, **workers).bottleneck == "transforms"
-
-
-def test_a_slow_batch_transform_is_found():
-    assert found(Numbers(), batch_transform=burning_batch).bottleneck == "transforms"
-
-
-def test_a_data_set_that_computes_is_told_from_storage():
-    diagnosis = found(Computing())
-    assert diagnosis.fetch_computes > 0.3
-    assert diagnosis.bottleneck == "transforms"
-
-
-def test_large_samples_are_found_in_collation():
-    assert found(Large()).bottleneck == "collation"
-
-
-def test_large_rows_of_arrays_are_found_in_collation():
-    rows = np.zeros((16, 1000, 1000, 3), np.uint8)
-    assert found(rows, shuffle=True).bottleneck == "collation"
-
-
-def test_a_slow_transform_of_rows_of_arrays_is_found():
-    assert found(np.zeros((SIZE, 3)), transform=burning).bottleneck == "transforms"
-
-
-def test_decoding_is_found_in_record_files(photographs):
+def test_decoding_of_records_is_found(photographs):
     records = open_records(photographs, decode=ImageDecoder(64))
     diagnosis = found(records)
     assert diagnosis.bottleneck == "transforms"
     assert diagnosis.storage < diagnosis.memory / 5
 
 
-def test_a_transform_of_decoded_records_is_told_from_collation(photographs):
+def test_transform_of_decoded_records_is_no_collation(photographs):
     records = open_records(photographs, decode=ImageDecoder(64))
     diagnosis = found(records, transform=burning)
     assert diagnosis.collation < diagnosis.memory / 5
 
 
-def test_a_busy_accelerator_is_found():
+def test_busy_accelerator_is_found():
     """Where other programs run, all else takes 2 ms of each batch."""
     diagnosis = found(Numbers(), lambda batch: time.sleep(0.06))
     assert diagnosis.bottleneck == "step"
     assert diagnosis.busy_share > 0.9
 
 
-def test_a_slow_copy_to_the_device_is_found():
+def test_slow_copy_is_found():
     planted.SLEPT.clear()
     with SafeSequence(Numbers(), BATCH_SIZE, workers=0) as sequence:
         diagnosis = diagnose(sequence, quick_step, to_device=slow_copy, seconds=SECONDS)
+        seen: set[Any] = set()
+        diagnose(sequence, seen.add, to_device=lambda batch: "on the device", seconds=0.03)
+    assert seen == {"on the device"}
     assert diagnosis.bottleneck == "copy"
     assert diagnosis.copy == pytest.approx(statistics.median(planted.SLEPT), rel=0.5)
 
 
-def test_the_step_is_given_what_the_copy_returns():
-    seen = set()
-    with SafeSequence(Numbers(), BATCH_SIZE, workers=0) as sequence:
-        diagnose(sequence, seen.add, to_device=lambda batch: "on the device", seconds=SECONDS)
-    assert seen == {"on the device"}
-
-
-def test_a_loader_without_a_step_is_examined_alone():
+def test_loader_without_a_step():
     diagnosis = found(Waiting(), None)
     assert (diagnosis.bottleneck, diagnosis.whole, diagnosis.same) == ("storage", None, None)
 
@@ -130,7 +128,7 @@ def test_a_loader_without_a_step_is_examined_alone():
 # --- what is told beside ---
 
 
-def test_the_workers_that_auto_took_are_named():
+def test_workers_that_auto_took_are_named():
     diagnosis = found(Waiting(), workers="auto")
     assert diagnosis.workers.kind == "threads"
     assert diagnosis.workers.count > 1
@@ -142,13 +140,13 @@ def test_waits_are_those_of_the_whole():
     assert diagnosis.ready_share == 0
 
 
-def test_every_batch_is_ready_for_a_step_that_takes_longer():
+def test_waits_are_none_for_a_longer_step():
     with SafeSequence(Numbers(), BATCH_SIZE, workers=0) as sequence:
         diagnosis = diagnose(sequence, slow_step, t=10.0, seconds=SECONDS)
     assert diagnosis.ready_share == 1
 
 
-def test_the_missing_kernel_is_told_where_images_are_decoded(photographs, monkeypatch):
+def test_kernel_that_is_missing_is_told_for_images(photographs, monkeypatch):
     monkeypatch.setattr(examination, "load", lambda: None)
     assert found(open_records(photographs, decode=ImageDecoder(64))).kernel_missing
     assert not found(open_records(photographs), batch_transform=lambda batch: batch).kernel_missing
@@ -157,24 +155,19 @@ def test_the_missing_kernel_is_told_where_images_are_decoded(photographs, monkey
 # --- loaders of other kinds ---
 
 
-def test_a_py_dataset_on_slow_storage_is_found():
+def test_py_dataset_on_slow_storage():
     diagnosis = diagnose(Batches(Waiting()), quick_step, seconds=SECONDS)
     assert (diagnosis.bottleneck, diagnosis.one_at_a_time) == ("storage", True)
     assert diagnosis.replaced == "SafeSequence in the place of the PyDataset"
 
 
-def test_a_py_dataset_that_computes_is_found():
-    diagnosis = diagnose(Batches(Computing()), quick_step, seconds=SECONDS)
-    assert diagnosis.bottleneck == "transforms"
-
-
-def test_the_workers_of_a_py_dataset_are_taken_over():
+def test_py_dataset_keeps_its_workers():
     diagnosis = diagnose(Batches(Waiting(), workers=2), quick_step, seconds=SECONDS)
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
 @pytest.mark.full
-def test_copies_of_a_py_dataset_in_processes_are_not_asked_one_at_a_time():
+def test_py_dataset_in_processes_is_not_asked_one_at_a_time():
     data = Batches(Waiting(), workers=2, use_multiprocessing=True)
     diagnosis = diagnose(data, seconds=SECONDS)
     assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("storage", "processes")
@@ -188,14 +181,19 @@ class SlowList(list):
             yield item
 
 
-def test_a_foreign_loader_is_told_from_the_step():
+def test_foreign_loader_is_told_from_the_step():
     batches = [np.zeros((4, 2))] * 5
     assert diagnose(SlowList(batches), quick_step, seconds=SECONDS).bottleneck == "loader"
-    assert diagnose(batches, slow_step, seconds=SECONDS).bottleneck == "step"
+    diagnosis = diagnose(batches, slow_step, seconds=SECONDS)
+    assert (diagnosis.bottleneck, diagnosis.samples) == ("step", 4)
 
 
-def test_samples_are_counted_by_the_first_array():
-    assert diagnose([{"a": np.zeros((4, 2))}], quick_step, seconds=SECONDS).samples == 4
+class Unending(Batches):
+    num_batches = None
+
+
+def test_py_dataset_without_an_end():
+    assert diagnose(Unending(Waiting()), None, seconds=SECONDS).storage is not None
 
 
 # --- shapes of loaders ---
@@ -211,19 +209,189 @@ def test_samples_are_counted_by_the_first_array():
     ],
     ids=["one batch", "one batch and a remainder", "a shard", "batches that are dicts"],
 )
-def test_any_sequence_can_be_examined(options):
+def test_sequence_of_any_shape(options):
     assert found(Waiting(), **options).bottleneck == "storage"
 
 
 @pytest.mark.parametrize("on_error", ["skip", lambda error, number: Numbers()[number]])
-def test_samples_that_cannot_be_read_are_left_to_on_error(on_error):
+def test_unreadable_samples_are_left_to_on_error(on_error):
     diagnosis = found(Breaking(), transform=burning, on_error=on_error)
     assert diagnosis.bottleneck == "transforms"
 
 
-def test_a_data_set_without_a_readable_sample_is_left_to_on_error():
+def test_unreadable_data_set_is_left_to_on_error():
     def broken(sample: Any) -> Any:
         raise KeyError("no sample")
 
     diagnosis = found(Numbers(), transform=broken, on_error=lambda error, number: np.zeros(1))
     assert diagnosis.collation is None
+
+
+COUNT = 64
+
+
+@pytest.fixture
+def server() -> Any:
+    """Pictures, a record file, and no latency yet."""
+    pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
+    with RangeServer({f"a/{number}.jpg": jpeg(number) for number in range(COUNT)}) as serving:
+        yield serving
+    clients.forget()
+
+
+def pictures(server: Any, **options: Any) -> Any:
+    return open_images([server.url(f"a/{number}.jpg") for number in range(COUNT)], **options)
+
+
+# --- which sources are in a store ---
+
+
+def test_store_of_a_source(server, tmp_path):
+    path = jpeg_file(tmp_path, "tfrecord", 20)
+    server.objects[path.name] = path.read_bytes()
+    here, there = open_records(path), open_records(server.url(path.name))
+    assert store_of(here) == store_of(open_records(path, cache=tmp_path / "cache")) == ""
+    assert store_of(there) == store_of(there.select([1])) == "uncached"
+    assert store_of(concatenate([here, there])) == "uncached"
+    assert store_of(open_records(server.url(path.name), cache=tmp_path / "cache")) == "cached"
+    assert store_of(pictures(server)) == store_of(pictures(server).select([1])) == "uncached"
+    assert store_of(pictures(server, cache=tmp_path / "cache")) == "cached"
+    assert store_of(as_source([1, 2])) == ""
+    decoded = materialize(pictures(server, decode=ImageDecoder(16)), tmp_path / "decoded")
+    assert store_of(decoded) == ""
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_store_is_asked_once_for_what_is_held(server, chosen):
+    source: Any = pictures(server, decode=ImageDecoder(16))
+    source = source.select(np.arange(COUNT)[::-1]) if chosen else source
+    held = held_of(source, np.arange(8))
+    server.counted.requests = 0
+    for number in [*range(8), *range(8)]:
+        np.testing.assert_array_equal(held.sample(number)[0], held.sample(number)[0])
+    assert server.counted.requests == 0
+    np.testing.assert_array_equal(held.sample(20)[0], source.sample(20)[0])
+
+
+# --- the bottleneck ---
+
+
+@pytest.mark.parametrize("what", ["pictures", pytest.param("records", marks=pytest.mark.full)])
+def test_store_that_is_slow_is_found_and_a_cache_advised(server, what, tmp_path, monkeypatch):
+    source = pictures(server, decode=ImageDecoder(16))
+    if what == "records":
+        path = tmp_path / "many.tfrecord"
+        with RecordWriter(path, format="tfrecord") as writer:
+            for number in range(400):
+                writer.write(CODECS["tfrecord"].envelope.pack(jpeg(number), 0, number))
+        server.objects[path.name] = path.read_bytes()
+        # Less than all is kept, and records are far from each other, as in large data sets.
+        monkeypatch.setattr(budget, "HALF_BYTES", 100_000)
+        monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
+        source = open_records(server.url(path.name), decode=ImageDecoder(16))
+    server.settings.latency_seconds = 0.05
+    with SafeSequence(source, 8, shuffle=True, workers=1, max_queue_size=1) as loader:
+        found = diagnose(loader, lambda batch: time.sleep(0.0005), seconds=0.6)
+    source.close()
+    assert (found.bottleneck, found.store) == ("storage", "uncached"), str(found)
+    if found.certain:
+        assert "bottleneck: storage: fetching the samples over the network" in str(found)
+        assert any(each.startswith("cache=") for each in found.advice)
+
+
+# Each examination starts them four times.
+PROCESSES = pytest.param(
+    {"workers": 1, "use_multiprocessing": True}, id="processes", marks=pytest.mark.full
+)
+
+
+def batches_of(sequence: SafeSequence) -> list[list[float]]:
+    return [batch[0].ravel().tolist() for batch in sequence]
+
+
+@pytest.mark.parametrize("workers", [INLINE, THREADS])
+def test_sequence_goes_on_where_it_stood(workers):
+    options = {"shuffle": True, **workers}
+    with (
+        SafeSequence(Numbers(), 8, **options) as sequence,
+        SafeSequence(Numbers(), 8, **options) as untouched,
+    ):
+        state = {"epoch": 2, "batch": 3}
+        for each in (sequence, untouched):
+            each.load_state_dict(state)
+        diagnose(sequence, quick_step, seconds=SECONDS)
+        assert sequence.state_dict() == state
+        assert sequence.waits.batches == 0
+        assert batches_of(sequence) == batches_of(untouched)
+
+
+def test_pass_that_is_under_way_goes_on():
+    with SafeSequence(Numbers(), 8, shuffle=True, workers=2) as sequence:
+        whole = batches_of(sequence)
+        sequence.set_epoch(0)
+        batches = iter(sequence)
+        parts = [next(batches)[0].ravel().tolist() for _ in range(3)]
+        diagnose(sequence, quick_step, seconds=SECONDS)
+        assert sequence.state_dict() == {"epoch": 0, "batch": 3}
+        assert parts + [batch[0].ravel().tolist() for batch in batches] == whole
+
+
+def test_random_state_is_put_back():
+    def draws(sample: Any) -> Any:
+        return np.float32([random.random() + np.random.rand()])
+
+    random.seed(1)
+    np.random.seed(1)
+    found(Numbers(), lambda batch: np.random.rand(), transform=draws)
+    drawn = random.random(), np.random.rand()
+    random.seed(1)
+    np.random.seed(1)
+    assert drawn == (random.random(), np.random.rand())
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize("workers", [INLINE, THREADS, PROCESSES])
+def test_exception_arrives_as_its_own_type(workers):
+    with pytest.raises(KeyError, match="sample 3") as caught:
+        found(Breaking(), **workers)
+    assert "in sample 3" in notes_of(caught.value)
+
+
+@pytest.mark.parametrize("workers", [INLINE, THREADS, PROCESSES])
+def test_ctrl_c_ends_it(workers):
+    """And leaves nothing behind, as after every test."""
+
+    def interrupted(batch: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        found(Numbers(), interrupted, **workers)
+
+
+@pytest.mark.parametrize("name", ["seconds", "t"])
+@pytest.mark.parametrize("value", [0, float("nan")])
+def test_times_are_above_nothing(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be > 0 seconds, got {value!r}"):
+        diagnose([np.zeros(3)], quick_step, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        (([np.zeros(3)], 7), {}, TypeError, "step must be a function of a batch or a compiled"),
+        (([np.zeros(3)],), {"to_device": abs}, ValueError, "to_device must be None unless step"),
+        ((7, quick_step), {}, TypeError, r"loader must be a SafeSequence, .* got int"),
+        (([np.zeros(3)], lambda batch: 1 / 0), {}, ZeroDivisionError, "division by zero"),
+    ],
+)
+def test_arguments_and_errors_of_the_step(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        diagnose(*arguments, **options)
+
+
+@pytest.mark.parametrize("batches", [[], (np.zeros(3) for _ in range(4))], ids=["none", "once"])
+def test_loader_has_batches_each_time(batches):
+    with pytest.raises(ValueError, match="loader must give batches each time"):
+        diagnose(batches, quick_step, seconds=SECONDS)

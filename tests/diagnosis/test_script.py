@@ -1,88 +1,103 @@
-"""A training script is run up to its first loop, which is examined, and no further.
+"""A training script is run up to its first loop, which is examined; front ends come from outside.
 
 Frameworks are imported by these tests' own process already, and stay as they are: what stands in
-front of ``fit`` and of loops goes with a process, so these scripts have none of both; those that do
-are in ``tests/cli/test_doctor.py``.
+front of ``fit`` and of loops goes with a process. So scripts loop over a toy's batches here; those
+of real frameworks are in ``tests/cli/test_doctor.py``.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import py_compile
-import statistics
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from adapters import diagnose
 from adapters.diagnosis import script
-from adapters.diagnosis.script import _Examined, _Observer, diagnose_script
+from adapters.diagnosis.registry import FRONT_ENDS, Registered
+from adapters.diagnosis.script import diagnose_script
+from adapters.diagnosis.sweep import Setting, line_of, sweep
 from adapters.errors import ScriptError
-from tests.diagnosis import planted
-from tests.diagnosis.planted import SECONDS, slow_step
+from tests.diagnosis.made_up import THREADS, made_up
+from tests.diagnosis.planted import SECONDS, Numbers, Waiting, quick_step
+from tests.diagnosis.toys import ITEMS, LINE, PLAYTHINGS, Feed, ToyFrontEnd
 
 
-@pytest.fixture(autouse=True)
-def no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "FRONT_ENDS", {})
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FRONT_ENDS, "playthings", LINE)
 
 
-def run(tmp_path: Path, text: str, *arguments: str) -> Any:
-    path = tmp_path / "train.py"
-    path.write_text(text)
-    return diagnose_script(str(path), arguments, t=None, seconds=SECONDS)
+@pytest.fixture
+def playthings(registered: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The framework, which can be imported."""
+    (tmp_path / "playthings.py").write_text(PLAYTHINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield lambda: importlib.import_module("playthings")
+    sys.modules.pop("playthings", None)
 
 
-def test_a_script_without_a_loop_finds_nothing(tmp_path):
-    assert run(tmp_path, "") is None
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Examines a script of this text; the toy is the only framework."""
+    toy = {name: each for name, each in FRONT_ENDS.items() if name == "playthings"}
+    monkeypatch.setattr(script, "FRONT_ENDS", toy)
+
+    def ran(text: str, *arguments: str, **options: Any) -> Any:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return diagnose_script(str(path), arguments, t=None, **{"seconds": SECONDS, **options})
+
+    return ran
 
 
-def test_a_script_is_run_as_a_program_with_its_arguments(tmp_path):
+# --- a script as a program ---
+
+
+def test_script_without_a_loop_finds_nothing(run):
+    assert run("") is None
+
+
+def test_script_is_run_as_a_program_with_its_arguments(run, tmp_path):
+    (tmp_path / "lying_beside.py").write_text("")
     out = tmp_path / "out"
     text = (
-        "import sys, pathlib\n"
+        "import sys, pathlib, lying_beside\n"
         "if __name__ == '__main__':\n"
         f"    pathlib.Path({str(out)!r}).write_text(str(sys.argv))"
     )
-    run(tmp_path, text, "--epochs", "3")
+    run(text, "--epochs", "3")
+    assert sys.modules.pop("lying_beside")
     assert out.read_text() == str([str(tmp_path / "train.py"), "--epochs", "3"])
 
 
-def test_what_lies_beside_a_script_can_be_imported(tmp_path):
-    (tmp_path / "lying_beside.py").write_text("")
-    run(tmp_path, "import lying_beside")
-    assert sys.modules.pop("lying_beside")
-
-
-def test_the_interpreter_is_as_it_was_before(tmp_path):
+def test_script_leaves_the_interpreter_as_it_was(run):
     before = list(sys.argv), list(sys.path), list(sys.meta_path), sys.modules["__main__"]
-    with pytest.raises(ScriptError):
-        run(tmp_path, "import sys\nsys.path.append('x')\n1 / 0")
+    with pytest.raises(ScriptError) as caught:
+        run("import sys\nsys.path.append('x')\n{}['x']")
+    assert isinstance(caught.value.__cause__, KeyError)
     assert (sys.argv, sys.path, sys.meta_path, sys.modules["__main__"]) == before
 
 
-def test_an_exception_of_the_script_is_the_cause_of_ours(tmp_path):
-    with pytest.raises(ScriptError) as caught:
-        run(tmp_path, "{}['x']")
-    assert isinstance(caught.value.__cause__, KeyError)
-
-
 @pytest.mark.parametrize("code", ["", "0", "'no data'"])
-def test_a_script_that_exits_has_come_to_its_end(tmp_path, capsys, code):
-    assert run(tmp_path, f"import sys\nsys.exit({code})") is None
+def test_script_that_exits_has_come_to_its_end(run, capsys, code):
+    assert run(f"import sys\nsys.exit({code})") is None
     assert capsys.readouterr().err == ("no data\n" if "data" in code else "")
 
 
-def test_there_must_be_a_script(tmp_path):
+def test_script_that_is_missing_is_an_error():
     with pytest.raises(FileNotFoundError, match=r"script must be the path of a file, got 'x\.py'"):
         diagnose_script("x.py", [], t=None, seconds=SECONDS)
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a zip", "compiled"])
-def test_whatever_python_runs_is_a_script(tmp_path, capsys, kind):
+def test_script_is_whatever_python_runs(tmp_path, capsys, kind):
     text, path = "print('ran')", tmp_path / "program"
     (tmp_path / "train.py").write_text(text)
     if kind == "compiled":
@@ -97,71 +112,148 @@ def test_whatever_python_runs_is_a_script(tmp_path, capsys, kind):
     assert capsys.readouterr().out == "ran\n"
 
 
-# --- a loop, by hand ---
+# --- its loop ---
+
+LOOP = """
+import time, playthings
+from tests.diagnosis.toys import ITEMS
+def note(number):
+    with open({seen!r}, "a") as file:
+        print(int(number), file=file)
+{before}
+while True:
+    for batch in playthings.Bucket({data}):
+        {step}
+"""
 
 
-def diagnosed(observer: _Observer, batches: list[Any], step: Any) -> Any:
-    """What is found in a loop over these batches."""
+@pytest.fixture
+def looped(playthings: Any, run: Any, tmp_path: Path) -> Any:
+    """What is found in a loop, and the numbers of the batches that its body has seen."""
 
-    def loop() -> None:
-        for batch in observer.loop(batches, lambda: iter(batches)):
-            step(batch)
+    def found(
+        step: str = "time.sleep(0.06)", data: str = "ITEMS", before: str = "", **options: Any
+    ) -> Any:
+        seen = tmp_path / "seen"
+        step = f"note(batch[0][0]); {step}"
+        text = LOOP.format(seen=str(seen), step=step, data=data, before=before)
+        diagnosis = run(text, **options)
+        return diagnosis, list(map(int, seen.read_text().split()))
 
-    with pytest.raises(_Examined) as end:
-        loop()
-    return end.value.found
-
-
-def test_the_body_of_a_loop_is_the_step():
-    planted.SLEPT.clear()
-    found = diagnosed(_Observer(0, None, SECONDS), [np.zeros((4, 2))] * 3, slow_step)
-    assert found.bottleneck == "step"
-    assert found.same == pytest.approx(statistics.median(planted.SLEPT), rel=0.5)
+    return found
 
 
-def test_what_a_loop_reads_from_is_the_loader():
-    class Slow(list):
-        def __iter__(self) -> Iterator[Any]:
-            for batch in list.__iter__(self):
-                slow_step(batch)
-                yield batch
+@pytest.mark.parametrize("imported", [False, True], ids=["in the script", "before"])
+def test_loop_has_its_body_for_a_step(looped, playthings, imported):
+    if imported:
+        playthings()
+    found, _ = looped()
+    assert (found.bottleneck, found.replaced) == ("step", "Feed in the place of the Bucket")
+    assert found.same >= 0.06
 
-    found = diagnosed(_Observer(0, None, SECONDS), Slow([np.zeros((4, 2))] * 3), lambda batch: None)
-    assert found.bottleneck == "loader"
+
+SLOW = """
+class Slow(list):
+    def __iter__(self):
+        for item in list.__iter__(self):
+            time.sleep(0.02)
+            yield item
+"""
+
+
+def test_loop_reads_from_its_loader(looped):
+    found, _ = looped("pass", "Slow(ITEMS)", SLOW)
+    assert found.bottleneck != "step"
     assert min(found.waits_seconds) >= 0.02
 
 
-def test_the_loop_is_given_the_last_batch_again_and_again():
-    numbers: list[int] = []
-    diagnosed(_Observer(0, None, 0.01), list(range(5)), numbers.append)
-    assert numbers[:6] == [0, 1, 2, 3, 4, 0]
-    assert len(set(numbers[-5:])) == 1
+def test_loop_is_given_the_last_batch_again_and_again(looped):
+    _, seen = looped("pass", "ITEMS[:5]", seconds=0.01)
+    again = next(place for place, number in enumerate(seen) if number != place % 5)
+    assert again >= 3
+    assert seen[again] == seen[again - 1]
 
 
-def test_loops_that_are_skipped_are_left_alone():
-    observer, batches = _Observer(2, None, SECONDS), [1, 2, 3]
-    for _ in range(2):
-        assert list(observer.loop(batches, lambda: iter(batches))) == batches
-    assert diagnosed(observer, [np.zeros((4, 2))], slow_step).bottleneck == "step"
+@pytest.mark.parametrize(
+    ("before", "skip"),
+    [
+        ("for batch in playthings.Bucket(ITEMS):\n    pass\nnote(99)", 1),
+        # Too short to be examined: the next one is.
+        ("for batch in playthings.Bucket(ITEMS):\n    break\nnote(99)", 0),
+    ],
+    ids=["skipped", "too short"],
+)
+def test_loop_is_the_first_that_counts(looped, before, skip):
+    found, seen = looped(before=before, skip=skip)
+    assert found.bottleneck == "step"
+    assert seen[:3] == [99, 0, 1]
 
 
-def test_a_loop_that_is_too_short_is_followed_by_the_next():
-    observer, batches = _Observer(0, None, SECONDS), [np.zeros((4, 2))]
-    loop = observer.loop(batches, lambda: iter(batches))
-    next(loop)
-    loop.close()
-    assert diagnosed(observer, batches, slow_step).bottleneck == "step"
+# --- a front end from outside: one file and one line ---
 
 
-def test_a_loader_that_cannot_be_examined_is_what_was_found():
-    def refused() -> Any:
-        raise TypeError("a generator")
+def of_feed(data: Any, *arguments: Any, **options: Any) -> Any:
+    feed = Feed(data, **options)
+    try:
+        return diagnose(feed, *arguments, seconds=SECONDS)
+    finally:
+        feed.close()
 
-    with pytest.raises(_Examined) as end:
-        _Observer(0, None, SECONDS).fit(refused, lambda: None)
-    assert isinstance(end.value.found, TypeError)
+
+def test_front_ends_loader_is_taken_apart(registered):
+    diagnosis = of_feed(Waiting(), quick_step, hands=2)
+    assert diagnosis.bottleneck == "storage"
+    assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
+    assert diagnosis.workers.keyword == "hands"
+    assert diagnosis.hints.transforms == "play with transforms"
 
 
-def test_a_fit_that_is_skipped_is_left_alone():
-    observer = _Observer(1, None, SECONDS)
-    assert observer.fit(lambda: 1 / 0, lambda: 1 / 0) is None
+def test_front_end_without_its_line_has_foreign_loaders():
+    diagnosis = of_feed(Numbers())
+    assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("loader", "unknown")
+
+
+def test_frameworks_loader_is_examined_as_the_front_ends_own(playthings):
+    diagnosis = diagnose(playthings().Bucket(ITEMS), quick_step, seconds=SECONDS)
+    assert diagnosis.replaced == "Feed in the place of the Bucket"
+    assert diagnosis.storage is not None
+
+
+def test_front_ends_loader_is_tuned(registered, monkeypatch):
+    monkeypatch.setattr("adapters.diagnosis.sweep.obstacle_to_processes", lambda plan: "slow here")
+    feed = Feed(Numbers())
+    found = sweep(feed, seconds=0.01, rounds=1)
+    assert {each.setting.kind for each in found.found} >= {"inline", "threads"}
+    assert line_of(feed, Setting("threads", 2, 4)) == "Feed(threads, 2, 4)"
+    feed.close()
+
+
+def test_frameworks_model_is_trained(playthings):
+    model = playthings().Model()
+    diagnosis = of_feed(Numbers(), model)
+    assert (diagnosis.whole, diagnosis.same, diagnosis.bottleneck) == (2.0, 2.0, "step")
+    assert model.batches == 3 * len(diagnosis.rounds) >= 9
+    with pytest.raises(ValueError, match="to_device must be None unless step is a function"):
+        diagnose(ITEMS, model, to_device=lambda batch: batch)
+
+
+def test_front_end_is_named_in_errors_and_advice(registered):
+    with pytest.raises(TypeError, match=r"loader must be a .*, a Feed, .*, a Bucket, .* got int"):
+        diagnose(7, quick_step)
+    with pytest.raises(TypeError, match=r"step must be a function .* or a toy, got 7"):
+        diagnose(ITEMS, 7)
+    with pytest.raises(TypeError, match=r"loader must be a .* or a Feed, got list"):
+        sweep(ITEMS)
+    (foreign,) = made_up(storage=None, memory=None, collation=None).advice
+    assert foreign.startswith("SafeSequence (Keras) or gluon_loader (Gluon) or Feed (Toys) around")
+    copy = made_up(whole=0.0105, loader=0.005, alone=0.01, copy=0.0085).advice
+    assert copy[1].endswith("during the step (gluon_loader: ctx=; Feed: hose=)")
+    workers = dataclasses.replace(THREADS, keyword=ToyFrontEnd.workers_keyword)
+    assert made_up(storage=0.038, workers=workers).advice[0].startswith("hands=8: ")
+
+
+def test_front_end_is_not_imported_for_what_is_none_of_its_own(monkeypatch):
+    for name in ("sys", "not_there"):
+        monkeypatch.setitem(FRONT_ENDS, name, Registered(f"{name}.diagnosed", "", ""))
+    diagnosis = diagnose([np.zeros((4, 2))] * 3, quick_step, seconds=0.03)
+    assert diagnosis.workers.kind == "unknown"

@@ -1,17 +1,26 @@
-"""A loop on a clock: what is skipped, what is counted, and when it stops."""
+"""What is measured: a loop on a clock, and who had the CPUs meanwhile."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.diagnosis import timing
+from adapters import SafeSequence, diagnose
+from adapters.diagnosis import contention, timing
+from adapters.diagnosis.contention import Account
 from adapters.diagnosis.timing import Clock, endless, timed, wait_for_devices
+from tests.diagnosis.planted import BATCH_SIZE, SLOW, Numbers, burning
 
 
 class Time:
@@ -25,23 +34,23 @@ class Time:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(timing, "time", time)
-    return time
+def fake(monkeypatch: pytest.MonkeyPatch) -> Time:
+    fake = Time()
+    monkeypatch.setattr(timing, "time", fake)
+    return fake
 
 
-def batches(time: Time, seconds: float, first: float = 0.0) -> Iterator[int]:
+def batches(fake: Time, seconds: float, first: float = 0.0) -> Iterator[int]:
     """Each takes so long; the first one longer."""
-    time.now += first
+    fake.now += first
     for number in itertools.count():
-        time.now += seconds
+        fake.now += seconds
         yield number
 
 
-def steps(time: Time, seconds: float) -> Any:
+def steps(fake: Time, seconds: float) -> Any:
     def step(batch: Any) -> None:
-        time.now += seconds
+        fake.now += seconds
 
     return step
 
@@ -49,55 +58,46 @@ def steps(time: Time, seconds: float) -> Any:
 # --- what is counted ---
 
 
-def test_a_batch_takes_what_loader_and_step_do(time):
-    timing = timed(batches(time, 1.0), steps(time, 3.0), 40.0, 1)
-    assert timing.batch_seconds == 4.0
+@pytest.mark.parametrize(
+    ("seconds", "step", "limit", "found"),
+    [
+        (1.0, 3.0, 40.0, (10, 4.0)),
+        (1.0, None, 10.0, (10, 1.0)),  # Batches are only read.
+        (50.0, None, 1.0, (3, 50.0)),  # However slow they are.
+    ],
+)
+def test_batch_takes_what_loader_and_step_do(fake, seconds, step, limit, found):
+    """But for the first one; waits are those for the loader."""
+    made = batches(fake, seconds, first=100.0)
+    timing = timed(made, None if step is None else steps(fake, step), limit, 1)
+    assert (timing.batches, timing.batch_seconds) == found
+    assert timing.waits_seconds == (seconds,) * timing.batches
 
 
-def test_waits_are_those_for_the_loader(time):
-    timing = timed(batches(time, 1.0), steps(time, 3.0), 40.0, 1)
-    assert timing.waits_seconds == (1.0,) * 10
+def test_batch_that_was_given_last_is_known(fake):
+    clock = Clock(batches(fake, 1.0), 5.0, 1)
+    assert [clock.latest == batch for batch in clock] == [True] * 6
+    assert clock.stop().batches == 5
 
 
-def test_without_a_step_batches_are_only_read(time):
-    assert timed(batches(time, 1.0), None, 10.0, 1).batch_seconds == 1.0
-
-
-def test_the_first_batches_do_not_count(time):
-    assert timed(batches(time, 1.0, first=100.0), None, 10.0, 1).seconds == 10.0
-
-
-def test_as_many_batches_are_skipped_as_were_asked_for(time):
+def test_skipped_batches_are_those_asked_for(fake):
     seen: list[int] = []
-    found = timed(batches(time, 1.0), seen.append, 10.0, 5)
+    found = timed(batches(fake, 1.0), seen.append, 10.0, 5)
     assert (len(seen), found.batches) == (15, 10)
 
 
-def test_slow_batches_are_skipped_for_as_long_as_is_measured_at_the_most(time):
+def test_skipped_batches_take_no_longer_than_counted_ones(fake):
     seen: list[int] = []
-    found = timed(batches(time, 1.0), seen.append, 3.0, 14)
+    found = timed(batches(fake, 1.0), seen.append, 3.0, 14)
     assert len(seen) - found.batches == 5
 
 
-def test_three_batches_count_however_slow_they_are(time):
-    assert timed(batches(time, 50.0), None, 1.0, 1).batches == 3
-
-
-def test_nothing_counts_before_the_loader_has_settled(time):
+def test_skipped_batches_are_those_before_the_loader_settles(fake):
     left = iter([False] * 7 + [True])
     seen: list[int] = []
-    found = timed(batches(time, 1.0), seen.append, 3.0, 1, lambda: next(left))
+    found = timed(batches(fake, 1.0), seen.append, 3.0, 1, lambda: next(left))
     assert len(seen) - found.batches == 1 + 7
-
-
-def test_a_loader_that_never_settles_is_measured_all_the_same(time):
-    assert timed(batches(time, 1.0), None, 3.0, 1, lambda: False).batches == 3
-
-
-def test_the_clock_knows_the_batch_that_it_gave_last(time):
-    clock = Clock(batches(time, 1.0), 5.0, 1)
-    assert [clock.latest == batch for batch in clock] == [True] * 6
-    assert clock.stop().batches == 5
+    assert timed(batches(fake, 1.0), None, 3.0, 1, lambda: False).batches == 3  # It never does.
 
 
 # --- devices that compute on their own ---
@@ -116,19 +116,16 @@ class Pending:
         self.waited.append(self.name)
 
 
-def test_every_array_is_waited_for():
+def test_devices_finish_every_array():
     waited: list[Any] = []
     wait_for_devices(
         {"loss": Pending(waited, "loss"), "more": [Pending(waited, "more"), 1.5, None]}
     )
     assert waited == ["loss", "more"]
-
-
-def test_nothing_has_to_be_waited_for_in_what_numpy_makes():
     wait_for_devices((np.zeros(3), "text", None))
 
 
-def test_a_framework_that_was_imported_is_waited_for(monkeypatch):
+def test_devices_of_imported_frameworks_finish(monkeypatch):
     waited: list[Any] = []
     monkeypatch.setitem(sys.modules, "toys", Pending(waited, "toys"))
     for name in ("toys", "not imported"):
@@ -137,13 +134,7 @@ def test_a_framework_that_was_imported_is_waited_for(monkeypatch):
     assert waited == ["toys"]
 
 
-def test_the_last_step_is_waited_for(time):
-    waited: list[Any] = []
-    found = timed(batches(time, 1.0), lambda batch: Pending(waited, batch), 3.0, 1)
-    assert waited == list(range(1 + found.batches))
-
-
-def test_a_device_is_one_step_behind_at_the_most(time):
+def test_devices_are_one_step_behind_at_the_most(fake):
     waited: list[Any] = []
     behind = []
 
@@ -151,18 +142,136 @@ def test_a_device_is_one_step_behind_at_the_most(time):
         behind.append(batch - len(waited))
         return Pending(waited, batch)
 
-    timed(batches(time, 1.0), step, 5.0, 1)
+    found = timed(batches(fake, 1.0), step, 5.0, 1)
     assert max(behind) == 1
+    assert waited == list(range(1 + found.batches))
 
 
 # --- without an end ---
 
 
-def test_pass_follows_on_pass():
+def test_endless_passes():
     assert list(itertools.islice(endless([1, 2]), 5)) == [1, 2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("once", [[], iter([1, 2])], ids=["nothing", "an iterator"])
-def test_a_pass_without_a_batch_is_an_error(once):
+def test_endless_passes_need_batches(once):
     with pytest.raises(ValueError, match=r"loader must give batches each time .* got none from"):
         list(itertools.islice(endless(once), 5))
+
+
+STAT = """cpu  9 9 9 9 9 9 9 9 0 0
+cpu0 100 10 30 500 40 5 5 10 7 7
+cpu1 1 1 1 1 1 1 1 1 0 0
+cpu12 200 0 0 300 0 0 0 0 0 0
+intr 12345
+"""
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ``/proc`` of our own: this process, a worker with a helper, and somebody else's."""
+    monkeypatch.setattr(contention, "_PROC", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 12})
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    tmp_path.joinpath("stat").write_text(STAT)
+    for number, parent, ticks in [(os.getpid(), 1, 10), (9001, os.getpid(), 20), (9002, 9001, 30)]:
+        process(tmp_path, number, parent, ticks)
+    process(tmp_path, 9003, 1, 1000)
+    return tmp_path
+
+
+def process(proc: Path, number: int, parent: int, ticks: int) -> None:
+    """One that took so many ticks in each of the four ways that are counted."""
+    folder = proc / str(number)
+    folder.mkdir(exist_ok=True)
+    rest = f"S {parent} " + "0 " * 9 + f"{ticks} {ticks} {ticks} {ticks} 20 0"
+    folder.joinpath("stat").write_text(f"{number} (a (b) c) {rest}")
+
+
+def test_account_is_of_usable_cpus_and_our_processes(proc):
+    assert (Account.now().busy, Account.now().idle) == (3.6, 8.4)
+    assert Account.now().own == 4 * (10 + 20 + 30) / 100
+
+
+def test_account_of_others_is_the_rest():
+    found = Account(10.0, 20.0, 5.0).until(Account(17.0, 23.0, 8.0))
+    assert (found.others, found.idle) == (0.4, 0.3)
+    assert Account(10.0, 20.0, 5.0).until(Account(11.0, 29.0, 6.1)).others == 0
+
+
+@pytest.mark.parametrize("text", ["", "cpu0 nonsense\n"], ids=["nothing", "nonsense"])
+def test_account_is_none_without_figures(proc, text):
+    proc.joinpath("stat").write_text(text)
+    assert Account.now() is None
+    proc.joinpath("stat").unlink()
+    assert Account.now() is None
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux counts it there")
+def test_account_has_children_that_have_ended():
+    before = Account.now()
+    program = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    after = Account.now()
+    assert 0.4 < after.own - before.own < after.busy - before.busy + 0.1
+    assert time.process_time() > 0
+
+
+_CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+# All of them are busy at once for a while and idle for a while, by the clock of the machine. They
+# end by themselves where nobody is left to end them.
+_BUSY = """
+import os, time
+os.write(1, b"%d\\n" % os.getpid())
+while time.monotonic() < {end}:
+    while time.monotonic() % 1.2 < 0.8:
+        pass
+    time.sleep(0.01)
+"""
+# Nobody's children: what this process starts counts as its own.
+_STARTER = """
+import subprocess, sys
+for _ in range({count}):
+    subprocess.Popen([sys.executable, "-c", {program!r}])
+"""
+_MOST_SECONDS = 60
+
+
+@pytest.fixture
+def others() -> Iterator[None]:
+    """Four busy programs of somebody else for each CPU."""
+    program = _BUSY.format(end=time.monotonic() + _MOST_SECONDS)
+    starter = _STARTER.format(count=4 * _CPUS, program=program)
+    with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.wait() == 0
+        busy = [int(started.stdout.readline()) for _ in range(4 * _CPUS)]
+        try:
+            yield
+        finally:
+            for pid in busy:
+                os.kill(pid, signal.SIGKILL)
+
+
+def short_step(batch: Any) -> None:
+    """Computes for about a millisecond."""
+    sum(range(20_000))
+
+
+@pytest.mark.skipif(not _CPUS, reason="only Linux tells who has the CPUs")
+@pytest.mark.serial
+@pytest.mark.full
+def test_busy_machine_is_noticed_and_no_number_advised(others):
+    with SafeSequence(Numbers(), BATCH_SIZE, workers=0, transform=burning) as sequence:
+        diagnosis = diagnose(sequence, short_step, seconds=0.5)
+    text = str(diagnosis)
+    assert diagnosis.contention.others > 0.15
+    assert re.search(r"noise: other programs took \d+% of the CPU time", text)
+    assert "CPUs would keep up" not in text
+    assert not re.search(r"workers=\d", text)
+    if diagnosis.certain:
+        # One thread does it all: both figures are of the same work.
+        assert diagnosis.loader == pytest.approx(diagnosis.alone, rel=1.0)
+        assert diagnosis.bottleneck == "transforms"
+        assert diagnosis.loader > 0.8 * BATCH_SIZE * SLOW

@@ -1,11 +1,20 @@
-"""From times that are made up to the bottleneck, and to what to change."""
+"""From times that are made up to the bottleneck, to doubts of them, and to a page of it all."""
 
 from __future__ import annotations
 
+import dataclasses
+import html
+import html.parser
+import re
+from typing import Any
+
 import pytest
 
-from adapters.diagnosis.verdict import Workers
-from tests.diagnosis.made_up import made_up
+from adapters.diagnosis import Diagnosis
+from adapters.diagnosis.contention import Contention
+from adapters.diagnosis.page import page_of
+from adapters.diagnosis.verdict import Figures, Workers
+from tests.diagnosis.made_up import BUSY, THREADS, made_up
 
 STORAGE = made_up(storage=0.038)
 TRANSFORMS = made_up(memory=0.038)
@@ -15,6 +24,7 @@ COPY = made_up(whole=0.0105, loader=0.005, same=0.010, copy=0.008, alone=0.010)
 FOREIGN = made_up(
     storage=None, memory=None, collation=None, alone=None, workers=Workers("unknown", 0, 4)
 )
+INLINE = Workers("inline", 0, 4)
 
 
 # --- the bottleneck ---
@@ -23,169 +33,321 @@ FOREIGN = made_up(
 @pytest.mark.parametrize(
     ("diagnosis", "bottleneck"),
     [
-        pytest.param(STORAGE, "storage", id="storage"),
-        pytest.param(TRANSFORMS, "transforms", id="transforms"),
-        pytest.param(COLLATION, "collation", id="collation"),
-        pytest.param(COPY, "copy", id="copy"),
-        pytest.param(STEP, "step", id="step"),
-        pytest.param(FOREIGN, "loader", id="a foreign loader"),
-        pytest.param(
-            made_up(storage=0.01, whole=0.0110, loader=0.010), "step", id="busy for 9 tenths"
-        ),
-        pytest.param(
-            made_up(storage=0.01, whole=0.0112, loader=0.010), "storage", id="busy for less"
-        ),
+        (STORAGE, "storage"),
+        (TRANSFORMS, "transforms"),
+        (COLLATION, "collation"),
+        (COPY, "copy"),
+        (STEP, "step"),
+        (FOREIGN, "loader"),
+        # The device is busy for 9 tenths of the time, or for less.
+        (made_up(storage=0.01, whole=0.0110, loader=0.010), "step"),
+        (made_up(storage=0.01, whole=0.0112, loader=0.010), "storage"),
         # Loader and step compete for the same cores if the step is computed on the CPU.
-        pytest.param(made_up(whole=0.02, loader=0.003), "step", id="a loader 3 times as fast"),
-        pytest.param(
-            made_up(storage=0.038, whole=0.02, loader=0.005), "storage", id="one twice as fast"
-        ),
-        pytest.param(
-            made_up(whole=0.0105, loader=0.005, copy=0.004), "step", id="a copy below half"
-        ),
-        pytest.param(
-            made_up(whole=0.0005, loader=0.0001, same=0.0005, copy=0.0004),
-            "step",
-            id="quick copy",
-        ),
+        (made_up(whole=0.02, loader=0.003), "step"),
+        (made_up(storage=0.038, whole=0.02, loader=0.005), "storage"),
+        # A copy below half of the step, and a quick one.
+        (made_up(whole=0.0105, loader=0.005, copy=0.004), "step"),
+        (made_up(whole=0.0005, loader=0.0001, same=0.0005, copy=0.0004), "step"),
+        # Fetching that computes belongs to the transforms.
+        (made_up(storage=0.038, fetch_computes=0.8), "transforms"),
+        # Rows of arrays that must be waited for.
+        (made_up(storage=0.038, memory=0.002, collation=0.002, gathers=True), "storage"),
     ],
 )
-def test_the_part_that_takes_the_time_is_the_bottleneck(diagnosis, bottleneck):
+def test_bottleneck_is_the_part_that_takes_the_time(diagnosis, bottleneck):
     assert diagnosis.bottleneck == bottleneck
 
 
-def test_fetching_that_computes_belongs_to_the_transforms():
-    diagnosis = made_up(storage=0.038, fetch_computes=0.8)
-    assert diagnosis.parts["storage"] == 0
-    assert diagnosis.bottleneck == "transforms"
-
-
-def test_fetching_rows_of_arrays_is_collation_and_counted_once():
-    diagnosis = made_up(
-        storage=0.021, memory=0.02, collation=0.02, fetch_computes=1.0, gathers=True
-    )
-    assert diagnosis.parts == {
-        "storage": 0.0,
-        "transforms": 0.0,
-        "collation": pytest.approx(0.021),
-    }
-
-
-def test_rows_of_arrays_that_must_be_waited_for_are_storage():
-    diagnosis = made_up(storage=0.038, memory=0.002, collation=0.002, gathers=True)
-    assert diagnosis.parts["storage"] == pytest.approx(0.036)
-    assert diagnosis.bottleneck == "storage"
-
-
-def test_transforms_are_what_is_left_without_fetching_and_collation():
-    assert made_up(memory=0.005, collation=0.002).parts["transforms"] == pytest.approx(0.003)
-
-
-def test_no_part_takes_less_than_nothing():
-    assert made_up(memory=0.001, collation=0.002).parts["transforms"] == 0
-
-
-def test_without_a_step_the_slowest_part_of_the_loader_is_named():
+def test_bottleneck_without_a_step_is_the_slowest_part():
     alone = made_up(whole=None, same=None, memory=0.038, waits_seconds=())
     assert (alone.bottleneck, alone.busy_share, alone.gain) == ("transforms", None, None)
 
 
-# --- the requirement ---
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"storage": 0.038, "fetch_computes": 0.8}, {"storage": 0}),
+        ({"memory": 0.005, "collation": 0.002}, {"transforms": 0.003}),
+        ({"memory": 0.001, "collation": 0.002}, {"transforms": 0}),
+        # Fetching rows of arrays is collation, and counted once.
+        (
+            {"storage": 0.021, "memory": 0.02, "collation": 0.02, "fetch_computes": 1.0}
+            | {"gathers": True},
+            {"storage": 0, "transforms": 0, "collation": 0.021},
+        ),
+        (
+            {"storage": 0.038, "memory": 0.002, "collation": 0.002, "gathers": True},
+            {"storage": 0.036},
+        ),
+    ],
+)
+def test_parts(changes, parts):
+    found = made_up(**changes).parts
+    assert {name: found[name] for name in parts} == pytest.approx(parts)
 
 
-@pytest.mark.parametrize(("late", "share"), [(0, 1.0), (1, 0.99), (2, 0.98)])
-def test_batches_that_had_to_be_waited_for_were_not_ready(late, share):
-    waits = (0.005,) * late + (0.0,) * (100 - late)
-    assert made_up(waits_seconds=waits).ready_share == share
+# --- the requirement, and the gain ---
 
 
-@pytest.mark.parametrize(("late", "said"), [(1, "99.0% of the batches, enough"), (2, "too few")])
-def test_exactly_99_of_100_batches_are_enough(late, said):
-    waits = (0.005,) * late + (0.0,) * (100 - late)
-    assert said in str(made_up(waits_seconds=waits))
+@pytest.mark.parametrize(
+    ("late", "share", "said"),
+    [(0, 1.0, "enough"), (1, 0.99, "99.0% of the batches, enough"), (2, 0.98, "too few")],
+)
+def test_ready_are_99_of_100_batches(late, share, said):
+    found = made_up(waits_seconds=(0.005,) * late + (0.0,) * (100 - late))
+    assert found.ready_share == share
+    assert said in str(found)
 
 
-@pytest.mark.parametrize(("wait", "share"), [(0.0005, 1.0), (0.0006, 0.0)])
-def test_a_wait_of_a_twentieth_of_the_step_is_none(wait, share):
-    assert made_up(waits_seconds=(wait,)).ready_share == share
+@pytest.mark.parametrize(
+    ("same", "wait", "share"),
+    # A twentieth of the step, or a tenth of a millisecond.
+    [(0.010, 0.0005, 1.0), (0.010, 0.0006, 0.0), (0.0002, 0.0001, 1.0), (0.0002, 0.00011, 0.0)],
+)
+def test_ready_is_what_is_waited_for_shortly(same, wait, share):
+    assert made_up(same=same, waits_seconds=(wait,)).ready_share == share
 
 
-@pytest.mark.parametrize(("wait", "share"), [(0.0001, 1.0), (0.00011, 0.0)])
-def test_a_wait_of_a_tenth_of_a_millisecond_is_none(wait, share):
-    assert made_up(same=0.0002, waits_seconds=(wait,)).ready_share == share
-
-
-def test_the_step_time_that_was_asked_for_counts():
-    diagnosis = made_up(t=1.0)
-    assert (diagnosis.step_seconds, diagnosis.ready_share) == (1.0, 1.0)
+def test_ready_is_not_said_without_waits():
+    assert made_up(waits_seconds=()).ready_share is None
+    assert "ready within" not in str(made_up(waits_seconds=()))
 
 
 @pytest.mark.parametrize(
     ("t", "bottleneck", "word"),
     [(1.0, "step", "enough"), (0.05, "storage", "enough"), (0.02, "storage", "too slow")],
 )
-def test_a_loader_alone_is_held_against_the_step_time_that_was_asked_for(t, bottleneck, word):
-    diagnosis = made_up(whole=None, same=None, waits_seconds=(), storage=0.03, t=t)
-    assert diagnosis.bottleneck == bottleneck
-    assert f"a batch comes every 40 ms, {word}" in str(diagnosis)
-    assert ("keeps up with t" in diagnosis.advice[0]) == (bottleneck == "step")
+def test_step_time_that_was_asked_for_counts(t, bottleneck, word):
+    assert (made_up(t=1.0).step_seconds, made_up(t=1.0).ready_share) == (1.0, 1.0)
+    alone = made_up(whole=None, same=None, waits_seconds=(), storage=0.03, t=t)
+    assert alone.bottleneck == bottleneck
+    assert f"a batch comes every 40 ms, {word}" in str(alone)
+    assert ("keeps up with t" in alone.advice[0]) == (bottleneck == "step")
 
 
-def test_without_waits_nothing_is_said_about_the_requirement():
-    diagnosis = made_up(waits_seconds=())
-    assert diagnosis.ready_share is None
-    assert "ready within" not in str(diagnosis)
-
-
-# --- what is gained ---
-
-
-def test_the_gain_is_bounded_by_the_step():
-    assert STORAGE.gain == pytest.approx(4.0)
-
-
-def test_the_gain_is_bounded_by_the_next_part():
-    assert made_up(storage=0.038, memory=0.021).gain == pytest.approx(2.0)
-
-
-def test_without_the_copy_the_rest_of_the_step_is_left():
-    assert COPY.gain == pytest.approx(0.0105 / 0.002)
-
-
-def test_nothing_is_gained_where_the_step_is_the_bottleneck():
-    assert STEP.gain == 1.0
+@pytest.mark.parametrize(
+    ("diagnosis", "gain"),
+    [
+        (STORAGE, 4.0),  # Bounded by the step,
+        (made_up(storage=0.038, memory=0.021), 2.0),  # by the next part,
+        (COPY, 0.0105 / 0.002),  # and by the rest of the step.
+        (STEP, 1.0),
+    ],
+)
+def test_gain(diagnosis, gain):
+    assert diagnosis.gain == pytest.approx(gain)
 
 
 # --- for people ---
 
 
-def test_the_numbers_are_shown():
+def rounds_of(diagnosis: Diagnosis, **changes: list[Any]) -> tuple[Figures, ...]:
+    """Rounds that found what the diagnosis says, but for these."""
+    names = [field.name for field in dataclasses.fields(Figures)]
+    same = {name: getattr(diagnosis, name) for name in names}
+    rows = zip(*changes.values(), strict=True)
+    return tuple(Figures(**{**same, **dict(zip(changes, row))}) for row in rows)
+
+
+def test_text_has_the_numbers():
     lines = str(STORAGE).splitlines()
-    assert lines[:3] == [
-        "bottleneck: storage: fetching the samples",
-        "the device has work for 25% of the time",
-        "without the bottleneck, training would be up to 4 times as fast",
-    ]
+    assert lines[0] == "bottleneck: storage: fetching the samples"
+    assert "the device has work for 25% of the time" in lines
+    assert "without the bottleneck, training would be up to 4 times as fast" in lines
     rows = {line[:50].strip(): line[50:].split() for line in lines}
     assert rows["the whole, loader and step"] == ["40", "1,600"]
     assert rows["fetching alone"] == ["38", "1,684"]
     assert rows["the step, with the same batch again and again"] == ["10", "6,400"]
     assert "workers: 2 threads, on 4 CPUs" in lines
-    assert "ready within t = 10 ms: 0.0% of the batches, too few (wanted: 99%)" in lines
-
-
-def test_a_large_gain_is_shown_in_full():
-    assert "up to 1,250 times as fast" in str(
-        made_up(storage=50.0, loader=50.0, whole=50.0, same=0.04)
-    )
-
-
-def test_what_was_not_measured_is_not_shown():
-    text = str(FOREIGN)
-    assert "fetching alone" not in text
-    assert "copy to the device" not in text
-    assert "workers: " not in text
-
-
-def test_it_is_said_that_fetching_computes():
     assert "(computing 80% of it)" in str(made_up(storage=0.038, fetch_computes=0.8))
+
+
+def test_text_has_the_range_of_each_figure():
+    diagnosis = made_up(rounds=rounds_of(TRANSFORMS, loader=[0.038, 0.04, 0.044]), workers=THREADS)
+    lines = {line[:50].strip(): line[50:].split() for line in str(diagnosis).splitlines()}
+    assert lines["the loader alone"] == ["40", "1,600", "38", "to", "44", "ms"]
+    assert lines["a batch of 64"][-3:] == ["in", "3", "rounds"]
+
+
+def test_text_is_without_what_was_not_measured():
+    text = str(FOREIGN)
+    assert [part for part in ("fetching alone", "to the device", "workers: ") if part in text] == []
+
+
+# --- figures that can't all be true: nothing is advised on the strength of them ---
+
+
+LOADER, WHOLE = "the loader alone takes", "the whole, loader and step takes"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"workers": INLINE, "loader": 0.016, "whole": 0.02, "memory": 0.015},
+            [f"{LOADER} 16 ms, with no workers", "made by one thread takes 80 ms"],
+        ),
+        (
+            {"workers": INLINE, "alone": 0.016},
+            [f"{LOADER} 40 ms, with no workers", "made by one thread takes 16 ms"],
+        ),
+        ({"alone": 0.2}, [f"{LOADER} 40 ms, with 2 threads", "made by one thread takes 200 ms"]),
+        ({"storage": 0.08}, ["fetching alone takes 80 ms", f"{LOADER} 40 ms"]),
+        ({"memory": 0.08}, ["samples in memory takes 80 ms", f"{LOADER} 40 ms"]),
+        ({"collation": 0.08}, ["collation alone takes 80 ms", f"{LOADER} 40 ms"]),
+        ({"copy": 0.03}, ["copy to the device takes 30 ms", "again and again takes 10 ms"]),
+        ({"same": 0.07}, ["again and again takes 70 ms", f"{WHOLE} 40 ms"]),
+        ({"whole": 0.012}, [f"{LOADER} 40 ms", f"{WHOLE} 12 ms"]),
+        ({"whole": 0.15}, [f"{WHOLE} 150 ms", f"{LOADER} 40 ms", "again and again takes 10 ms"]),
+    ],
+)
+def test_contradiction_is_said_and_nothing_advised(changes, said):
+    diagnosis = made_up(**{"memory": 0.038, **changes})
+    (found,) = diagnosis.contradictions
+    assert [each for each in said if each not in found] == []
+    assert not diagnosis.certain
+    lines = str(diagnosis).splitlines()
+    assert lines[0] == "bottleneck: can't be told, figures contradict each other"
+    assert f"contradiction: {found}" in lines
+    (advice,) = diagnosis.advice
+    assert advice.startswith("nothing, on the strength of these figures")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"alone": 0.0802 * 1.5},  # Less than a full wave of workers.
+        {"storage": 0.06},
+        {"whole": 0.09},  # Taking turns.
+        {"loader": 0.0001, "storage": 0.0005, "memory": 0.0005, "alone": 0.0006, "whole": 0.01},
+        # What was examined in the place of a loader may differ from it.
+        {"replaced": "SafeSequence", "whole": 0.012},
+        {"replaced": "SafeSequence", "whole": 1.0},
+        # Gathering rows into new memory may take longer than the loader.
+        {"gathers": True, "storage": 0.1},
+        # Workers of a foreign loader aren't known.
+        {"workers": Workers("unknown", 0, 4), "alone": 9.0},
+    ],
+)
+def test_contradiction_is_none_where_it_may_well_be(changes):
+    assert made_up(**{"collation": 0.0, **changes}).contradictions == ()
+
+
+# --- noise ---
+
+
+@pytest.mark.parametrize(
+    ("contention", "disturbs"),
+    [
+        (BUSY, True),
+        (Contention(0.1, 0.0), False),  # Others do little,
+        (Contention(0.6, 0.35), False),  # or leave CPUs.
+        (Contention(), False),
+    ],
+)
+def test_noise_is_of_others_who_leave_no_cpu(contention, disturbs):
+    assert contention.disturbs is disturbs
+    said = "other programs took 60% of the CPU time meanwhile, and 5% was left"
+    noisy = made_up(contention=contention)
+    assert noisy.noise == ((said,) if disturbs else ())
+    assert (f"noise: {said}" in str(noisy).splitlines()) is disturbs
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"loader": [0.016, 0.04, 0.08]}, "the loader alone took 16 to 80 ms"),
+        ({"loader": [0.032, 0.04, 0.05]}, None),
+        ({"loader": [0.0001, 0.0002, 0.0004]}, None),
+        ({"same": [0.001, 0.002, 0.009]}, None),  # A small part of the whole.
+        ({"whole": [0.02] * 3, "same": [0.001, 0.002, 0.009]}, "took 1 to 9 ms"),
+    ],
+)
+def test_noise_is_in_rounds_that_differ(changes, said):
+    whole = changes.pop("whole", [0.04])[0]
+    noise = made_up(whole=whole, rounds=rounds_of(TRANSFORMS, **changes)).noise
+    assert noise == () if said is None else said in noise[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "contention", "certain"),
+    [
+        ({"loader": [0.04, 0.1, 0.04], "whole": [0.05, 0.11, 0.05]}, BUSY, True),
+        ({"memory": [0.038, 0.002, 0.038], "storage": [0.002, 0.038, 0.002]}, BUSY, False),
+        # Two parts that take the same, on a quiet machine.
+        ({"memory": [0.021, 0.019, 0.021], "storage": [0.02] * 3}, Contention(), True),
+    ],
+)
+def test_noise_leaves_a_bottleneck_that_all_rounds_name(changes, contention, certain):
+    rounds = rounds_of(TRANSFORMS, **changes)
+    diagnosis = dataclasses.replace(TRANSFORMS, rounds=rounds, contention=contention)
+    assert diagnosis.certain is certain
+    if not certain:
+        assert str(diagnosis).startswith("bottleneck: can't be told, the machine is too noisy")
+        assert diagnosis.advice[0].startswith("nothing, on the strength of these figures")
+
+
+@pytest.mark.parametrize("quiet", [STORAGE, TRANSFORMS])
+def test_noise_means_no_number_is_advised(quiet):
+    noisy = dataclasses.replace(quiet, contention=BUSY)
+    assert noisy.certain
+    assert any("workers=" in advice for advice in quiet.advice)
+    assert not any("workers=" in advice for advice in noisy.advice)
+    assert "these figures are too uncertain to say" in noisy.advice[-1]
+    assert "times as fast" not in str(noisy)
+    full = dataclasses.replace(noisy, workers=Workers("threads", 4, 4))
+    assert "CPUs would keep up" not in str(full)
+
+
+# --- a page ---
+
+FOUND = made_up(storage=0.038, waits_seconds=(0.03, 0.01) * 50)
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements of a page, all of which are closed."""
+
+    VOID = frozenset({"meta", "link"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_page_is_one_file_with_all_of_the_text():
+    page = page_of(FOUND, "<b>train.py")
+    assert not re.search(r'https?:|src=|href="(?!data:)|url\(|@import|<script', page)
+    assert "<h1>bottleneck: storage: fetching the samples</h1>" in page
+    for text in (*FOUND.advice, str(FOUND)):
+        assert html.escape(text) in page
+    assert "<b>" not in page
+
+
+def test_page_draws_the_last_waits_as_wide_as_they_were():
+    seen = [attributes for _, attributes in Reader(page_of(FOUND)).seen if "width" in attributes]
+    drawn = [each for each in seen if each.get("class") == "wait"]
+    assert len(drawn) == 72
+    assert float(drawn[0]["width"]) / float(drawn[1]["width"]) == pytest.approx(3, rel=0.02)
+    bars = [float(each["x"]) + float(each["width"]) for each in seen if "x" in each]
+    assert max(bars) <= 641
+
+
+def test_page_without_waits_and_with_doubts():
+    assert "Not measured" in page_of(made_up(waits_seconds=()))
+    Reader(page_of(made_up(waits_seconds=(0.0,), whole=1e-9, same=1e-9, loader=0.0)))
+    rounds = rounds_of(TRANSFORMS, loader=[0.016, 0.04, 0.08])
+    page = page_of(dataclasses.replace(TRANSFORMS, rounds=rounds, contention=BUSY))
+    assert "16 to 80" in page
+    assert re.search(r"<strong>noise:</strong>\s+other programs took 60%", page)

@@ -21,6 +21,9 @@ import pytest
 from adapters import RecordError, open_images, open_records, pack
 from adapters.cli import main
 from adapters.packing import verify
+from adapters.packing.executors import Workers
+from adapters.packing.inputs import Inputs, Item
+from adapters.packing.tasks import Encoded, outcomes_of
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
 from tests.packing.materials import accounted, files_in, folder, image, jpeg
@@ -95,17 +98,20 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_the_bytes_are_those_of_threads(tmp_path, photos, executor, kind):
+def test_executor_writes_the_bytes_of_threads(tmp_path, photos, executor, kind):
     source = SOURCES[kind](photos)
     expected = pack(source, tmp_path / "local/x", on_error="skip", **OPTIONS)
-    found = pack(source, tmp_path / "x/x", on_error="skip", executor=executor, **OPTIONS)
+    seen: list[tuple[int, int]] = []
+    how: Any = {"executor": executor, "progress": lambda *told: seen.append(told)}
+    found = pack(source, tmp_path / "x/x", on_error="skip", **how, **OPTIONS)
     assert found == expected
     assert accounted(found)
+    assert seen == [(number, found.read) for number in range(found.read + 1)]
     assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
     assert len(found.files) > 2
 
 
-def test_what_is_no_image_ends_the_run_and_the_next_goes_on(tmp_path, photos, executor):
+def test_executor_stops_at_an_error_and_goes_on_there(tmp_path, photos, executor):
     with pytest.raises(RecordError, match=r"017\.jpg, byte 0: expected an image"):
         pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
     done = [*(tmp_path / ".x.packing").glob("0*.json")]
@@ -116,7 +122,7 @@ def test_what_is_no_image_ends_the_run_and_the_next_goes_on(tmp_path, photos, ex
     assert seen[0] == max(json.loads(each.read_text())["read"] for each in done)
 
 
-def test_the_executor_stays_open(tmp_path, photos, executor):
+def test_executor_stays_open(tmp_path, photos, executor):
     class Stop(Exception): ...
 
     def stop(done: int, total: int) -> None:
@@ -128,13 +134,6 @@ def test_the_executor_stays_open(tmp_path, photos, executor):
     assert executor.submit(abs, -3).result() == 3
 
 
-def test_progress_counts_every_input(tmp_path, photos, executor):
-    seen: list[tuple[int, int]] = []
-    progress = lambda *told: seen.append(told)  # noqa: E731
-    pack(photos, tmp_path / "x", executor=executor, on_error="skip", progress=progress, **OPTIONS)
-    assert seen == [(number, IMAGES) for number in range(IMAGES + 1)]
-
-
 class Twice(ThreadPoolExecutor):
     """Does everything twice, as a cluster may."""
 
@@ -143,7 +142,7 @@ class Twice(ThreadPoolExecutor):
         return super().submit(function, *arguments, **keywords)
 
 
-def test_a_task_that_runs_twice_changes_nothing(tmp_path, photos):
+def test_task_that_runs_twice_changes_nothing(tmp_path, photos):
     expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
     with Twice(2) as pool:
         found = pack(photos, tmp_path / "x/x", on_error="skip", executor=pool, **OPTIONS)
@@ -165,7 +164,7 @@ class FirstOnly(Executor):
         return future
 
 
-def test_what_is_under_way_is_cancelled_after_an_error(tmp_path):
+def test_tasks_are_cancelled_after_an_error(tmp_path):
     executor = FirstOnly()
     samples = [(b"no image", 0), *((jpeg(number), number) for number in range(30))]
     with pytest.raises(RecordError, match="sample 0"):
@@ -175,15 +174,10 @@ def test_what_is_under_way_is_cancelled_after_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("executor", [3, "tcp://127.0.0.1:8786", object()])
-def test_what_is_no_executor_is_refused(tmp_path, photos, executor):
-    with pytest.raises(
-        TypeError, match=r"executor must be a concurrent\.futures\.Executor, a dask"
-    ):
+def test_executor_that_is_none_is_refused(tmp_path, photos, executor):
+    with pytest.raises(TypeError, match="executor must be a concurrent"):
         pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
-
-
-def test_a_client_that_does_not_wait_is_refused(tmp_path, photos):
-    """``asynchronous=True``: what it returns are coroutines."""
+    # Who doesn't wait returns coroutines.
     client = SimpleNamespace(submit=None, scheduler_info=None, asynchronous=True)
     with pytest.raises(ValueError, match="executor must be a Dask client that waits"):
         pack(photos, tmp_path / "x", executor=client, **OPTIONS)
@@ -192,26 +186,19 @@ def test_a_client_that_does_not_wait_is_refused(tmp_path, photos):
 # --- on the command line ---
 
 
-def test_a_cluster_is_named_on_the_command_line(tmp_path, photos, dask, capsys):
+def test_dask_by_the_command_line(tmp_path, photos, dask, capsys):
     how = {**OPTIONS, "seed": "auto"}
     expected = pack(photos, tmp_path / "local/x", on_error="skip", **how)
     address = dask.scheduler.address
-    command = [
-        "pack",
-        str(photos),
-        str(tmp_path / "x/x"),
-        "--format",
-        "recordio",
-        "--dask",
-        address,
-    ]
-    more = ["--resize", "16", "--shard-bytes", "4000", "--on-error", "skip"]
+    command = ["pack", str(photos), str(tmp_path / "x/x"), "--format", "recordio"]
+    more = ["--dask", address]
+    more += ["--resize", "16", "--shard-bytes", "4000", "--on-error", "skip"]
     assert main([*command, *more]) == 0
     assert f"{IMAGES} read, {expected.packed} packed, 1 skipped" in capsys.readouterr().out
     assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
 
 
-def test_without_dask_the_command_that_brings_it_is_named(tmp_path, photos, capsys, monkeypatch):
+def test_dask_that_is_missing_is_named(tmp_path, photos, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["pack", str(photos), str(tmp_path / "x.rec"), "--dask", "tcp://127.0.0.1:1"]) == 1
     assert "pip install 'loader-adapters[dask]'" in capsys.readouterr().err
@@ -220,7 +207,7 @@ def test_without_dask_the_command_that_brings_it_is_named(tmp_path, photos, caps
 @pytest.mark.parametrize(
     "address", ["nowhere", "tcp://", "tcp://host:port", "foo://x:1", "inproc://x"]
 )
-def test_what_is_no_address_of_a_scheduler_ends_the_command(tmp_path, photos, address):
+def test_dask_address_that_is_none_ends_the_command(tmp_path, photos, address):
     """In a process of its own, which has to end, too."""
     pytest.importorskip("distributed", reason="Dask's clusters need dask.distributed")
     process = ended("pack", photos, tmp_path / "x.rec", "--dask", address)
@@ -231,6 +218,7 @@ def test_what_is_no_address_of_a_scheduler_ends_the_command(tmp_path, photos, ad
 
 
 # --- kills ---
+
 
 # Packs on the cluster at an address, and kills itself when so many inputs are done.
 CLIENT = """
@@ -247,7 +235,7 @@ with Client(address) as client:
 """
 
 
-def test_after_the_client_was_killed_the_next_run_goes_on(tmp_path, photos, dask):
+def test_dask_client_that_is_killed_is_followed_by_another(tmp_path, photos, dask):
     expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
     command = [sys.executable, "-c", CLIENT, photos, tmp_path / "x/x", dask.scheduler.address, "30"]
     killed = subprocess.run([*map(str, command)], cwd=ROOT, timeout=60, check=False)
@@ -262,7 +250,7 @@ def test_after_the_client_was_killed_the_next_run_goes_on(tmp_path, photos, dask
 
 
 @pytest.mark.full
-def test_killed_workers_cost_time_only(tmp_path, photos):
+def test_dask_workers_that_are_killed_cost_time_only(tmp_path, photos):
     expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
     with cluster(2, "nannies") as client:
 
@@ -273,3 +261,39 @@ def test_killed_workers_cost_time_only(tmp_path, photos):
         how = {"on_error": "skip", "executor": client, "progress": kill, **OPTIONS}
         assert pack(photos, tmp_path / "x/x", **how) == expected
     assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
+
+
+class Numbered:
+    """An encoder whose records are the inputs' names."""
+
+    def record(self, item: Item) -> bytes:
+        return item.name.encode()
+
+
+class Noting:
+    """Does tasks at once, and notes how many inputs they have; each takes 0.2 ms, by its clock."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def submit(self, task: Any) -> Future[Encoded]:
+        outcomes = task().outcomes
+        self.lengths.append(len(outcomes))
+        future: Future[Encoded] = Future()
+        future.set_result(Encoded(outcomes, 0.0002 * len(outcomes)))
+        return future
+
+
+@pytest.mark.parametrize(("count", "workers"), [(7, 5), (3000, 2), (20_000, 1), (20_000, 5)])
+def test_tasks_at_the_end_are_short(count, workers):
+    """Others wait for an eighth of a long one at the most: of 1,000 inputs, 0.2 s."""
+    items = [Item(str(number), number, 0, bytes) for number in range(count)]
+    noting = Noting()
+    encoder: Any = Numbered()
+    inputs = Inputs(items, None, None)
+    outcomes = outcomes_of(inputs, 0, encoder, False, Workers(noting.submit, workers, True))
+    assert [each.record for each in outcomes] == [str(n).encode() for n in range(count)]
+    assert noting.lengths[-1] <= 125
+    if count == 20_000:
+        assert max(noting.lengths) > 300
+        assert len(noting.lengths) < 80

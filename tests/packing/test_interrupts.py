@@ -20,6 +20,7 @@ from tests.packing.materials import FORMATS, SUFFIXES, files_in, finished, folde
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = 9
+ENDINGS = set(SUFFIXES.values())
 OPTIONS: dict[str, Any] = {"resize": 16, "shard_bytes": 2000, "workers": 2}
 # Packs in a process that gets a signal when so many inputs are done.
 AT_INPUT = """
@@ -125,7 +126,7 @@ def interrupted(source: Any, out: Path, at: int, format: str = "recordio", **opt
 
 @pytest.mark.parametrize("at", [0, 5, IMAGES])
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-def test_after_a_signal_the_next_run_writes_the_same_bytes(tmp_path, source, whole, at, name):
+def test_signal_is_followed_by_the_same_bytes(tmp_path, source, whole, at, name):
     format, expected = whole
     ended = run(AT_INPUT, source, tmp_path / "x", format, at, name)
     assert ended.returncode == -getattr(signal, name), ended.stderr
@@ -140,95 +141,88 @@ def killed(
     source: Path,
     whole: tuple[str, dict[str, bytes]],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
+) -> list[Path]:
     """A folder for each moment at which a run was killed: the first, or one after another."""
     root = tmp_path_factory.mktemp("killed")
     ended = run(AT_STEP, source, root, whole[0], request.param)
     assert ended.returncode == 0, ended.stderr
     assert len(list(root.iterdir())) > 15
-    return root
+    return sorted(root.iterdir())
 
 
-def test_after_a_kill_at_any_renaming_the_next_run_writes_the_same_bytes(
-    tmp_path, source, whole, killed
-):
+def test_kill_at_any_renaming_leaves_whole_files(whole, killed):
+    """None has its final name before the end, and no manifest is ahead of its files."""
+    _, expected = whole
+    files = [path for place in killed for path in place.glob("x-*") if path.suffix in ENDINGS]
+    assert files
+    assert [problem for path in files for problem in verify(path)[1]] == []
+    ended = [place for place in killed if files_in(place).get("x.json") == expected["x.json"]]
+    assert ended
+    assert [verify(place / "x.json") for place in ended] == [(IMAGES, [])] * len(ended)
+    for place in killed:
+        if place not in ended and not (place / ".x.packing/manifest.json").exists():
+            assert not (expected.keys() & files_in(place).keys()) - {"x.json"}
+
+
+def test_kill_at_any_renaming_is_followed_by_the_same_bytes(tmp_path, source, whole, killed):
     format, expected = whole
-    for place in sorted(killed.iterdir()):
+    for place in killed:
         copy = shutil.copytree(place, tmp_path / place.name)
         pack(source, copy / "x", format=format, **OPTIONS)
         assert files_in(copy) == expected, place.name
 
 
-def test_a_file_with_its_final_name_is_always_whole(killed):
-    files = [path for path in killed.glob("*/x-*") if path.suffix in SUFFIXES.values()]
-    assert files
-    assert [problem for path in files for problem in verify(path)[1]] == []
-
-
-def test_before_the_end_no_file_has_its_final_name(whole, killed):
-    """But for those of the run before."""
-    _, expected = whole
-    for place in killed.iterdir():
-        now = files_in(place)
-        written = (place / ".x.packing/manifest.json").exists()
-        ended = now.get("x.json") == expected["x.json"]
-        assert written or ended or not (expected.keys() & now.keys()) - {"x.json"}
-
-
-def test_a_new_manifest_is_never_ahead_of_its_files(whole, killed):
-    _, expected = whole
-    places = [path.parent for path in killed.glob("*/x.json")]
-    new = [place for place in places if (place / "x.json").read_bytes() == expected["x.json"]]
-    assert new
-    assert [verify(place / "x.json") for place in new] == [(IMAGES, [])] * len(new)
-
-
 # --- where the next run goes on ---
 
 
-@pytest.mark.parametrize("at", range(IMAGES + 1))
-def test_files_that_are_finished_are_not_written_again(tmp_path, source, whole, at):
+@pytest.mark.parametrize("at", [0, 1, 5, IMAGES])
+def test_finished_files_are_not_written_again(tmp_path, source, whole, at):
     format, expected = whole
     interrupted(source, tmp_path / "x", at, format)
-    inodes = {path.stat().st_ino for path in finished(tmp_path / ".x.packing", format)}
-    count = sum(records_of(path) for path in (tmp_path / ".x.packing").glob("0*.json"))
+    folder = tmp_path / ".x.packing"
+    inodes = {path.stat().st_ino for path in finished(folder, format)}
+    notes = [json.loads(path.read_text()) for path in folder.glob("0*.json")]
+    count = sum(note["file"]["records"] for note in notes)
+    assert count > IMAGES // 2 or at < IMAGES
     assert first_done(source, tmp_path / "x", format) == count
     assert inodes <= {path.stat().st_ino for path in tmp_path.iterdir()}
     assert files_in(tmp_path) == expected
 
 
-def records_of(note: Path) -> int:
-    return int(json.loads(note.read_text())["file"]["records"])
-
-
-def test_most_of_a_run_is_kept(tmp_path, source):
-    """A test that finishes nothing would prove nothing."""
-    interrupted(source, tmp_path / "x", IMAGES)
-    assert first_done(source, tmp_path / "x", "recordio") > IMAGES // 2
-
-
-def test_a_list_goes_on(tmp_path, source):
+def a_list(source: Path, place: Path) -> Any:
     names = sorted(source.rglob("*.jpg"))
     lines = [f"{number}\t{number % 3}\t{name}\n" for number, name in enumerate(names)]
-    (tmp_path / "x.lst").write_text("".join(lines))
-    interrupted(tmp_path / "x.lst", tmp_path / "x", IMAGES)
-    assert first_done(tmp_path / "x.lst", tmp_path / "x", "recordio") > 0
+    (place / "x.lst").write_text("".join(lines))
+    return place / "x.lst"
 
 
-@pytest.mark.parametrize("labels", [list(range(IMAGES)), range(IMAGES), np.arange(IMAGES)])
-def test_arrays_go_on(tmp_path, labels):
-    images = np.stack([image(number) for number in range(IMAGES)])
-    interrupted((images, labels), tmp_path / "x", IMAGES)
-    assert first_done((images.copy(), labels), tmp_path / "x", "recordio") > 0
+def arrays(labels: Any) -> Any:
+    return lambda *_: (np.stack([image(number) for number in range(IMAGES)]), labels)
 
 
-def test_a_source_begins_anew(tmp_path):
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda source, _: source, {"workers": 1}),
+        (a_list, {}),
+        (arrays(list(range(IMAGES))), {}),
+        (arrays(range(IMAGES)), {}),
+        (arrays(np.arange(IMAGES)), {}),
+    ],
+    ids=["with other workers", "a list", "labels in a list", "a range", "an array"],
+)
+def test_next_run_goes_on(tmp_path, source, make, options):
+    interrupted(make(source, tmp_path), tmp_path / "x", IMAGES)
+    assert first_done(make(source, tmp_path), tmp_path / "x", "recordio", **options) > 0
+
+
+def test_next_run_of_a_source_begins_anew(tmp_path):
     samples = [(jpeg(number), number) for number in range(IMAGES)]
     interrupted(samples, tmp_path / "x", IMAGES)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_skipped_is_remembered(tmp_path):
+def test_next_run_knows_what_was_skipped(tmp_path):
     source = folder(tmp_path / "in", IMAGES)
     (source / "ant/000.jpg").write_bytes(b"no image")
     interrupted(source, tmp_path / "x", IMAGES, on_error="skip")
@@ -237,31 +231,18 @@ def test_what_was_skipped_is_remembered(tmp_path):
     assert [Path(each.name).name for each in manifest.skipped] == ["000.jpg"]
 
 
-def change_a_file(source: Path) -> None:
-    (source / "ant/000.jpg").write_bytes(jpeg(99))
-
-
-def touch_a_file(source: Path) -> None:
-    os.utime(source / "ant/000.jpg", ns=(0, 0))
-
-
-def add_a_file(source: Path) -> None:
-    (source / "ant/more.jpg").write_bytes(jpeg(99))
-
-
-def remove_a_file(source: Path) -> None:
-    (source / "bee/001.jpg").unlink()
-
-
-def add_a_class(source: Path) -> None:
-    """Without images; the classes after it get other labels."""
-    (source / "aphid").mkdir()
-
-
 @pytest.mark.parametrize(
-    "change", [change_a_file, touch_a_file, add_a_file, remove_a_file, add_a_class]
+    "change",
+    [
+        lambda source: (source / "ant/000.jpg").write_bytes(jpeg(99)),
+        lambda source: os.utime(source / "ant/000.jpg", ns=(0, 0)),
+        lambda source: (source / "ant/more.jpg").write_bytes(jpeg(99)),
+        lambda source: (source / "bee/001.jpg").unlink(),
+        lambda source: (source / "aphid").mkdir(),  # The classes after it get other labels.
+    ],
+    ids=["changed", "touched", "added", "removed", "a class without images"],
 )
-def test_another_input_begins_anew(tmp_path, change):
+def test_next_run_of_another_input_begins_anew(tmp_path, change):
     source = folder(tmp_path / "in", IMAGES)
     interrupted(source, tmp_path / "out/x", IMAGES)
     change(source)
@@ -273,7 +254,6 @@ def test_another_input_begins_anew(tmp_path, change):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("x", {"resize": 12}),
         ("x", {"resize": None}),
         ("x", {"shard_bytes": 2001}),
         ("x", {"quality": 80}),
@@ -283,7 +263,7 @@ def test_another_input_begins_anew(tmp_path, change):
         ("x.rec", {}),
     ],
 )
-def test_other_settings_begin_anew(tmp_path, source, name, change):
+def test_next_run_with_other_settings_begins_anew(tmp_path, source, name, change):
     interrupted(source, tmp_path / "out/x", IMAGES)
     options = {"format": "recordio", **change}
     assert first_done(source, tmp_path / "out" / name, **options) == 0
@@ -291,13 +271,8 @@ def test_other_settings_begin_anew(tmp_path, source, name, change):
     assert files_in(tmp_path / "out") == files_in(tmp_path / "new")
 
 
-def test_another_number_of_workers_goes_on(tmp_path, source):
-    interrupted(source, tmp_path / "x", IMAGES)
-    assert first_done(source, tmp_path / "x", "recordio", workers=1) > 0
-
-
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"cut")])
-def test_a_finished_file_that_is_gone_begins_anew(tmp_path, source, whole, damage):
+def test_next_run_without_a_finished_file_begins_anew(tmp_path, source, whole, damage):
     format, expected = whole
     interrupted(source, tmp_path / "x", IMAGES, format)
     damage(finished(tmp_path / ".x.packing", format)[0])
@@ -305,14 +280,17 @@ def test_a_finished_file_that_is_gone_begins_anew(tmp_path, source, whole, damag
     assert files_in(tmp_path) == expected
 
 
-def test_after_an_error_the_next_run_goes_on(tmp_path):
+def test_next_run_after_an_error_goes_on(tmp_path):
     source = folder(tmp_path / "in", IMAGES)
-    good = (source / "bee/007.jpg").read_bytes()
-    stamp = os.stat(source / "bee/007.jpg").st_mtime_ns
-    (source / "bee/007.jpg").write_bytes(bytes(len(good)))
-    os.utime(source / "bee/007.jpg", ns=(stamp, stamp))
+    path = source / "bee/007.jpg"
+    good, stamp = path.read_bytes(), os.stat(path).st_mtime_ns
+
+    def replace(content: bytes) -> None:
+        path.write_bytes(content)
+        os.utime(path, ns=(stamp, stamp))
+
+    replace(bytes(len(good)))
     with pytest.raises(RecordError, match=r"007\.jpg"):
         pack(source, tmp_path / "x", format="recordio", **OPTIONS)
-    (source / "bee/007.jpg").write_bytes(good)
-    os.utime(source / "bee/007.jpg", ns=(stamp, stamp))
+    replace(good)
     assert first_done(source, tmp_path / "x", "recordio") > 0

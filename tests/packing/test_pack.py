@@ -1,7 +1,9 @@
-"""The files that pack writes: their names, their sizes, the same bytes each time, read by all."""
+"""The files that ``pack`` writes: names, sizes, bytes, order, keys, manifest."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -14,11 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import open_records, pack
+from adapters import __version__, open_images, open_records, pack, split
 from adapters.images import decode
-from adapters.packing import verify
+from adapters.packing import Manifest, verify
+from adapters.packing.manifest import Skipped
 from adapters.packing.run import Run
-from adapters.records import RecordFiles, index_paths
+from adapters.records import CODECS, index_paths, irheader
+from adapters.records.index import parse
 from tests.packing.materials import (
     FORMATS,
     SUFFIXES,
@@ -50,14 +54,14 @@ def written(source: Any, out: Path, **options: Any) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("workers", [0, 1, 7, "auto"])
-def test_the_bytes_do_not_depend_on_the_workers(tmp_path, source, format, workers):
+@pytest.mark.parametrize("workers", [0, 7, "auto"])
+def test_bytes_depend_on_no_workers(tmp_path, source, format, workers):
     options = {"format": format, "resize": 16, "shard_bytes": 2500}
     expected = written(source, tmp_path / "a/out", workers=2, **options)
     assert written(source, tmp_path / "b/out", workers=workers, **options) == expected
 
 
-def test_a_new_process_writes_the_same_bytes(tmp_path, source):
+def test_bytes_are_those_of_a_new_process(tmp_path, source):
     expected = written(source, tmp_path / "a/out", resize=16, shard_bytes=2500)
     script = (
         "import sys; from adapters import pack\n"
@@ -69,17 +73,12 @@ def test_a_new_process_writes_the_same_bytes(tmp_path, source):
     assert files_in(tmp_path / "b") == expected
 
 
-def test_packing_again_writes_the_same_bytes(tmp_path, source):
-    expected = written(source, tmp_path / "out", shard_bytes=2500)
-    assert written(source, tmp_path / "out", shard_bytes=2500) == expected
-
-
 # --- files and their names ---
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("shard_bytes", [1, 1000, 2500, 10**6])
-def test_no_file_is_larger_than_asked_unless_one_record_is(tmp_path, source, format, shard_bytes):
+def test_size_is_at_most_that_asked_for(tmp_path, source, format, shard_bytes):
     manifest = pack(
         source, tmp_path / "out", format=format, on_error="skip", shard_bytes=shard_bytes
     )
@@ -90,17 +89,7 @@ def test_no_file_is_larger_than_asked_unless_one_record_is(tmp_path, source, for
     assert accounted(manifest)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_files_are_as_full_as_they_may_be(tmp_path, source, format):
-    manifest = pack(source, tmp_path / "out", format=format, on_error="skip", shard_bytes=2500)
-    files = [RecordFiles(tmp_path / each.name) for each in manifest.files]
-    first_sizes = [shard.storage.size // len(shard) for file in files for shard in file.shards]
-    assert all(
-        each.bytes + 2 * size > 2500 for each, size in zip(manifest.files[:-1], first_sizes[1:])
-    )
-
-
-def test_a_file_may_be_exactly_as_large_as_asked(tmp_path):
+def test_size_may_be_exactly_that_asked_for(tmp_path):
     images = np.zeros((4, 10, 10), np.uint8)
     options: dict[str, Any] = {"format": "recordio", "encoding": "raw"}
     total = pack((images, range(4)), tmp_path / "all", **options).files[0].bytes
@@ -110,14 +99,14 @@ def test_a_file_may_be_exactly_as_large_as_asked(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_record_that_is_larger_than_a_file_gets_its_own(tmp_path, format):
+def test_size_of_one_record_may_be_more(tmp_path, format):
     samples = [(image(0, 4, 4), 0), (image(1, 200, 200), 1), (image(2, 4, 4), 2)]
     manifest = pack(samples, tmp_path / "out", format=format, shard_bytes=2000)
     assert [each.records for each in manifest.files] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_names_say_how_many_files_there_are(tmp_path, source, format):
+def test_names_count_the_files(tmp_path, source, format):
     names = set(written(source, tmp_path / "train", format=format, shard_bytes=4000))
     stems = [f"train-{number:05d}-of-00003" for number in range(3)]
     expected = {f"{stem}{ending}" for stem in stems for ending in (SUFFIXES[format], ".idx")}
@@ -134,26 +123,26 @@ def test_names_say_how_many_files_there_are(tmp_path, source, format):
         ("new/folders/train.rec", "new/folders/train.rec"),
     ],
 )
-def test_a_name_with_the_ending_is_that_of_a_single_file(tmp_path, source, out, name):
+def test_name_with_an_ending_is_of_one_file(tmp_path, source, out, name):
     pack(source, tmp_path / out, format="recordio", on_error="skip")
     assert (tmp_path / name).is_file()
 
 
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecords"])
-def test_the_ending_is_kept_where_there_are_several_files(tmp_path, source, ending):
+def test_name_keeps_its_ending(tmp_path, source, ending):
     names = written(source, tmp_path / f"x{ending}", format="tfrecord", shard_bytes=4000)
     assert {Path(name).suffix for name in names} == {ending, ".idx", ".json"}
 
 
 @pytest.mark.parametrize("name", ["out", "out.rec"])
-def test_in_a_folder_the_files_are_called_data(tmp_path, source, name):
+def test_name_in_a_folder_is_data(tmp_path, source, name):
     (tmp_path / name).mkdir()
     pack(source, tmp_path / name, format="recordio", on_error="skip")
     expected = {"data-00000-of-00001.rec", "data-00000-of-00001.idx", "data.json"}
     assert set(files_in(tmp_path / name)) == expected
 
 
-def test_every_file_has_an_index_that_fits(tmp_path, source, monkeypatch):
+def test_index_of_every_file_fits(tmp_path, source, monkeypatch):
     written(source, tmp_path / "out", shard_bytes=2500)
     monkeypatch.setattr("adapters.records.recordio.scan", None)  # Would be asked without one.
     assert len(open_records(tmp_path / "out-*.rec")) == 12
@@ -162,19 +151,19 @@ def test_every_file_has_an_index_that_fits(tmp_path, source, monkeypatch):
 # --- beside other files ---
 
 
-def test_files_of_the_run_before_go(tmp_path, source):
+def test_earlier_files_go(tmp_path, source):
     expected = written(source, tmp_path / "a/out", shard_bytes=4000)
     written(source, tmp_path / "b/out", shard_bytes=1500)
     assert written(source, tmp_path / "b/out", shard_bytes=4000) == expected
 
 
-def test_a_single_file_gives_way_to_several(tmp_path, source):
+def test_earlier_file_gives_way_to_several(tmp_path, source):
     expected = written(source, tmp_path / "a/out.rec", shard_bytes=4000)
     written(source, tmp_path / "b/out.rec")
     assert written(source, tmp_path / "b/out.rec", shard_bytes=4000) == expected
 
 
-def test_files_of_others_stay(tmp_path, source):
+def test_others_files_stay(tmp_path, source):
     """Even such as are called alike."""
     for name in ("out-00000-of-00009.rec", "out-00000-of-00009.idx", "out.txt", "out2.json"):
         (tmp_path / name).write_text("mine")
@@ -188,7 +177,7 @@ def test_files_of_others_stay(tmp_path, source):
     ]
 
 
-def test_the_index_of_another_file_of_that_stem_stays(tmp_path, source):
+def test_others_index_stays(tmp_path, source):
     """The index of x.rec is x.idx, as is that of x.tfrecord."""
     pack(source, tmp_path / "x.tfrecord", format="tfrecord", on_error="skip")
     (tmp_path / "x.json").unlink()
@@ -198,7 +187,7 @@ def test_the_index_of_another_file_of_that_stem_stays(tmp_path, source):
     assert (tmp_path / "x.rec.idx").is_file()
 
 
-def test_the_index_of_another_file_stays_when_a_file_of_the_run_before_goes(tmp_path, source):
+def test_others_index_stays_when_earlier_files_go(tmp_path, source):
     pack(source, tmp_path / "x.tfrecord", format="tfrecord", on_error="skip")
     (tmp_path / "x.json").unlink()
     pack(source, tmp_path / "x.rec", format="recordio", on_error="skip")
@@ -208,7 +197,7 @@ def test_the_index_of_another_file_stays_when_a_file_of_the_run_before_goes(tmp_
 
 
 @pytest.mark.parametrize("content", ['{"images": []}', "no JSON", "[]", ""])
-def test_a_file_that_has_the_manifests_name_is_not_replaced(tmp_path, source, content):
+def test_others_file_of_the_manifests_name_stays(tmp_path, source, content):
     (tmp_path / "out.json").write_text(content)
     for _ in range(2):
         pack(source, tmp_path / "out.rec", format="recordio", on_error="skip")
@@ -216,7 +205,7 @@ def test_a_file_that_has_the_manifests_name_is_not_replaced(tmp_path, source, co
     assert (tmp_path / "out.json").read_text() == content
 
 
-def test_files_that_have_both_of_the_manifests_names_are_not_replaced(tmp_path, source):
+def test_others_files_of_both_names_stay(tmp_path, source):
     for name in ("out.json", "out.rec.json"):
         (tmp_path / name).write_text("{}")
     with pytest.raises(FileExistsError, match="out must leave the manifest a name"):
@@ -224,7 +213,7 @@ def test_files_that_have_both_of_the_manifests_names_are_not_replaced(tmp_path, 
     assert files_in(tmp_path) == {"out.json": b"{}", "out.rec.json": b"{}"}
 
 
-def test_both_formats_have_room_under_one_stem(tmp_path, source):
+def test_formats_have_room_under_one_stem(tmp_path, source):
     for _ in range(2):
         for format in ("recordio", "tfrecord"):
             manifest = pack(source, tmp_path / "out", format=format, on_error="skip")
@@ -234,7 +223,7 @@ def test_both_formats_have_room_under_one_stem(tmp_path, source):
         assert (good > 0, wrong) == (True, [])
 
 
-def test_a_source_whose_packing_failed_leaves_nothing(tmp_path):
+def test_failure_leaves_nothing(tmp_path):
     with pytest.raises(TypeError):
         pack([(image(0), 0), 5], tmp_path / "out", format="recordio")
     assert list(tmp_path.iterdir()) == []
@@ -243,7 +232,7 @@ def test_a_source_whose_packing_failed_leaves_nothing(tmp_path):
 # --- progress and arguments ---
 
 
-def test_progress_counts_every_input_once(tmp_path, source):
+def test_progress_counts_inputs(tmp_path, source):
     seen: list[tuple[int, int]] = []
     progress = lambda *counts: seen.append(counts)  # noqa: E731
     written(source, tmp_path / "out", progress=progress, shard_bytes=2500, workers=3)
@@ -265,12 +254,76 @@ def test_progress_counts_every_input_once(tmp_path, source):
         ({"quality": 90, "encoding": "raw"}, ValueError, 'quality is about encoding="jpeg"'),
         ({"workers": -1}, ValueError, 'workers must be >= 0 or "auto", got -1'),
         ({"workers": None}, TypeError, "workers must be"),
+        ({"seed": -1}, ValueError, 'seed must be >= 0, "auto" or None, got -1'),
+        ({"seed": "no"}, TypeError, "seed must be an integer >= 0"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_is_written(tmp_path, options, error, message):
+def test_arguments_are_checked_first(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         pack([(image(0), 0)], tmp_path / "x/out", **{"format": "recordio", **options})
     assert list(tmp_path.iterdir()) == []
+
+
+# --- the manifest ---
+
+
+def test_manifest_says_what_was_packed_and_how(tmp_path):
+    root = folder(tmp_path / "in", 5)
+    (root / "bee/none.jpg").write_bytes(b"no image")
+    how: Any = {"on_error": "skip", "resize": 16, "shard_bytes": 2000}
+    manifest = pack(root, tmp_path / "x", format="recordio", **how)
+    assert Manifest.load(tmp_path / "x.json") == manifest
+    text = (tmp_path / "x.json").read_text()
+    content = json.loads(text)
+    assert (content["read"], content["packed"]) == (6, 5)
+    assert sum(each["records"] for each in content["files"]) == 5
+    files = {name: data for name, data in files_in(tmp_path).items() if name.endswith(".rec")}
+    assert {each["name"]: (each["bytes"], each["sha256"]) for each in content["files"]} == {
+        name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()
+    }
+    (skipped,) = manifest.skipped
+    assert skipped.name == str(root / "bee/none.jpg")
+    assert "8 bytes that begin with 6e 6f" in skipped.reason
+    made = {"encoding": "jpeg", "resize": 16, "quality": None, "shard_bytes": 2000}
+    assert manifest.settings == made
+
+
+def test_manifest_names_no_machine(tmp_path):
+    """The same input gives the same bytes, also tomorrow and elsewhere."""
+    pack(folder(tmp_path / "in", 2), tmp_path / "x", format="recordio")
+    text = (tmp_path / "x.json").read_text()
+    own = (str(tmp_path), os.uname().nodename, __version__)
+    assert [word for word in own if word in text] == []
+
+
+@pytest.mark.parametrize("name", ["größe 漢字", os.fsdecode(b"odd \xff\xfe"), 'quote" \\ \n', "😀"])
+def test_manifest_holds_any_name(tmp_path, name):
+    manifest = Manifest("recordio", {}, [name], 1, 0, [Skipped(name, name)], [])
+    manifest.write(tmp_path / "x.json")
+    assert Manifest.load(tmp_path / "x.json") == manifest
+    text = (tmp_path / "x.json").read_text("utf-8")  # As people read it.
+    assert json.loads(text)["classes"] == [name]
+    assert "größe" in text or "größe" not in name
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{}", b"[]", b"5", b"null", b"\xff\xfe\xfd", b'{"skipped": [], "files": []}'),
+        b'{"skipped": [1], "files": []}',
+        b'{"skipped": [], "files": [{"name": "x"}]}',
+        b'{"format": "x", "settings": {}, "classes": null, "skipped": [], "files": [], "y": 1}',
+    ],
+)
+def test_manifest_that_is_none_is_told_so(tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.json is not a manifest"):
+        Manifest.load(tmp_path / "x.json")
+    (problem,) = verify(tmp_path / "x.json")[1]
+    told = f"{tmp_path}/x.json is not a manifest"
+    if content not in (b"", b"\xff\xfe\xfd"):  # It is JSON, at least.
+        told += ": it must be the JSON file that pack writes beside its files"
+    assert problem.startswith(told)
 
 
 # --- read by others ---
@@ -313,7 +366,7 @@ def test_mxnet_reads_what_was_packed(tmp_path, mxnet):
 
 
 @pytest.mark.filterwarnings("ignore:Please import `csr_matrix`:DeprecationWarning")
-def test_gluons_record_data_set_reads_what_was_packed(tmp_path, mxnet):
+def test_gluon_reads_what_was_packed(tmp_path, mxnet):
     pack([(jpeg(n), n) for n in range(3)], tmp_path / "x.rec", format="recordio")
     read = mxnet.gluon.data.vision.ImageRecordDataset(str(tmp_path / "x.rec"))
     assert [label for _, label in (read[n] for n in range(3))] == [0.0, 1.0, 2.0]
@@ -338,17 +391,7 @@ def test_tensorflow_reads_what_was_packed(tmp_path):
     assert found == [(jpeg(number), number, number) for number in range(5)]
 
 
-def test_indexes_are_where_readers_look_for_them(tmp_path, source):
-    written(source, tmp_path / "x.rec")
-    assert index_paths(tmp_path / "x.rec")[0].is_file()
-
-
-def test_a_manifest_and_the_records_agree(tmp_path, source):
-    manifest = pack(source, tmp_path / "x", format="recordio", on_error="skip", shard_bytes=2500)
-    assert len(packed(tmp_path / "x", manifest)) == manifest.packed == 12
-
-
-def test_two_runs_do_not_write_the_same_files_at_once(tmp_path, source):
+def test_two_runs_at_once_are_refused(tmp_path, source):
     """The second one is told so, and later runs."""
     started, go_on = threading.Event(), threading.Event()
 
@@ -371,7 +414,7 @@ def test_two_runs_do_not_write_the_same_files_at_once(tmp_path, source):
     assert pack(source, out, **how).packed > 0
 
 
-def test_as_many_threads_as_the_cgroup_has_cpus(tmp_path, monkeypatch):
+def test_threads_are_as_many_as_usable_cpus(tmp_path, monkeypatch):
     """And not as many as the machine has."""
     counts, write_all = [], Run._write_all
     monkeypatch.setattr("adapters.packing.executors.usable_cpus", lambda: 3)
@@ -385,3 +428,148 @@ def test_as_many_threads_as_the_cgroup_has_cpus(tmp_path, monkeypatch):
     )
     pack((np.zeros((4, 8, 8), np.uint8), range(4)), tmp_path / "x", format="recordio")
     assert counts == [3]
+
+
+SORTED = np.repeat(np.arange(4), 10)
+MIXED = np.arange(40) % 4
+
+
+# --- the order ---
+
+
+def labels_of(source, path, **options):
+    """The labels in the order of the file, and the seed that the manifest names."""
+    manifest = pack(source, path, format="recordio", encoding="raw", **options)
+    assert Manifest.load(path.with_suffix(".json")).seed == manifest.seed
+    with open_records(path, decode="image") as records:
+        return [int(label) for _, label in records], manifest.seed
+
+
+def arrays(labels):
+    return np.arange(len(labels) * 4, dtype=np.uint8).reshape(-1, 2, 2), labels
+
+
+def runs(labels):
+    return 1 + int((np.diff(labels) != 0).sum())
+
+
+@pytest.mark.parametrize("kind", ["arrays", "list", "records"])
+def test_order_by_class_is_shuffled(tmp_path, kind):
+    x, y = arrays(SORTED)
+    source = (x, y) if kind == "arrays" else list(zip(x, y.tolist()))
+    if kind == "records":
+        labels_of(source, tmp_path / "sorted.rec", seed=None)
+        source = open_records(tmp_path / "sorted.rec", decode="image")
+    labels, seed = labels_of(source, tmp_path / "x.rec")
+    assert (sorted(labels), seed) == (SORTED.tolist(), 0)
+    assert runs(labels) > 20
+
+
+@pytest.mark.parametrize("kind", ["folder", "images", "part"])
+def test_order_of_folders_is_shuffled(tmp_path, kind):
+    source = folder(tmp_path / "in", 40, ["ant", "bee", "cat", "dog"])
+    if kind != "folder":
+        source = open_images(source)
+    if kind == "part":
+        source, _ = split(source, [0.5, 0.5])
+    labels, seed = labels_of(source, tmp_path / "x.rec")
+    assert seed == 0
+    assert runs(labels) > len(labels) / 2
+
+
+def test_order_of_others_is_kept(tmp_path):
+    assert labels_of(arrays(MIXED), tmp_path / "x.rec") == (MIXED.tolist(), None)
+    numbers = np.arange(40)
+    assert labels_of(arrays(numbers), tmp_path / "y.rec") == (numbers.tolist(), None)
+
+
+def test_order_is_kept_if_asked(tmp_path):
+    assert labels_of(arrays(SORTED), tmp_path / "x.rec", seed=None) == (SORTED.tolist(), None)
+
+
+def test_seed_shuffles_any_order(tmp_path):
+    first, seed = labels_of(arrays(np.arange(40)), tmp_path / "x.rec", seed=5)
+    other, _ = labels_of(arrays(np.arange(40)), tmp_path / "y.rec", seed=6)
+    assert seed == 5
+    assert sorted(first) == sorted(other) == list(range(40))
+    assert first != other
+
+
+def test_ids_are_those_of_the_input(tmp_path):
+    samples = [(jpeg(number), number // 10) for number in range(30)]
+    manifest = pack(samples, tmp_path / "x.tfrecord", format="tfrecord", seed=1)
+    with open_records(tmp_path / "x.tfrecord", decode="example") as records:
+        ids = [int(sample["image/id"][0]) for sample in records]
+        labels = [int(sample["image/class/label"][0]) for sample in records]
+    assert ids != sorted(ids) == list(range(30))
+    assert labels == [number // 10 for number in ids]
+    assert manifest.packed == 30
+
+
+def test_seed_of_another_run_begins_anew(tmp_path):
+    """What is left of a run that was given up is not taken for a part of this one."""
+
+    def give_up(done, total):
+        if done == 20:
+            raise KeyboardInterrupt
+
+    x = arrays(SORTED)
+    options = {"format": "recordio", "encoding": "raw", "shard_bytes": 300}
+    with pytest.raises(KeyboardInterrupt):
+        pack(x, tmp_path / "a/x", seed=1, progress=give_up, **options)
+    pack(x, tmp_path / "a/x", seed=2, **options)
+    pack(x, tmp_path / "b/x", seed=2, **options)
+    assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
+
+
+# --- keys of MXNet's index ---
+
+
+def listed(place: Path, numbers: list[int]) -> Path:
+    """A list, and its images: sorted by class, so that they are shuffled."""
+    place.mkdir()
+    lines = []
+    for at, number in enumerate(numbers):
+        (place / f"{at}.jpg").write_bytes(jpeg(at))
+        lines.append(f"{number}\t{at // 10}.0\t{at}.jpg\n")
+    path = place / "train.lst"
+    path.write_text("".join(lines))
+    return path
+
+
+def keys_of(path: Path) -> list[int]:
+    lines = index_paths(path)[0].read_text().splitlines()
+    return [int(line.split("\t")[0]) for line in lines]
+
+
+NUMBERS = [7 * number + 5 for number in range(20)]
+
+
+@pytest.mark.parametrize(("shard_bytes", "workers"), [(1 << 20, 1), (8000, 2)])
+def test_keys_are_the_ids_of_the_list(shard_bytes, workers, tmp_path):
+    source, out = listed(tmp_path / "in", NUMBERS), tmp_path / "x.rec"
+    manifest = pack(source, out, format="recordio", shard_bytes=shard_bytes, workers=workers)
+    files = [out.with_name(each.name) for each in manifest.files]
+    assert (len(files) > 1) is (shard_bytes < 1 << 20)
+    keys = [key for file in files for key in keys_of(file)]
+    assert keys == [identity for _, identity, _ in packed(out, manifest)]
+    assert (sorted(keys), keys != NUMBERS) == (NUMBERS, True)
+
+
+def test_keys_find_their_records(tmp_path):
+    path = tmp_path / "x.rec"
+    pack(listed(tmp_path / "in", NUMBERS), path, format="recordio")
+    offsets = parse(index_paths(path)[0].read_bytes(), CODECS["recordio"]).offsets.tolist()
+    assert offsets == sorted(offsets)
+    with open_records(path) as records:
+        assert [irheader.unpack(memoryview(each)).id for each in records] == keys_of(path)
+
+
+def test_keys_are_no_shared_ids(tmp_path):
+    pack(listed(tmp_path / "in", [3] * 20), tmp_path / "x.rec", format="recordio")
+    assert keys_of(tmp_path / "x.rec") == list(range(20))
+
+
+def test_keys_of_a_kept_order_are_numbers(tmp_path):
+    pack([(jpeg(at), at) for at in range(3)], tmp_path / "x.rec", format="recordio")
+    assert keys_of(tmp_path / "x.rec") == [0, 1, 2]

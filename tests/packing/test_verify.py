@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,15 @@ def made(place: Path, format: str, **options: object) -> Path:
     return path
 
 
-def changed(path: Path, change: Callable[[bytearray], object]) -> Path:
+def flipped(path: Path, at: int, bits: int) -> Path:
     content = bytearray(path.read_bytes())
-    change(content)
+    content[at] ^= bits
     path.write_bytes(content)
+    return path
+
+
+def cut(path: Path, left: int) -> Path:
+    path.write_bytes(path.read_bytes()[:left])
     return path
 
 
@@ -41,45 +45,45 @@ def problems(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("encoding", ["jpeg", "raw"])
-def test_good_files_are_right(tmp_path, format, encoding):
-    assert verify(made(tmp_path, format, encoding=encoding)) == (IMAGES, [])
+def test_right_files(tmp_path, format, encoding):
+    seen: list[tuple[int, int]] = []
+    path = made(tmp_path, format, encoding=encoding)
+    assert verify(path, lambda *counts: seen.append(counts)) == (IMAGES, [])
+    assert seen == [(done, IMAGES) for done in range(1, IMAGES + 1)]
+    made(tmp_path, format, encoding=encoding, shard_bytes=1500)
+    files, manifest = tmp_path / f"x-*{SUFFIXES[format]}", tmp_path / "x.json"
+    assert verify(manifest) == (IMAGES, [])
+    assert verify([files, manifest]) == (2 * IMAGES, [])
 
 
-def test_the_files_of_a_manifest_are_right(tmp_path):
-    made(tmp_path, "recordio", shard_bytes=1500)
-    assert verify(tmp_path / "x.json") == (IMAGES, [])
-
-
-def test_records_that_are_no_images_are_right(tmp_path):
+def test_right_records_without_images(tmp_path):
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
         for record in (b"", b"abc", example.encode({"word": "x"})):
             writer.write(record)
     assert verify(tmp_path / "x.tfrecord") == (3, [])
+    floats = image(0).astype("float32")
+    pack([(floats, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
+    assert verify(tmp_path / "x.rec") == (1, [])
 
 
-def test_a_compressed_file_is_right(tmp_path):
+def test_right_compressed_file(tmp_path):
     path = made(tmp_path, "tfrecord")
     (tmp_path / "y.tfrecord.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert verify(tmp_path / "y.tfrecord.gz") == (IMAGES, [])
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_index_of_another_file_of_that_stem_is_no_problem(tmp_path, format):
+def test_right_beside_another_index(tmp_path, format):
     made(tmp_path, "recordio")
     (tmp_path / "x.json").unlink()
     made(tmp_path, "tfrecord")
     assert verify(tmp_path / f"x{SUFFIXES[format]}") == (IMAGES, [])
 
 
-def test_several_files_are_all_read(tmp_path):
-    made(tmp_path, "recordio", shard_bytes=1500)
-    assert verify([tmp_path / "x-*.rec", tmp_path / "x.json"]) == (2 * IMAGES, [])
-
-
 # --- damage ---
 
 
-def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path):
+def test_flipped_bit_of_a_tfrecord_is_found(tmp_path):
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
         for record in (b"one", b"", b"three"):
             writer.write(record)
@@ -102,55 +106,46 @@ def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path):
         ("recordio", -1, "zeros as padding"),
     ],
 )
-def test_a_flipped_bit_is_named_with_its_place(tmp_path, format, at, expected):
+def test_flipped_bit_has_its_place(tmp_path, format, at, expected):
     path = made(tmp_path, format)
     if (format, at) == ("recordio", -1):  # So that there is padding.
         with RecordWriter(path, format=format) as writer:
             writer.write(b"abcde")
-
-    def flip(content: bytearray) -> None:
-        content[at] ^= 2
-
-    found = problems(changed(path, flip))
+    found = problems(flipped(path, at, 2))
     assert [line for line in found if line.startswith(str(path))]
     assert re.search(expected, found[0])
 
 
-def test_a_flipped_bit_in_the_middle_leaves_the_other_records_right(tmp_path):
+def test_flipped_bit_leaves_other_records_right(tmp_path):
     path = made(tmp_path, "tfrecord")
-    size = path.stat().st_size
-
-    def flip(content: bytearray) -> None:
-        content[size // 2] ^= 1
-
-    good, wrong = verify(changed(path, flip))
+    good, wrong = verify(flipped(path, path.stat().st_size // 2, 1))
     assert (good, len(wrong)) == (IMAGES - 1, 1)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("left", [1, 7, 100, -1, -5, -1000])
-def test_a_file_that_was_cut_is_found(tmp_path, format, left):
+def test_cut_file_is_found(tmp_path, format, left):
     path = made(tmp_path, format)
-    assert problems(changed(path, lambda content: content.__delitem__(slice(left, None))))
+    assert problems(cut(path, left))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_file_that_was_cut_between_records_is_found_by_its_index(tmp_path, format):
+def test_cut_between_records_is_found_by_the_index(tmp_path, format):
     path = made(tmp_path, format)
     end = int(RecordFiles(path).shards[0].offsets[-1])
-    found = problems(changed(path, lambda content: content.__delitem__(slice(end, None))))
+    found = problems(cut(path, end))
     assert [line for line in found if "doesn't fit" in line]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_empty_file_is_named(tmp_path, format):
+def test_empty_file_is_named(tmp_path, format):
     path = made(tmp_path, format)
     path.write_bytes(b"")
     assert f"{path}: no records" in problems(path)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_stale_index_is_named(tmp_path, format):
+def test_stale_index_is_named(tmp_path, format):
     path = made(tmp_path, format)
     index = index_paths(path)[0]
     separator = "\t" if format == "recordio" else " "
@@ -160,9 +155,9 @@ def test_a_stale_index_is_named(tmp_path, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("number", range(IMAGES))
+@pytest.mark.parametrize("number", [0, IMAGES - 1])
 @pytest.mark.parametrize("content", [jpeg(1)[:-300], b"no image", b"", jpeg(1)[:2]])
-def test_a_damaged_image_in_a_record_that_is_right_is_named(tmp_path, format, number, content):
+def test_damaged_image_is_named(tmp_path, format, number, content):
     """Also the first one, by which a file may be told to be full of images."""
     path = tmp_path / f"x{SUFFIXES[format]}"
     with RecordWriter(path, format=format) as writer:
@@ -176,20 +171,20 @@ def test_a_damaged_image_in_a_record_that_is_right_is_named(tmp_path, format, nu
     assert (good, found.split(", byte")[0]) == (IMAGES - 1, f"{path}, record {number}")
 
 
-def test_a_file_of_neither_format_is_named(tmp_path):
+def test_file_of_neither_format_is_named(tmp_path):
     (tmp_path / "x.rec").write_bytes(b"This is text, and no more.")
     (found,) = problems(tmp_path / "x.rec")
     assert "expected a RecordIO or TFRecord file" in found
 
 
 @pytest.mark.parametrize("name", ["missing.rec", "missing.json"])
-def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path, name):
+def test_unreadable_file_hides_no_other(tmp_path, name):
     path = made(tmp_path, "recordio")
     good, (found,) = verify([tmp_path / name, path])
     assert (good, found.split(":")[0]) == (IMAGES, str(tmp_path / name))
 
 
-def test_a_glob_that_finds_nothing_is_an_error(tmp_path):
+def test_glob_without_files_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file matches"):
         verify(tmp_path / "*.rec")
 
@@ -197,14 +192,14 @@ def test_a_glob_that_finds_nothing_is_an_error(tmp_path):
 # --- manifests ---
 
 
-def test_a_missing_file_of_a_manifest_is_named(tmp_path):
+def test_manifest_names_a_missing_file(tmp_path):
     made(tmp_path, "recordio", shard_bytes=1500)
     missing = min(tmp_path.glob("*.rec"))
     missing.unlink()
     assert problems(tmp_path / "x.json") == [f"{missing}: missing"]
 
 
-def test_a_file_of_a_manifest_that_cannot_be_read_hides_no_other(tmp_path):
+def test_manifest_names_all_unreadable_files(tmp_path):
     made(tmp_path, "recordio", shard_bytes=1500)
     first, *_, last = sorted(tmp_path.glob("*.rec"))
     first.unlink()
@@ -213,7 +208,7 @@ def test_a_file_of_a_manifest_that_cannot_be_read_hides_no_other(tmp_path):
     assert problems(tmp_path / "x.json") == [f"{first}: Is a directory", f"{last}: missing"]
 
 
-def test_a_file_of_a_manifest_that_has_changed_is_named(tmp_path):
+def test_manifest_names_a_changed_file(tmp_path):
     """To another one that is right in itself."""
     path = made(tmp_path, "recordio")
     with RecordWriter(path, format="recordio") as writer:
@@ -231,28 +226,15 @@ def test_a_file_of_a_manifest_that_has_changed_is_named(tmp_path):
         ({"read": "many"}, "many read, but 4 packed"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_named(tmp_path, change, expected):
+def test_manifest_that_contradicts_itself(tmp_path, change, expected):
     made(tmp_path, "recordio")
     content = json.loads((tmp_path / "x.json").read_text())
     (tmp_path / "x.json").write_text(json.dumps({**content, **change}))
     assert [line for line in problems(tmp_path / "x.json") if expected in line]
 
 
-def test_progress_counts_every_record_of_a_file(tmp_path):
-    path = made(tmp_path, "recordio")
-    seen: list[tuple[int, int]] = []
-    verify(path, lambda *counts: seen.append(counts))
-    assert seen == [(done, IMAGES) for done in range(1, IMAGES + 1)]
-
-
-def test_floats_are_no_damage(tmp_path):
-    floats = image(0).astype("float32")
-    pack([(floats, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
-    assert verify(tmp_path / "x.rec") == (1, [])
-
-
 @pytest.mark.parametrize("format", ["recordio", "tfrecord"])
-def test_what_is_before_a_damaged_header_is_checked_all_the_same(tmp_path, format):
+def test_damaged_header_hides_nothing_before_it(tmp_path, format):
     path = tmp_path / f"x{SUFFIXES[format]}"
     with RecordWriter(path, format=format) as writer:
         for number in range(10):
@@ -270,7 +252,7 @@ def test_what_is_before_a_damaged_header_is_checked_all_the_same(tmp_path, forma
     assert [f"record {n}," in line for n, line in zip(named, wrong)] == [True, True]
 
 
-def test_a_manifest_of_files_elsewhere_is_none(tmp_path):
+def test_manifest_of_files_elsewhere_is_none(tmp_path):
     path = tmp_path / "x.json"
     listed = {"name": "/etc/passwd", "records": 1, "bytes": 1, "sha256": ""}
     manifest = {"format": "recordio", "settings": {}, "classes": None, "files": [listed]}

@@ -13,7 +13,7 @@ from adapters import RecordWriter, open_records
 from adapters.gluon import import_mxnet
 from adapters.records import index_paths, irheader
 from tests.peers.outcomes import count_replacement
-from tests.peers.suites import WRITER_OR_READER
+from tests.peers.runs import WRITER_OR_READER
 
 mx = import_mxnet()
 _stock = mx.recordio

@@ -1,18 +1,165 @@
-"""A peer's tests in a process of their own, as they are or with ours in place."""
+"""Which of the peers' tests are run, where these lie, and a run in a process of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.peers import outcomes
 from tests.peers.outcomes import Outcomes
-from tests.peers.sources import Source
-from tests.peers.suites import Suite
+
+WRITER_OR_READER = "ADAPTERS_PEERS_RECORDIO"
+"""The environment variable that tells ``in_recordio`` which of the two is ours."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Some files of a peer's."""
+
+    name: str
+    package: str
+    files: tuple[str, ...]
+    """Below the root of the source."""
+    replacement: str
+    """The plugin that puts ours in place."""
+    variants: Mapping[str, Mapping[str, str]]
+    """What is run, and with which environment."""
+    selection: str = ""
+    """A regular expression in ``file.py::Class::test`` of what has to do with what is replaced."""
+    long: str = ""
+    """Another one, of what takes long, and is run only where all is asked for."""
+    surroundings: tuple[str, ...] = ()
+    """Plugins that theirs need, too."""
+
+
+SUITES = (
+    Suite(
+        "keras",
+        "keras",
+        (
+            "keras/src/trainers/data_adapters/py_dataset_adapter_test.py",
+            "keras/src/trainers/trainer_test.py",
+            "keras/src/trainers/epoch_iterator_test.py",
+            "keras/src/layers/preprocessing/normalization_test.py",
+        ),
+        "tests.peers.in_keras",
+        {
+            "tensorflow": {"KERAS_BACKEND": "tensorflow"},
+            "jax": {"KERAS_BACKEND": "jax"},
+            # Without compiling models, which takes minutes, and reads no data.
+            "torch": {"KERAS_BACKEND": "torch", "TORCHDYNAMO_DISABLE": "1"},
+        },
+        "py_dataset|pydataset|test_epoch_callbacks",
+        # Every worker process imports Keras and its backend.
+        long="multiprocessing",
+    ),
+    Suite(
+        "gluon data",
+        "mxnet",
+        ("tests/python/unittest/test_gluon_data.py",),
+        "tests.peers.in_gluon",
+        {"": {}},
+        # test_datasets downloads nine data sets, and loads nothing from them.
+        "::(?!test_datasets$)",
+        surroundings=("tests.peers.mxnet_surroundings",),
+    ),
+    Suite(
+        "recordio",
+        "mxnet",
+        ("tests/python/unittest/test_recordio.py",),
+        "tests.peers.in_recordio",
+        {name: {WRITER_OR_READER: name} for name in ("writer", "reader")},
+        # Packs 65,000 labels.
+        long="test_recordio_pack_label",
+        surroundings=("tests.peers.mxnet_surroundings",),
+    ),
+)
+
+
+# What every tree with the tests has.
+_LANDMARKS = {
+    "keras": "keras/src/version.py",
+    "mxnet": "tests/python/unittest/test_gluon_data.py",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tree with tests in it."""
+
+    root: Path
+    version: tuple[int, ...]
+    """Of Keras; MXNet's last one was 1.9.1."""
+    installed: bool
+    """Whether its modules are on Python's path already."""
+
+
+class Absent(Exception):
+    """There are no tests; says where they are looked for, and what to set."""
+
+
+def find(package: str, folder: Path) -> Source:
+    """The tests of an installed package.
+
+    Args:
+        package: ``"keras"`` or ``"mxnet"``.
+        folder: Where an archive may be unpacked to.
+
+    Raises:
+        Absent: There are none, or the package isn't installed.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise Absent(f"{package} isn't installed")
+    variable = f"ADAPTERS_{package.upper()}_SOURCE"
+    given = os.environ.get(variable)
+    if given:
+        root = _root(Path(given), package, folder)
+        if root is None:
+            raise FileNotFoundError(
+                f"{variable} must name a source tree or a tar archive of {package}, with "
+                f"{_LANDMARKS[package]} in it, got {given}"
+            )
+        return Source(root, _version(root, package), installed=False)
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parents[1]
+    if package != "keras" or not (root / "keras/src/trainers/trainer_test.py").exists():
+        raise Absent(
+            f"the installed {package} has no tests with it: set {variable} to its source tree, or "
+            "to a tar archive of that"
+        )
+    return Source(root, _version(root, package), installed=True)
+
+
+def _root(given: Path, package: str, folder: Path) -> Path | None:
+    """The folder that the paths of tests begin at, in what was given or one below it."""
+    if given.is_file() and tarfile.is_tarfile(given):
+        with tarfile.open(given) as archive:
+            # Which Python has since 3.10.12 and 3.11.4.
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            archive.extractall(folder)
+        given = folder
+    below = sorted(given.iterdir()) if given.is_dir() else []
+    return next((root for root in [given, *below] if (root / _LANDMARKS[package]).exists()), None)
+
+
+def _version(root: Path, package: str) -> tuple[int, ...]:
+    if package != "keras":
+        return 1, 9, 1
+    found = re.search(r'__version__ = "([^"]+)"', (root / _LANDMARKS[package]).read_text())
+    assert found is not None
+    return tuple(int(part) for part in re.findall(r"\d+", found[1]))
+
 
 _REPOSITORY = Path(__file__).parents[2]
 _TEST_SECONDS = 120

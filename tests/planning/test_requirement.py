@@ -1,17 +1,26 @@
-"""From a workload to what it requires, in numbers that can be followed by hand."""
+"""From a workload to what it requires, and to the published examples, digit by digit."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
 
 from adapters.planning import (
+    DEVICES,
+    MODELS,
+    STORAGE,
+    THROUGHPUTS,
+    Comparison,
     Fit,
     Verdict,
     Workload,
+    comparison_lines,
+    published_examples,
     required,
+    step_of,
     storage_that_fits,
     suggested_shard_bytes,
 )
@@ -22,7 +31,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PLAIN = Workload(batch_size=100, batch_seconds=0.1, example_bytes=64 * KIB, examples=10_000)
 
 
-def test_a_step_of_n_examples_in_t_takes_n_over_t_a_second():
+def test_requirement_of_a_step():
     need = required(PLAIN)
     assert need.batch_seconds == 0.1
     assert need.gpu_examples_per_second == pytest.approx(1000)
@@ -32,35 +41,32 @@ def test_a_step_of_n_examples_in_t_takes_n_over_t_a_second():
     assert need.epoch_seconds == pytest.approx(10)
 
 
-def test_a_file_an_example_is_a_read_an_example_and_records_are_read_by_the_mebibyte():
+def test_requirement_of_reads():
     need = required(PLAIN)
     assert need.file_iops == pytest.approx(1000)
     assert (need.packed_iops, need.packed_read_bytes) == (pytest.approx(1000 / 16), MIB)
 
 
-def test_packing_large_examples_makes_no_more_reads_of_them():
+def test_requirement_of_large_examples():
     need = required(replace(PLAIN, example_bytes=3 * MIB))
     assert (need.packed_iops, need.packed_read_bytes) == (pytest.approx(need.file_iops), 3 * MIB)
 
 
 @pytest.mark.parametrize("field", ["gpus", "experiments"])
-def test_gpus_and_experiments_multiply_the_load(field):
+def test_requirement_of_gpus_and_experiments(field):
     one, three = required(PLAIN), required(replace(PLAIN, **{field: 3}))
     for name in ("examples_per_second", "bytes_per_second", "file_iops", "packed_iops"):
         assert getattr(three, name) == pytest.approx(3 * getattr(one, name)), name
     assert three.gpu_examples_per_second == one.gpu_examples_per_second
     assert three.dataset_bytes == one.dataset_bytes
-
-
-def test_gpus_shorten_an_epoch_and_experiments_do_not():
-    assert required(replace(PLAIN, gpus=4)).epoch_seconds == pytest.approx(2.5)
-    assert required(replace(PLAIN, experiments=4)).epoch_seconds == pytest.approx(10)
+    epochs = {"gpus": one.epoch_seconds / 3, "experiments": one.epoch_seconds}
+    assert three.epoch_seconds == pytest.approx(epochs[field])
 
 
 @pytest.mark.parametrize(
     ("memory_bytes", "fits"), [(None, None), (4 * GIB, True), (4 * GIB - 1, False)]
 )
-def test_three_quarters_of_the_memory_are_counted_on_for_the_page_cache(memory_bytes, fits):
+def test_requirement_of_the_page_cache(memory_bytes, fits):
     workload = replace(PLAIN, example_bytes=MIB, examples=3 * 1024, memory_bytes=memory_bytes)
     assert required(workload).fits_memory is fits
 
@@ -68,11 +74,11 @@ def test_three_quarters_of_the_memory_are_counted_on_for_the_page_cache(memory_b
 @pytest.mark.parametrize(
     ("rate", "workers"), [(None, None), (1001, 1), (1000, 1), (999, 2), (300, 4), (0.5, 2000)]
 )
-def test_workers_are_what_is_required_by_what_a_core_makes_rounded_up(rate, workers):
+def test_workers_are_rounded_up(rate, workers):
     assert required(replace(PLAIN, core_examples_per_second=rate)).workers == workers
 
 
-def test_rounding_of_t_does_not_cost_a_worker():
+def test_workers_are_not_rounded_by_t():
     """n / (n / rate) isn't rate in floats, for some."""
     rates = range(1, 5000)
     steps = [replace(PLAIN, batch_seconds=100 / r, core_examples_per_second=r) for r in rates]
@@ -81,14 +87,14 @@ def test_rounding_of_t_does_not_cost_a_worker():
 
 
 @pytest.mark.parametrize("name", ["batch_size", "example_bytes", "examples", "gpus", "experiments"])
-def test_a_count_below_one_is_refused(name):
+def test_workload_checks_counts(name):
     with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
         replace(PLAIN, **{name: 0})
 
 
 @pytest.mark.parametrize("name", ["batch_seconds", "memory_bytes", "core_examples_per_second"])
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan])
-def test_a_quantity_that_is_not_positive_and_finite_is_refused(name, value):
+def test_workload_checks_quantities(name, value):
     with pytest.raises(ValueError, match=f"{name} must be > 0 and finite, got {value!r}"):
         replace(PLAIN, **{name: value})
 
@@ -109,11 +115,11 @@ def test_a_quantity_that_is_not_positive_and_finite_is_refused(name, value):
         (4 * GIB, 1000, 64 * MIB),
     ],
 )
-def test_a_shard_is_as_large_as_leaves_four_to_each_reader(dataset_bytes, readers, shard_bytes):
+def test_shards_are_four_for_each_reader(dataset_bytes, readers, shard_bytes):
     assert suggested_shard_bytes(dataset_bytes, readers) == shard_bytes
 
 
-def test_shards_hold_the_whole_data_set():
+def test_shards_hold_all():
     for examples in (1, 1024, 1025, 10**6):
         need = required(replace(PLAIN, examples=examples, gpus=3))
         assert (need.shards - 1) * need.shard_bytes < need.dataset_bytes
@@ -144,14 +150,167 @@ def verdicts(iops: tuple[float, float], mib_per_second: tuple[float, float]) -> 
         ((1001, 2000), (61, 62), "too slow", "too slow"),
     ],
 )
-def test_storage_must_give_both_the_reads_and_the_bytes(iops, mib_per_second, files, packed):
+def test_storage_gives_reads_and_bytes(iops, mib_per_second, files, packed):
     assert verdicts(iops, mib_per_second) == (files, packed)
 
 
-def test_packed_records_fit_storage_that_loose_files_do_not():
+def test_storage_of_packed_records():
     """The point of packing: a shared NFS can't give 2,000 small files, but as many bytes."""
     need = required(replace(PLAIN, gpus=2))
     by_title = {fit.storage.title: fit for fit in storage_that_fits(need)}
     nfs = by_title["NFS, shared"]
     assert (nfs.files, nfs.packed) == (Verdict.TOO_SLOW, Verdict.AT_BEST)
     assert by_title["NVMe SSD"].files is Verdict.FITS
+
+
+# --- the published examples ---
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "t", "gpus", "rate", "iops", "mib"),
+    [
+        (128, "resnet50", 1, 1457, 1457, 91),
+        (64, "resnet152", 1, 730, 730, 45),
+        (128, 0.087, 4, 1471, 5885, 367),
+        (128, "resnet50", 4, 1457, 5828, 364),  # The whole t gives fewer than the printed one.
+        (64, 0.1, 1, 640, 640, 40),
+        (64, 0.05, 1, 1280, 1280, 80),
+        (64, 0.1, 40, 640, 25_600, 1600),
+        (64, 0.05, 40, 1280, 51_200, 3200),
+    ],
+)
+def test_published_workload(batch_size, t, gpus, rate, iops, mib):
+    seconds = t
+    if isinstance(t, str):
+        seconds = step_of(batch_size, model=t, device="v100").batch_seconds
+    need = required(Workload(batch_size, seconds, 64 * KIB, 1_281_167, gpus))
+    assert round(need.gpu_examples_per_second) == rate
+    assert round(need.file_iops) == iops
+    assert int(need.bytes_per_second / MIB + 1e-6) == mib
+
+
+def test_published_figures_agree_but_for_known_ones():
+    assert all(each.note for each in published_examples() if not each.agrees)
+    differing = [(each.subject, each.formula) for each in published_examples() if not each.agrees]
+    assert differing == [
+        ("ResNet-50, V100, n 128", "n / t, t as printed"),
+        ("ResNet-50, 4 x V100, n 128", "GPUs x n / t"),
+        ("shared NFS", "IOPS x 64 KB"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("computed", "printed", "decimals", "agrees"),
+    [
+        (367.8, 367, 0, True),
+        (367.8, 368, 0, True),
+        (367.8, 366, 0, False),
+        (0.08785, 0.087, 3, True),
+        (0.08785, 0.086, 3, False),
+        (1.65, 1.6, 1, True),
+        (1.75, 1.6, 1, False),
+    ],
+)
+def test_published_figures_agree_to_the_last_digit(computed, printed, decimals, agrees):
+    compared = Comparison("x", "y", (computed,), (printed,), "s", decimals)
+    assert compared.agrees is agrees
+
+
+def test_published_figures_are_shown():
+    compared = Comparison("a GPU", "n / t", (5828.2,), (5885,), "IOPS", note="t was cut off")
+    (_, line) = comparison_lines([compared])
+    assert re.split("  +", line) == [
+        "a GPU",
+        "n / t",
+        "5,828.2 IOPS",
+        "5,885 IOPS",
+        "differs: t was cut off",
+    ]
+    compared = Comparison("NFS", "IOPS", (40.0, 80.0), (), "MB/s", note="doesn't follow")
+    (_, line) = comparison_lines([compared])
+    assert line.endswith("40 to 80 MB/s  not at hand  doesn't follow")
+
+
+# --- where t comes from ---
+
+
+@pytest.mark.parametrize("name", ["resnet50", "ResNet-50", "RESNET_50"])
+def test_step_of_a_name_as_people_write_it(name):
+    assert step_of(128, model=name, device="V100") == step_of(128, model="resnet50", device="v100")
+
+
+def test_step_of_another_batch_size():
+    measured = step_of(128, model="resnet50", device="v100", step_seconds=0.09)
+    assert (measured.batch_seconds, measured.basis) == (0.09, "measured, as given")
+    step = step_of(256, model="resnet50", device="v100")
+    assert step.batch_seconds == pytest.approx(256 / 1457)
+    assert step.basis.endswith("at n 128, taken to be the same at n 256")
+
+
+def test_step_by_an_estimate():
+    step = step_of(100, multiply_adds=1e9, device="v100", precision="fp32", utilisation=0.5)
+    assert step.batch_seconds == pytest.approx(100 * 6e9 / (15.7e12 * 0.5))
+    assert step.basis == (
+        "estimated: 6.0 GFLOP an example, 50% of the 15.7 TFLOP/s of Tesla V100 (SXM2) in fp32"
+    )
+
+
+@pytest.mark.parametrize("row", THROUGHPUTS, ids=lambda row: row.model)
+def test_step_by_an_estimate_is_within_a_third(row):
+    """Estimated as any model would be that has no published throughput."""
+    multiply_adds = MODELS[row.model].multiply_adds
+    step = step_of(row.batch_size, multiply_adds=multiply_adds, device=row.device)
+    assert row.batch_size / step.batch_seconds == pytest.approx(row.examples_per_second, rel=1 / 3)
+
+
+@pytest.mark.parametrize("option", [{"precision": "fp16"}, {"utilisation": 0.35}])
+def test_step_by_an_estimate_if_asked(option):
+    step = step_of(128, model="resnet50", device="v100", **option)
+    assert step == step_of(128, multiply_adds=4.09e9, device="v100")
+    assert step.basis.startswith("estimated: ")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", MODELS)
+def test_step_of_every_model_on_every_device(model, device):
+    assert 0 < step_of(32, model=model, device=device).batch_seconds < 10
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "vgg99", "device": "v100"}, "model must be one of alexnet, .*, got 'vgg99'"),
+        ({"model": "vgg16", "device": "abacus"}, "device must be one of p100, .*, got 'abacus'"),
+        ({"model": "vgg16"}, "a device must be given"),
+        ({"device": "v100"}, "a device must be given with a model or its multiply-adds"),
+        (
+            {"model": "vgg16", "device": "v100", "precision": "fp8"},
+            "precision must be one of fp32, fp16 on Tesla V100 .*, got 'fp8'",
+        ),
+        ({"batch_size": 0, "step_seconds": 1}, "batch_size must be >= 1, got 0"),
+        ({"step_seconds": 0}, "step_seconds must be > 0 and finite, got 0"),
+        ({"multiply_adds": -1, "device": "v100"}, "multiply_adds must be > 0 and finite, got -1"),
+        (
+            {"model": "vgg16", "device": "v100", "utilisation": 1.5},
+            "utilisation must be > 0 and <= 1, got 1.5",
+        ),
+    ],
+)
+def test_step_that_there_is_none_of(given, message):
+    with pytest.raises(ValueError, match=message):
+        step_of(**{"batch_size": 32, **given})
+
+
+# --- the tables ---
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=list(DEVICES))
+def test_device_has_its_fastest_precision_last(device):
+    assert list(device.peak_flops.values()) == sorted(device.peak_flops.values())
+
+
+@pytest.mark.parametrize("kind", STORAGE, ids=lambda kind: kind.title)
+def test_storage_has_ranges_and_a_source(kind):
+    assert 0 < kind.iops[0] < kind.iops[1]
+    assert 0 < kind.bytes_per_second[0] < kind.bytes_per_second[1]
+    assert kind.source

@@ -1,4 +1,4 @@
-"""A user's program, which type checkers must accept; `tests/test_typing.py` asks mypy."""
+"""A user's program, which type checkers must accept; `tests/test_package.py` asks mypy."""
 
 from __future__ import annotations
 

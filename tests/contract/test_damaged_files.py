@@ -62,7 +62,7 @@ def begins(format: str, records: list[bytes]) -> list[int]:
 
 @verifications
 @formats
-def test_a_last_record_cut_at_any_byte_is_an_error_when_it_is_reached(format, verify, tmp_path):
+def test_cut_last_record_is_an_error_when_reached(format, verify, tmp_path):
     path = written(tmp_path, format, RECORDS)
     content, last = path.read_bytes(), begins(format, RECORDS)[-2]
     for size in range(last + 1, len(content)):
@@ -84,7 +84,7 @@ def test_a_last_record_cut_at_any_byte_is_an_error_when_it_is_reached(format, ve
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
-def test_a_compressed_file_cut_short_has_its_whole_records(compress, tmp_path):
+def test_cut_compressed_file_has_its_whole_records(compress, tmp_path):
     rng = np.random.default_rng(3)
     records = [rng.bytes(200) for _ in range(50)]  # Which take as much room when compressed.
     path = written(tmp_path, "tfrecord", records)
@@ -98,7 +98,7 @@ def test_a_compressed_file_cut_short_has_its_whole_records(compress, tmp_path):
         assert len(whole) >= 50 * (size - 350) // len(content)
 
 
-def test_damage_in_a_compressed_file_leaves_what_is_before_it(tmp_path):
+def test_damaged_compressed_file(tmp_path):
     rng = np.random.default_rng(3)
     records = [rng.bytes(200) for _ in range(50)]
     path = written(tmp_path, "tfrecord", records)
@@ -113,14 +113,14 @@ def test_damage_in_a_compressed_file_leaves_what_is_before_it(tmp_path):
 
 
 @formats
-def test_an_index_from_before_the_damage_hides_nothing(format, tmp_path):
+def test_index_from_before_hides_nothing(format, tmp_path):
     path = written(tmp_path, format, RECORDS)
     assert main(["verify", "--write-index", str(path)]) == 0
     path.write_bytes(path.read_bytes()[:-1])
     assert taken_apart(open_records(path)) == [*RECORDS[:-1], None]
 
 
-def test_skip_takes_another_record_in_its_place_and_the_log_says_how_many(tmp_path, caplog):
+def test_skip_takes_another_record(tmp_path, caplog):
     path = written(tmp_path, "tfrecord", RECORDS)
     path.write_bytes(path.read_bytes()[:-1])
     sequence = SafeSequence(
@@ -142,7 +142,7 @@ def test_skip_takes_another_record_in_its_place_and_the_log_says_how_many(tmp_pa
     raising.close()
 
 
-def test_gluon_skips_it_too(tmp_path):
+def test_skip_in_gluon(tmp_path):
     if importlib.util.find_spec("mxnet") is None:
         pytest.skip("MXNet isn't installed")
     path = written(tmp_path, "recordio", RECORDS)
@@ -155,7 +155,7 @@ def test_gluon_skips_it_too(tmp_path):
 
 @verifications
 @pytest.mark.parametrize("place", [0, 5, 9])
-def test_a_flipped_bit_in_a_length_costs_one_record(place, verify, tmp_path):
+def test_flipped_bit_in_a_length_costs_one_record(place, verify, tmp_path):
     """In the length, or in its CRC."""
     path = written(tmp_path, "tfrecord", RECORDS)
     content = bytearray(path.read_bytes())
@@ -170,7 +170,7 @@ def test_a_flipped_bit_in_a_length_costs_one_record(place, verify, tmp_path):
 
 @pytest.mark.parametrize("first", [0, 20, 46])
 @pytest.mark.parametrize("what", ["zeros", "noise", "removed", "inserted", "its middle removed"])
-def test_what_lies_behind_a_damaged_stretch_is_found_by_its_crcs(what, first, tmp_path):
+def test_damaged_stretch_hides_nothing_behind_it(what, first, tmp_path):
     path = written(tmp_path, "tfrecord", RECORDS)
     content, places = path.read_bytes(), begins("tfrecord", RECORDS)
     begin, end = places[first] + 3, places[first + 2] + 5
@@ -191,7 +191,7 @@ def test_what_lies_behind_a_damaged_stretch_is_found_by_its_crcs(what, first, tm
 
 @pytest.mark.parametrize("where", ["length", "end"])
 @pytest.mark.parametrize("behind", [0, 3])
-def test_records_in_a_damaged_record_are_not_taken_for_the_files_own(where, behind, tmp_path):
+def test_damaged_record_of_records(where, behind, tmp_path):
     inner = written(tmp_path, "tfrecord", RECORDS[:9], "inner").read_bytes()
     records = [*RECORDS[:5], inner, *RECORDS[5 : 5 + behind]]
     path = written(tmp_path, "tfrecord", records)
@@ -207,7 +207,7 @@ def test_records_in_a_damaged_record_are_not_taken_for_the_files_own(where, behi
 
 
 @formats
-def test_a_first_record_that_is_damaged_hides_no_other(format, tmp_path):
+def test_damaged_first_record_hides_no_other(format, tmp_path):
     """The name tells the format then."""
     path = written(tmp_path, format, RECORDS)
     content = bytearray(path.read_bytes())
@@ -217,7 +217,7 @@ def test_a_first_record_that_is_damaged_hides_no_other(format, tmp_path):
 
 
 @pytest.mark.parametrize("bit", range(64))
-def test_recordio_goes_on_at_the_next_header(bit, tmp_path):
+def test_damaged_recordio_goes_on_at_the_next_header(bit, tmp_path):
     """Whatever is wrong with a header; there is no CRC, so the record before may be in doubt."""
     path = written(tmp_path, "recordio", RECORDS)
     content = bytearray(path.read_bytes())
@@ -231,7 +231,7 @@ def test_recordio_goes_on_at_the_next_header(bit, tmp_path):
     assert all(each is None or each in RECORDS or each in more for each in found)
 
 
-def test_recordio_of_several_parts_is_found_behind_damage(tmp_path):
+def test_damaged_recordio_of_several_parts(tmp_path):
     magic = bytes.fromhex("0a23d7ce")
     records = [magic * 3 + b"%d" % number + magic for number in range(30)]
     path = written(tmp_path, "recordio", records)
@@ -246,7 +246,7 @@ def test_recordio_of_several_parts_is_found_behind_damage(tmp_path):
 
 
 @formats
-def test_a_file_of_which_nothing_is_whole_is_an_error_in_time(format, tmp_path):
+def test_damaged_file_without_a_whole_record(format, tmp_path):
     path = written(tmp_path, format, RECORDS[:1])
     content = path.read_bytes()
     path.write_bytes(content[:-1])
@@ -259,14 +259,14 @@ def test_a_file_of_which_nothing_is_whole_is_an_error_in_time(format, tmp_path):
 
 
 @formats
-def test_an_empty_file_has_no_records(format, tmp_path):
+def test_empty_file_has_no_records(format, tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"")
     assert len(open_records(path, format=format)) == 0
 
 
 @formats
-def test_the_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys):
+def test_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys):
     path = written(tmp_path, format, RECORDS)
     path.write_bytes(path.read_bytes()[:-1])
     message = re.compile(re.escape(f"{path}, record 49, byte ") + r"\d+: expected .+, found .+")
@@ -292,7 +292,7 @@ def test_the_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys)
 
 
 @formats
-def test_convert_leaves_out_what_is_damaged_in_the_middle(format, tmp_path, capsys):
+def test_commands_leave_out_what_is_damaged(format, tmp_path, capsys):
     path = written(tmp_path, format, RECORDS)
     content = bytearray(path.read_bytes())
     content[begins(format, RECORDS)[20] + 1] ^= 0xFF
@@ -305,7 +305,7 @@ def test_convert_leaves_out_what_is_damaged_in_the_middle(format, tmp_path, caps
 
 
 @formats
-def test_commands_refuse_a_file_of_which_nothing_is_whole(format, tmp_path, capsys):
+def test_commands_refuse_a_file_without_a_whole_record(format, tmp_path, capsys):
     path = written(tmp_path, format, RECORDS[:1])
     path.write_bytes(path.read_bytes()[:-1])
     for words in (["verify", "--write-index", path], ["convert", path, tmp_path / "b.rec"]):

@@ -1,0 +1,453 @@
+"""Opening writes nothing; what isn't a record file is named; each URL asks for its own object."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.server
+import importlib
+import io
+import os
+import stat
+import struct
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from adapters import RecordError, RecordWriter, open_images, open_records
+from adapters.cli import main
+from tests.sources.image_folders import varied
+
+FORMATS = ("recordio", "tfrecord")
+RECORDS = [b"record %02d" % number * (1 + number % 3) for number in range(50)]
+formats = pytest.mark.parametrize("format", FORMATS)
+
+
+def content_of(folder: Path, format: str, records: list[bytes]) -> bytes:
+    """What a file of these records holds."""
+    with RecordWriter(folder / "made", format=format) as writer:
+        for record in records:
+            writer.write(record)
+    content = (folder / "made").read_bytes()
+    for each in folder.glob("made*"):
+        each.unlink()
+    return content
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache folder, which isn't there yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
+    return tmp_path / "home" / "cache"
+
+
+def files_below(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.rglob("*") if each.is_file())
+
+
+@pytest.mark.parametrize("name", ["part-r-00000", "train-00000-of-00001", "a.rec", "a.tfrecord"])
+@formats
+def test_nothing_is_written_beside_record_files(format, name, tmp_path, cache):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / name).write_bytes(content_of(tmp_path, format, RECORDS))
+    for _ in range(2):
+        with open_records(folder / name) as source:
+            assert source[:] == RECORDS
+    assert os.listdir(folder) == [name]
+
+
+def test_nothing_is_written_beside_a_compressed_file(tmp_path, cache):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "part").write_bytes(gzip.compress(content_of(tmp_path, "tfrecord", RECORDS)))
+    assert open_records(folder / "part")[:] == RECORDS
+    assert os.listdir(folder) == ["part"]
+
+
+def test_nothing_is_written_into_a_folder_of_images(tmp_path, cache):
+    folder = varied(tmp_path / "photos", 6)
+    before = files_below(folder)
+    assert len([*open_images(folder)]) == 6
+    assert files_below(folder) == before
+
+
+@formats
+def test_kept_index_is_private(format, tmp_path, cache):
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    assert open_records(path)[:] == RECORDS
+    (kept,) = files_below(cache)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+
+
+@formats
+def test_kept_index_is_used(format, tmp_path, cache, monkeypatch):
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    for _ in range(3):
+        assert open_records(path)[:] == RECORDS
+        (kept,) = files_below(cache)
+        os.utime(kept, (1, 1))
+    assert open_records(path)[:] == RECORDS
+    assert kept.stat().st_mtime > 1  # It was used last, and goes last.
+
+
+OTHERS: dict[str, Callable[[], list[bytes]]] = {
+    "the records in another order": lambda: RECORDS[::-1],
+    "another first record": lambda: [b"number 00", *RECORDS[1:]],
+    "two records as one": lambda: [RECORDS[0], RECORDS[1] + bytes(8), *RECORDS[3:]],
+}
+
+
+@formats
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("others", list(OTHERS.values()), ids=list(OTHERS))
+def test_kept_index_of_a_file_of_the_same_size_and_time(others, verify, format, tmp_path, cache):
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    assert open_records(path, verify=verify)[:] == RECORDS
+    before = path.stat()
+    content = content_of(tmp_path, format, records := others())
+    if len(content) < before.st_size:
+        left = before.st_size - len(content)
+        overhead = 16 if format == "tfrecord" else 8
+        content = content_of(tmp_path, format, records := [*records, bytes(left - overhead)])
+    assert len(content) == before.st_size
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert open_records(path, verify=verify)[:] == records
+
+
+@formats
+def test_kept_index_of_records_not_looked_at(format, tmp_path, cache):
+    """Of a thousand, 64 are looked at before an index is believed."""
+    records = [b"%04d" % number for number in range(1000)]
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, records))
+    assert open_records(path)[:] == records
+    before = path.stat()
+    overhead = 16 if format == "tfrecord" else 8
+    others = [*records[:500], b"%04d" % 500 + bytes(overhead + 4), *records[502:]]
+    path.write_bytes(content_of(tmp_path, format, others))
+    assert path.stat().st_size == before.st_size
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    source = open_records(path)
+    for number in range(len(source)):
+        try:
+            assert source[number] in others
+        except RecordError:
+            assert number in (500, 501)
+
+
+@formats
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "text", "folder"])
+def test_kept_index_that_is_damaged_is_built_again(damage, format, tmp_path, cache):
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    assert open_records(path)[:] == RECORDS
+    (kept,) = files_below(cache)
+    content = bytearray(kept.read_bytes())
+    content[-20] ^= 1
+    kept.unlink()
+    if damage == "folder":
+        kept.mkdir()
+    else:
+        texts = {"flipped": content, "cut": content[:-1], "empty": b"", "text": b"[]\n0 1\n"}
+        kept.write_bytes(texts[damage])
+    for _ in range(2):
+        assert open_records(path)[:] == RECORDS
+
+
+@formats
+def test_cache_folder_that_cannot_be_written_to(format, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    assert open_records(path)[:] == RECORDS
+    assert sorted(os.listdir(tmp_path)) == ["a", "file"]
+
+
+@formats
+def test_several_open_a_file_at_once(format, tmp_path, cache):
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    with ThreadPoolExecutor(8) as threads:
+        for found in threads.map(lambda _: open_records(path)[:], range(16)):
+            assert found == RECORDS
+    assert len(files_below(cache)) == 1
+
+
+@formats
+def test_index_is_written_if_asked(format, tmp_path, cache, capsys):
+    path = tmp_path / f"a{'.rec' if format == 'recordio' else '.tfrecord'}"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    assert main(["verify", "--write-index", str(path)]) == 0
+    assert (tmp_path / "a.idx").is_file()
+    assert open_records(path)[:] == RECORDS
+    assert files_below(cache) == []  # The one beside the file is used.
+
+
+# --- what isn't a record file ---
+
+POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\n"
+    b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+)
+PAGE = b'<!DOCTYPE html>\n<html lang="en"><head><title>Sign in</title></head></html>\n'
+
+
+def snappy_of_hadoop(content: bytes) -> bytes:
+    """A block of one part, which is one literal."""
+    size = bytes([len(content) & 127 | 128, len(content) >> 7])
+    part = size + b"\xf4" + struct.pack("<H", len(content) - 1) + content
+    return struct.pack(">II", len(content), len(part)) + part
+
+
+def tar() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("00000.jpg"))
+    return buffer.getvalue()
+
+
+KINDS = {
+    "lfs": (POINTER, "git lfs pull"),
+    "page": (PAGE, "a web page"),
+    "page with a mark": (b"\xef\xbb\xbf\r\n" + PAGE.lower(), "a web page"),
+    "answer of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code>', "message"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x24\x05abcdefgh", "zstd"),
+    "snappy": (b"\xff\x06\x00\x00sNaPpY\x00\x10", "snappy"),
+    "snappy of Spark": (snappy_of_hadoop(bytes(5000)), "snappy"),
+    "bzip2": (b"BZh91AY&SY", "bzip2"),
+    "parquet": (b"PAR1\x15\x04\x15", "Parquet"),
+    "tar": (tar(), "tar"),
+    "image": (b"\xff\xd8\xff\xe0" + bytes(20), "open_images"),
+}
+
+
+@pytest.mark.parametrize("format", ["auto", "tfrecord", "recordio"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_file_of_another_kind_is_named(tmp_path, kind, format, capsys):
+    content, word = KINDS[kind]
+    path = tmp_path / "train.tfrecord"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=word) as caught:
+        open_records(path, format=format)
+    assert caught.value.file == str(path)
+    assert main(["inspect", str(path)]) != 0
+    assert word in capsys.readouterr().err
+
+
+def test_file_of_another_kind_compressed(tmp_path):
+    path = tmp_path / "train.tfrecord.gz"
+    path.write_bytes(gzip.compress(tar()))
+    with pytest.raises(RecordError, match="tar archive"):
+        open_records(path)
+
+
+@pytest.mark.parametrize(("content", "word"), [(POINTER, "git lfs pull"), (PAGE, "a web page")])
+def test_image_file_of_another_kind(tmp_path, content, word):
+    path = tmp_path / "1.jpg"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=word):
+        open_images([path])[0]
+
+
+@pytest.fixture
+def spark(tmp_path):
+    """A folder as Spark writes it: two parts with records, and an empty one."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for part, count in enumerate((3, 0, 2)):
+        with RecordWriter(folder / f"part-r-{part:05}", format="tfrecord") as writer:
+            for number in range(count):
+                writer.write(bytes([part, number]))
+        (folder / f".part-r-{part:05}.crc").write_bytes(b"crc\0\0\0\x02\0abcd")
+    (folder / "part-r-00001").write_bytes(b"")
+    (folder / "_SUCCESS").write_bytes(b"")
+    (folder / "._SUCCESS.crc").write_bytes(b"crc\0\0\0\x02\0")
+    for index in folder.glob("*.idx"):
+        index.unlink()
+    return folder
+
+
+PARTS = [b"\0\0", b"\0\1", b"\0\2", b"\2\0", b"\2\1"]
+
+
+@pytest.mark.parametrize("named", ["out", "out/", "out/*", "out/part-*", "file"])
+def test_folder_of_parts(spark, named):
+    paths = f"file://{spark}" if named == "file" else str(spark.parent / named)
+    assert open_records(paths)[:] == PARTS
+    assert open_records([spark])[:] == PARTS
+
+
+def test_folder_of_parts_on_the_command_line(spark, capsys):
+    assert main(["inspect", str(spark)]) == 0
+    found = capsys.readouterr().out
+    assert "part-r-00000: tfrecord, 3 records" in found
+    assert "part-r-00001: tfrecord, 0 records" in found
+    assert main(["verify", str(spark)]) == 0
+    assert "5 records are right, 0 things are wrong" in capsys.readouterr().out
+
+
+def test_folder_without_parts_is_an_error(tmp_path):
+    (tmp_path / "label=0").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"one of folders alone.*part-\*.*open_images"):
+        open_records(tmp_path)
+    with pytest.raises(FileNotFoundError, match="an empty one"):
+        open_records(tmp_path / "label=0")
+
+
+# --- URLs ---
+
+
+@pytest.fixture(scope="session")
+def loop() -> None:
+    """The thread of fsspec's own, which stays, where fsspec is installed."""
+    pytest.importorskip("obstore")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("fsspec.asyn").get_loop()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Has objects by the path that is asked for, with its escapes and its query; lists nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.objects: dict[str, bytes] = {}
+        self.refusal = 403
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        body = self.server.objects.get(self.path)
+        if "list-type" in self.path or self.command == "PROPFIND":
+            self.answer(self.server.refusal, b"<Error><Code>AccessDenied</Code></Error>")
+        elif body is None:
+            self.answer(404)
+        elif "Range" in self.headers and self.command == "GET":
+            begin, _, end = self.headers["Range"].partition("=")[2].partition("-")
+            first, last = int(begin), min(int(end), len(body) - 1)
+            place = f"bytes {first}-{last}/{len(body)}"
+            self.answer(206, body[first : last + 1], Content_Range=place, ETag='"1"')
+        else:
+            self.answer(200, body, ETag='"1"', Accept_Ranges="bytes")
+
+    do_HEAD = do_PROPFIND = do_GET
+
+
+@pytest.fixture
+def server(loop):
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def content_of_one(folder: Path, payload: bytes) -> bytes:
+    path = folder / "one.rec"
+    with RecordWriter(path, format="recordio") as writer:
+        writer.write(payload)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("a#1.rec", "/a%231.rec"),
+        ("a%231.rec", "/a%231.rec"),
+        ("b/#/c.rec", "/b/%23/c.rec"),
+        ("d.rec?X-Sig=a%2Fb&e=1", "/d.rec?X-Sig=a%2Fb&e=1"),
+        ("e#2.rec?X-Sig=1", "/e%232.rec?X-Sig=1"),
+    ],
+)
+def test_url_asks_for_its_own_object(server, tmp_path, name, asked):
+    if "?" in asked:
+        pytest.importorskip("aiohttp")
+    for shortened in (asked.partition("%23")[0], asked.partition("?")[0]):
+        server.objects[shortened] = content_of_one(tmp_path, b"wrong")
+    server.objects[asked] = content_of_one(tmp_path, b"right")
+    with open_records(f"{server.url}/{name}") as records:
+        assert records[:] == [b"right"]
+
+
+MISSING = """
+import sys
+sys.modules.update({name: None for name in sys.argv[2:]})
+from adapters import open_records
+try:
+    open_records(sys.argv[1])
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "missing"),
+    [
+        ("http://h/a.rec?X-Sig=secret", ("aiohttp",)),
+        ("http://h/a.rec?X-Sig=secret", ("aiohttp", "fsspec")),
+        ("http://h/a.rec", ("obstore", "fsspec")),
+        ("http://h/a.rec", ("obstore", "aiohttp")),
+        ("s3://bucket/a.rec", ("obstore", "s3fs")),
+        ("gs://bucket/a.rec", ("obstore", "fsspec")),
+    ],
+)
+def test_url_without_its_package_names_the_extra(loop, url, missing):
+    command = [sys.executable, "-c", MISSING, url, *missing]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pip install 'loader-adapters[remote]'" in done.stdout
+    assert "secret" not in done.stdout
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("name", ["train-*.rec", "out/"])
+@pytest.mark.parametrize("opened", [open_records, open_images])
+@pytest.mark.parametrize("kind", ["s3", "web"])
+def test_url_that_is_denied_is_a_permission_error(server, monkeypatch, kind, opened, name, status):
+    from adapters.remote.clients import forget
+
+    server.refusal = status
+    for variable, value in {
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    forget()
+    root = "s3://bucket" if kind == "s3" else f"{server.url}/x"
+    with pytest.raises(PermissionError, match="the store refuses") as caught:
+        opened(f"{root}/{name}")
+    assert name.rstrip("/") in str(caught.value.filename)
+    forget()
