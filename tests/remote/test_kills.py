@@ -30,7 +30,7 @@ _LATEST_SECONDS = 0.1
 FILLING = """
 import os, sys
 import numpy as np
-from adapters import Cache
+from adapters import Cache, open_images, open_records
 what, folder, limit, *urls = sys.argv[1:]
 
 def fill(seed):

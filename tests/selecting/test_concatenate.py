@@ -26,6 +26,7 @@ from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
 from tests.sources import example_files
+from tests.sources.conftest import gatherer  # noqa: F401 - a fixture.
 from tests.sources.every_kind import CENTRE, KINDS, SIZE, Fetching, X, Y, all_samples
 from tests.sources.image_folders import folder
 from tests.sources.record_files import (

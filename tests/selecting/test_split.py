@@ -70,8 +70,10 @@ def test_every_sample_is_in_one_part_at_most(size, given, seed):
         assert abs(len(part) - size * fraction) < 1
     if abs(sum(given) - 1) < 1e-9:
         assert len(numbers) == size
-    # A part does not depend on how the rest is divided.
-    assert parts_of(size, given[:1], seed=seed)[0] == parts[0]
+
+
+def test_part_does_not_depend_on_the_rest():
+    assert parts_of(50, [0.8])[0] == parts_of(50, [0.8, 0.2])[0] == parts_of(50, [0.8, 0.1, 0.1])[0]
 
 
 GOLDEN = [[0, 4, 5, 6, 10, 15, 16, 17, 18, 19], [1, 3, 7, 9, 11, 14], [2, 8, 12, 13]]

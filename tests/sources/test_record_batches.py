@@ -111,7 +111,8 @@ def test_labels_of_batches_are_those_of_samples(tmp_path, format, labels, conten
     path = write_images(tmp_path / "a", format, contents(), LABELS[labels])
     source = open_records(path, decode=decode)
     found = batch_of(plan_of(source, SIZE))[1]
-    np.testing.assert_array_equal(found, np.array(LABELS[labels], found.dtype))
+    expected = np.array(LABELS[labels], found.dtype)
+    np.testing.assert_array_equal(found, expected.reshape(found.shape))
     assert_batches_are_samples(source, 4)
 
 

@@ -88,7 +88,7 @@ NONE = Chain([MixUp(), lambda batch: None])
     [
         (ValueError, r"labels must be in range\(2\).* got 0 to 2", lambda: hot(np.arange(3))),
         (ValueError, "got -1 to 1", lambda: hot(np.array([-1, 1]))),
-        (TypeError, "class numbers to be made one-hot, got float64", lambda: hot(np.ones(1))),
+        (TypeError, "class numbers to be made one-hot, got float64", lambda: hot(np.array([0.5]))),
         (ValueError, r"label_smoothing must be in \[0, 1\]", lambda: OneHot(2, 1.5)),
         (ValueError, "a float type for smoothed labels", lambda: OneHot(2, 0.1, dtype="int32")),
         (ValueError, "transforms must hold at least one", lambda: Chain([])),
