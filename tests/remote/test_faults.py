@@ -53,7 +53,7 @@ def test_dead_store_is_an_error_in_time(server, what, urls, quick, monkeypatch, 
         server.close()
     else:
         server.settings.down = True
-    said = r"http://127.0.0.1:\d+/.*: no answer after \d+ tries in .*limit 0.5 s"
+    said = r"http://127.0.0.1:\d+/.*: no answer after \d+ tries in \d\.\d s .*limit 0.5 s"
     with pytest.raises(ConnectionError, match=said):
         read(source, [COUNT // 2])
 
