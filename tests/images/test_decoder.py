@@ -34,63 +34,35 @@ def rng_of(number: int = 0, epoch: int = 0) -> np.random.Generator:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"size": 0}, ValueError, r"size must be >= 1 pixel, got 0"),
         ({"size": (5, -1)}, ValueError, r"size must be >= 1 pixel, got -1"),
         ({"size": (5, 5, 3)}, ValueError, r"size must be \(height, width\), .* got \(5, 5, 3\)"),
-        ({"size": "224"}, TypeError, r"size must be an integer of pixels, got '224'"),
         ({"size": 224.0}, TypeError, r"size must be an integer of pixels, got 224.0"),
         ({"crop": "centre"}, ValueError, r"crop must be one of None, 'center', .* got 'centre'"),
         ({"crop": "center"}, ValueError, r"size must be given with crop='center'"),
         ({"resize_short": 0}, ValueError, r"resize_short must be >= 1 pixel, got 0"),
-        ({"resize_short": "a"}, TypeError, r"resize_short must be an integer of pixels, got 'a'"),
-        (
-            {"size": 5, "resize_short": 6},
-            ValueError,
-            r'resize_short goes with crop="center" or "random", or without size, got crop=None',
-        ),
-        (
-            {"size": 5, "resize_short": 6, "crop": "random_resized"},
-            ValueError,
-            r"resize_short goes with .* got crop='random_resized', size=\(5, 5\)",
-        ),
+        ({"size": 5, "resize_short": 6}, ValueError, r"resize_short goes with .* got crop=None"),
         ({"area": 0.5}, ValueError, r"area must be \(least, most\), got 0.5"),
         ({"area": (0.5, 0.1)}, ValueError, r"area must be 0 < least <= most.* got \(0.5, 0.1\)"),
-        ({"area": (0, 1)}, ValueError, r"area must be 0 < least <= most.* got \(0, 1\)"),
         ({"area": (0.5, 2)}, ValueError, r"area must be a part of the image, .* got \(0.5, 2.0\)"),
         ({"ratio": (1, float("inf"))}, ValueError, r"ratio must be .* finite, got \(1, inf\)"),
-        ({"ratio": (float("nan"), 1)}, ValueError, r"ratio must be .* got \(nan, 1\)"),
-        ({"ratio": "ab"}, ValueError, r"ratio must be \(least, most\), got 'ab'"),
-        ({"flip": "no"}, TypeError, r"flip must be True or False, got 'no'"),
         ({"flip": 0.5}, TypeError, r"flip must be True or False, got 0.5"),
         (
             {"dtype": "float64"},
             ValueError,
-            r'dtype must be "uint8", "uint16" or "float32", got \'float64\'',
-        ),
-        (
-            {"dtype": "pixels"},
-            ValueError,
-            r'dtype must be "uint8", "uint16" or "float32", got \'pixels\'',
+            r'dtype must be "uint8", "uint16" or .* got \'float64\'',
         ),
         ({"dtype": None}, ValueError, r'dtype must be "uint8", "uint16" or "float32", got None'),
         ({"layout": "HWC"}, ValueError, r"layout must be one of 'NHWC', 'NCHW', got 'HWC'"),
         ({"mean": 1.0}, ValueError, r'mean and std need dtype="float32", got "uint8"'),
-        ({"std": 1.0}, ValueError, r'mean and std need dtype="float32", got "uint8"'),
         ({"dtype": "float32", "mean": (1, 2)}, ValueError, r"mean must be .* got \(1, 2\)"),
         ({"dtype": "float32", "mean": "a"}, TypeError, r"mean must be a number .* got 'a'"),
-        ({"dtype": "float32", "mean": float("nan")}, ValueError, r"mean must be a finite .* nan"),
         ({"dtype": "float32", "std": (1, 0, 1)}, ValueError, r"std must be > 0, got \[1.0, 0.0"),
         ({"dtype": "float32", "std": float("inf")}, ValueError, r"std must be a finite .* inf"),
     ],
 )
-def test_a_wrong_argument_is_named_with_the_rule_and_the_value(arguments, error, message):
+def test_wrong_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
         ImageDecoder(**arguments)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", np.uint8, np.dtype("uint8")])
-def test_a_dtype_is_named_in_any_way_that_numpy_knows(dtype):
-    assert ImageDecoder(5, dtype=dtype).dtype == np.uint8
 
 
 @pytest.mark.parametrize(
@@ -99,36 +71,26 @@ def test_a_dtype_is_named_in_any_way_that_numpy_knows(dtype):
         (ImageDecoder(), "ImageDecoder(None)"),
         (ImageDecoder(224, flip=True), "ImageDecoder((224, 224), flip=True)"),
         (
-            ImageDecoder((2, 3), crop="center", resize_short=4, dtype="float32", mean=[1, 2, 3]),
+            ImageDecoder((2, 3), crop="center", resize_short=4, dtype=np.float32, mean=[1, 2, 3]),
             "ImageDecoder((2, 3), crop='center', resize_short=4, dtype='float32', "
             "mean=[1.0, 2.0, 3.0])",
         ),
-        (
-            ImageDecoder(2, crop="random_resized", area=(0.5, 1), layout="NCHW"),
-            "ImageDecoder((2, 2), crop='random_resized', area=(0.5, 1.0), layout='NCHW')",
-        ),
     ],
 )
-def test_its_repr_is_what_it_was_made_with(decoder, text):
+def test_repr(decoder, text):
     assert repr(decoder) == text
 
 
 @every_kind
-def test_it_travels_to_another_process(kind):
+def test_decoder_pickles_and_knows_its_shape(kind):
     decoder = ImageDecoder(**KINDS[kind])
-    copied = pickle.loads(pickle.dumps(decoder))
-    np.testing.assert_array_equal(copied.decode(PNG, rng_of()), decoder.decode(PNG, rng_of()))
-
-
-@every_kind
-def test_a_result_has_the_shape_and_dtype_that_were_given_before(kind):
-    decoder = ImageDecoder(**KINDS[kind])
-    array = decoder.decode(JPEG, rng_of())
+    array = pickle.loads(pickle.dumps(decoder)).decode(JPEG, rng_of())
+    np.testing.assert_array_equal(array, decoder.decode(JPEG, rng_of()))
     assert (array.shape, array.dtype) == (decoder.shape, decoder.dtype)
 
 
 @every_kind
-def test_an_image_is_written_into_its_row(kind):
+def test_image_is_written_into_its_row(kind):
     decoder = ImageDecoder(**KINDS[kind])
     assert decoder.shape is not None
     batch = np.full((3, *decoder.shape), 7, decoder.dtype)
@@ -140,7 +102,7 @@ def test_an_image_is_written_into_its_row(kind):
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1)])
 @pytest.mark.parametrize("content", [PNG, JPEG, encoded(picture(1, 1), "JPEG")])
-def test_rows_may_be_one_pixel_high_or_wide(content, size):
+def test_rows_of_one_pixel(content, size):
     batch = np.full((2, *size, 3), 7, np.uint8)
     decoder = ImageDecoder(size, crop="random_resized", flip=True)
     expected = decoder.decode(content, rng_of())
@@ -150,18 +112,12 @@ def test_rows_may_be_one_pixel_high_or_wide(content, size):
 
 def test_without_a_size_an_image_keeps_its_own():
     np.testing.assert_array_equal(ImageDecoder().decode(PNG), PHOTO)
-
-
-def test_without_a_size_the_shape_is_not_known():
     assert ImageDecoder(resize_short=5).shape is None
-
-
-def test_resize_short_alone_keeps_the_aspect():
     array = ImageDecoder(resize_short=20).decode(PNG)
     np.testing.assert_array_equal(array, cv2.resize(PHOTO, (53 * 20 // 37, 20)))
 
 
-def test_the_center_is_cut_out_of_the_resized_image():
+def test_center_is_cut_out_of_the_resized_image():
     array = ImageDecoder((20, 24), crop="center", resize_short=30).decode(PNG)
     resized = cv2.resize(PHOTO, (53 * 30 // 37, 30))
     np.testing.assert_array_equal(array, resized[5:25, 9:33])
@@ -182,7 +138,7 @@ def test_pixels_are_normalised_as_numpy_would(mean, std, layout):
 
 
 @every_kind
-def test_the_box_is_computed_apart_from_the_pixels(kind):
+def test_box_is_computed_apart_from_the_pixels(kind):
     decoder = ImageDecoder(**{**KINDS[kind], "dtype": "uint8", "mean": None, "std": None})
     crop = decoder.crop_of(37, 53, rng_of())
     assert decoder.size is not None
@@ -193,17 +149,12 @@ def test_the_box_is_computed_apart_from_the_pixels(kind):
 
 
 @pytest.mark.parametrize("crop", ["random", "random_resized"])
-def test_the_same_sample_of_the_same_epoch_gets_the_same_box(crop):
-    decoder = ImageDecoder(20, crop=crop, flip=True)
-    assert decoder.crop_of(375, 500, rng_of(3, 4)) == decoder.crop_of(375, 500, rng_of(3, 4))
-
-
-@pytest.mark.parametrize("crop", ["random", "random_resized"])
-def test_other_samples_and_epochs_get_other_boxes(crop):
+def test_samples_and_epochs_have_their_own_boxes(crop):
     decoder = ImageDecoder((375, 250), crop=crop)
     places = [(number, epoch) for number in range(4) for epoch in range(4)]
-    boxes = [decoder.crop_of(2000, 3000, rng_of(*place)) for place in places]
-    assert len(set(boxes)) == 16
+    boxes = [[decoder.crop_of(2000, 3000, rng_of(*place)) for place in places] for _ in range(2)]
+    assert boxes[0] == boxes[1]
+    assert len(set(boxes[0])) == 16
 
 
 def test_every_other_image_is_flipped():
@@ -222,13 +173,11 @@ def test_every_other_image_is_flipped():
         ({"size": 5, "crop": "random_resized"}, True),
     ],
 )
-def test_it_knows_whether_it_draws(arguments, draws):
+def test_draws_needs_a_generator(arguments, draws):
     assert ImageDecoder(**arguments).draws is draws
-
-
-def test_what_draws_needs_a_generator():
-    with pytest.raises(ValueError, match=r"^rng must be a numpy\.random"):
-        ImageDecoder(5, crop="random").decode(PNG)
+    if draws:
+        with pytest.raises(ValueError, match=r"^rng must be a numpy\.random"):
+            ImageDecoder(**arguments).decode(PNG)
 
 
 @pytest.mark.parametrize("content", [b"", b"text", PNG[:-1], JPEG[:-1], JPEG[:99], npy(PHOTO)[:-1]])

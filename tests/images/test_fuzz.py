@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,30 +35,38 @@ def mutants(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="module")
-def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Builds the program, where there are a compiler, sanitizers and libjpeg-turbo's headers."""
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compiles a program, where there are a compiler and sanitizers."""
     if compiler() is None:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("fuzz")
-    for name, include, more in (
-        ("sanitizers", "stdio.h", SANITIZERS),
-        ("libjpeg-turbo's headers", "jpeglib.h", ["-ljpeg"]),
-    ):
-        if not compiles(folder, include, more):
-            pytest.skip(f"there are no {name}")
+    if not compiles(folder, "stdio.h", SANITIZERS):
+        pytest.skip("there are no sanitizers")
+
+    def built(name: str, native: Iterable[str], *more: str) -> Path:
+        program = folder / name
+        own = [str(NATIVE / f"{each}.c") for each in native]
+        flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+        command = [compiler(), *flags, *own, HERE / f"{name.partition('-')[0]}.c", "-o", program]
+        subprocess.run([*command, *more, "-lm"], check=True)
+        return program
+
+    built.folder = folder  # type: ignore[attr-defined]
+    return built
+
+
+@pytest.fixture(scope="module")
+def fuzz(build: Any) -> Callable[..., Path]:
+    """Builds the program for JPEGs, where there are libjpeg-turbo's headers."""
+    if not compiles(build.folder, "jpeglib.h", ["-ljpeg"]):
+        pytest.skip("there are no libjpeg-turbo's headers")
 
     @functools.cache
     def built(own_huffman: bool) -> Path:
-        if own_huffman and not compiles(folder, "jpeglib.h>\n#include <jpegint.h", []):
+        if own_huffman and not compiles(build.folder, "jpeglib.h>\n#include <jpegint.h", []):
             pytest.skip("libjpeg-turbo's internal header isn't installed")
-        program = folder / f"fuzz-{own_huffman}"
-        own = [NATIVE / f"{name}.c" for name in (*JPEG, "crops")]
-        flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-        flags += ["-DHAVE_JPEGINT"] if own_huffman else ["-DLIBJPEG_ALONE"]
-        sources = [str(path) for path in (*own, HERE / "fuzz.c")]
-        command = [compiler(), *flags, *sources, "-o", str(program), "-ljpeg", "-lm"]
-        subprocess.run(command, check=True)
-        return program
+        define = "-DHAVE_JPEGINT" if own_huffman else "-DLIBJPEG_ALONE"
+        return build(f"fuzz-{own_huffman}", (*JPEG, "crops"), define, "-ljpeg")
 
     return built
 
@@ -104,7 +113,7 @@ def outcomes(
 
 
 @every_seed
-def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, mutants, seed):
+def test_mutants_stay_within_memory(fuzz, files, mutants, seed):
     found = outcomes(fuzz(own_huffman=False), seed, mutants, files)
     left = found.count("left")
     # Both ways were taken often.
@@ -113,7 +122,7 @@ def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, mutants, see
 
 
 @every_seed
-def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files, mutants, seed):
+def test_huffman_decoding_is_libjpegs_or_left(fuzz, files, mutants, seed):
     own = outcomes(fuzz(own_huffman=True), seed, mutants, files)
     libjpegs = outcomes(fuzz(own_huffman=False), seed, mutants, files)
     pairs = list(zip(own, libjpegs, strict=True))
@@ -124,39 +133,27 @@ def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files
 
 
 @every_seed
-def test_a_mutant_is_taken_or_left_alike_with_and_without_the_processors_vectors(
-    fuzz, files, mutants, seed
-):
+def test_mutants_are_alike_with_and_without_vectors(fuzz, files, mutants, seed):
     program = fuzz(own_huffman=True)
     plain = outcomes(program, seed, mutants, files, vectors=False)
     assert plain == outcomes(program, seed, mutants, files)
 
 
 @every_seed
-def test_no_mutant_of_a_raw_picture_reads_or_writes_where_it_should_not(
-    fuzz, tmp_path, mutants, seed
-):
+def test_raw_mutants_stay_within_memory(build, tmp_path, mutants, seed):
     photo = picture(75, 103)
-    contents = [npy(photo), npy(photo[:, :, :1]), npy(photo[:, :, 0])]
-    files = [tmp_path / str(number) for number in range(len(contents))]
-    for path, content in zip(files, contents):
-        path.write_bytes(content)
-    program = tmp_path / "fuzz_raw"
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    own = [NATIVE / f"{name}.c" for name in ("batch", "raw", "resize", "vectors")]
-    command = [compiler(), *flags, *own, HERE / "fuzz_raw.c", "-o", program, "-lm"]
-    subprocess.run(command, check=True)
+    files = [tmp_path / str(number) for number in range(3)]
+    for path, image in zip(files, (photo, photo[:, :, :1], photo[:, :, 0])):
+        path.write_bytes(npy(image))
+    program = build("fuzz_raw", ("batch", "raw", "resize", "vectors"))
     found = outcomes(program, seed, mutants, files)
     left = found.count("left")
     assert len(found) == mutants
     assert min(left, mutants - left) > mutants // 20
 
 
-def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path):
-    program = tmp_path / "variants"
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    command = [compiler(), *flags, HERE / "resize_variants.c", NATIVE / "vectors.c"]
-    subprocess.run([*command, "-o", program, "-lm"], check=True)
+def test_resizing_is_the_same_on_every_processor(build):
+    program = build("resize_variants", ["vectors"])
     done = subprocess.run([program], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
     at_once, partly = map(int, re.findall(r"\d+", done.stdout))
@@ -166,7 +163,7 @@ def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_pat
 
 
 @every_seed
-def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, mutants, seed):
+def test_record_mutants_stay_within_memory(build, tmp_path, mutants, seed):
     """And CRC-32C is the same by the processor's instruction and by the table."""
     content, paths = encoded(picture(9, 9), "JPEG"), []
     for codec in CODECS.values():
@@ -175,17 +172,13 @@ def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, mutan
             record = codec.encode(codec.envelope.pack(content, label, 7))
             path.write_bytes(record + record)
             paths.append(path)
-    program = tmp_path / "records"
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    command = [compiler(), *flags, HERE / "records_fuzz.c", NATIVE / "vectors.c"]
-    subprocess.run([*command, "-o", program], check=True)
-    command = [program, str(seed), str(10 * mutants), *paths]
+    command = [build("records_fuzz", ["vectors"]), str(seed), str(10 * mutants), *paths]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
     assert min(map(int, done.stdout.split())) > mutants // 10
 
 
-def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):
+def test_kernel_compiles_with_libjpeg_8(fuzz, tmp_path):
     command = [compiler(), "-M", "-x", "c", "-"]
     source = "#include <stdio.h>\n#include <jpeglib.h>\n#include <jpegint.h>\n"
     done = subprocess.run(command, input=source, capture_output=True, text=True)
@@ -198,14 +191,6 @@ def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_
     version, count = re.subn(r"(define JPEG_LIB_VERSION ).*", r"\1 80", config.read_text())
     assert count == 1
     config.write_text(version)
+    flags = ["-DHAVE_JPEGINT", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{tmp_path}"]
     for name in ("jpeg/huffman", "jpeg/jpeg"):
-        flags = [
-            "-DHAVE_JPEGINT",
-            "-std=c11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            f"-I{tmp_path}",
-            "-fsyntax-only",
-        ]
-        subprocess.run([compiler(), *flags, NATIVE / f"{name}.c"], check=True)
+        subprocess.run([compiler(), *flags, "-fsyntax-only", NATIVE / f"{name}.c"], check=True)

@@ -1,4 +1,4 @@
-"""Which part of an image is wanted."""
+"""Which part of an image is wanted, and where boxes and points go with it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from adapters import ImageDecoder
 from adapters.generators import DECODE, generator
-from adapters.images.geometry import Crop, cut, random_resized, reduced, short_side, whole
+from adapters.images import boxes
+from adapters.images.geometry import Crop, cut, random_resized, reduced, short_side
 
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 sides = st.integers(1, 700)
@@ -57,13 +60,13 @@ def distance_to_uniform(values: Any, least: float, most: float) -> float:
 @example(1, 1, 0)
 @example(1, 700, 0)
 @example(700, 1, 0)
-def test_a_random_resized_box_lies_inside_the_image(height, width, seed):
+def test_random_resized_box_lies_inside(height, width, seed):
     rng = np.random.default_rng(seed)
     assert inside(random_resized(height, width, AREA, RATIO, False, rng))
 
 
 @given(sides, sides, seeds)
-def test_a_box_that_fits_has_area_and_aspect_within_their_bounds_but_for_rounding(h, w, seed):
+def test_random_resized_area_and_aspect(h, w, seed):
     counting = Counting()
     counting.rng = np.random.default_rng(seed)
     crop = random_resized(h, w, (0.3, 0.6), (0.5, 2.0), False, counting)  # type: ignore[arg-type]
@@ -77,44 +80,33 @@ def test_a_box_that_fits_has_area_and_aspect_within_their_bounds_but_for_roundin
     assert most[1] >= 0.5 - 1e-6
 
 
-def test_ten_boxes_are_tried():
-    counting = Counting()
-    random_resized(1, 1000, (1.0, 1.0), RATIO, False, counting)  # type: ignore[arg-type]
-    assert counting.count == 2 * 10
-
-
 @pytest.mark.parametrize(
     ("size", "box"),
     [((30, 900), (0, 430, 30, 40)), ((900, 30), (430, 0, 40, 30)), ((1, 1000), (0, 499, 1, 1))],
 )
-def test_without_a_fit_it_is_the_largest_box_in_the_middle(size, box):
+def test_random_resized_without_a_fit(size, box):
     crop = random_resized(*size, (1.0, 1.0), RATIO, True, np.random.default_rng(0))
     assert crop == Crop(size, None, *box, True)
 
 
-def test_areas_are_uniform_between_their_bounds():
+def test_random_resized_is_uniform():
     areas = [crop.height * crop.width / 1e6 for crop in drawn(3000, (0.1, 0.9), (1.0, 1.0))]
     assert distance_to_uniform(areas, 0.1, 0.9) < 0.03
-
-
-def test_logarithms_of_aspects_are_uniform_between_their_bounds():
-    aspects = [math.log(crop.width / crop.height) for crop in drawn(3000, (0.2, 0.3), RATIO)]
+    crops = drawn(3000, (0.2, 0.3), RATIO)
+    aspects = [math.log(crop.width / crop.height) for crop in crops]
     assert distance_to_uniform(aspects, math.log(3 / 4), math.log(4 / 3)) < 0.03
-
-
-def test_places_are_uniform_over_the_image():
-    places = [crop.left / (1000 - crop.width) for crop in drawn(3000, (0.2, 0.3), RATIO)]
+    places = [crop.left / (1000 - crop.width) for crop in crops]
     assert distance_to_uniform(places, 0, 1) < 0.03
 
 
-def test_boxes_are_those_that_every_version_has_drawn():
+def test_random_resized_golden_box():
     """Or a training run couldn't be repeated."""
     crop = random_resized(375, 500, AREA, RATIO, False, generator(0, 0, 0, DECODE))
     assert crop == Crop((375, 500), None, 121, 197, 233, 219, False)
 
 
 @given(sides, sides, sides)
-def test_the_short_side_gets_its_length_and_the_aspect_stays_but_for_rounding(h, w, short):
+def test_short_side_keeps_the_aspect(h, w, short):
     height, width = short_side(h, w, short)
     assert min(height, width) == short
     assert abs(height * w - width * h) < max(h, w) * 1.000001
@@ -124,13 +116,13 @@ def test_the_short_side_gets_its_length_and_the_aspect_stays_but_for_rounding(h,
 @example(1, 1, (1, 1), None, None)
 @example(1, 700, (700, 1), None, 0)
 @example(700, 1, (3, 700), 1, 0)
-def test_a_box_that_is_cut_lies_inside_the_image(height, width, size, resize_short, seed):
+def test_cut_lies_inside(height, width, size, resize_short, seed):
     rng = None if seed is None else np.random.default_rng(seed)
     assert inside(cut(height, width, size, resize_short, False, rng))
 
 
 @given(sides, sides, st.tuples(sides, sides))
-def test_without_resize_short_the_largest_box_of_that_aspect_is_cut(height, width, size):
+def test_cut_is_the_largest_of_its_aspect(height, width, size):
     crop = cut(height, width, size, None, False, None)
     assert crop.height == height or crop.width == width
     if crop.height < height:
@@ -149,27 +141,81 @@ def test_without_resize_short_the_largest_box_of_that_aspect_is_cut(height, widt
         ((60, 60), None, Crop((20, 40), None, 0, 10, 20, 20, False)),
     ],
 )
-def test_a_box_in_the_middle(size, resize_short, crop):
+def test_cut_in_the_middle(size, resize_short, crop):
     assert cut(20, 40, size, resize_short, False, None) == crop
 
 
-def test_random_boxes_are_anywhere():
+def test_cut_is_anywhere():
     rng = np.random.default_rng(0)
     lefts = [cut(20, 25, (5, 5), None, False, rng).left for _ in range(200)]
     assert set(lefts) == set(range(6))
 
 
-def test_a_whole_image_is_a_box_without_margins():
-    assert whole(3, 4, True) == Crop((3, 4), None, 0, 0, 3, 4, True)
+def test_reduced_box_is_never_empty_nor_outside():
+    for image in range(1, 40):
+        for factor in (2, 4, 8):
+            size = -(-image // factor)
+            for top in range(image):
+                for height in range(1, image - top + 1):
+                    box = reduced((top, 0, height, 1), factor, (size, 1))
+                    assert 0 <= box[0] < box[0] + box[2] <= size
 
 
-@pytest.mark.parametrize("image", range(1, 40))
-def test_a_box_in_a_reduced_image_is_never_empty_nor_outside(image):
-    for factor in (2, 4, 8):
-        size = -(-image // factor)
-        for top in range(image):
-            for height in range(1, image - top + 1):
-                box = reduced((top, 0, height, 1), factor, (size, 1))
-                assert box[0] >= 0
-                assert box[2] > 0
-                assert box[0] + box[2] <= size
+DECODERS = [
+    ImageDecoder(100, crop="random_resized", flip=True),
+    ImageDecoder((90, 160), crop="random", resize_short=170, flip=True),
+    ImageDecoder((200, 120), crop="random"),
+    ImageDecoder(64, crop="center", resize_short=80, flip=True),
+    ImageDecoder(resize_short=99),
+]
+EACH, CROPS = 20, 100
+
+
+def matrix_of(crop: Crop) -> NDArray[np.float64]:
+    """From pixels of the image to parts of what the crop gives."""
+    height, width = crop.image
+    resized = crop.resized or crop.image
+    resize = np.diag([resized[1] / width, resized[0] / height, 1])
+    cut = np.array([[1, 0, -crop.left], [0, 1, -crop.top], [0, 0, 1]])
+    scale = np.diag([1 / crop.width, 1 / crop.height, 1])
+    mirror = np.array([[-1, 0, 1], [0, 1, 0], [0, 0, 1]]) if crop.flip else np.eye(3)
+    return mirror @ scale @ cut @ resize
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=str)
+def test_boxes_are_moved_as_their_corners(decoder):
+    """10,000 boxes over all decoders."""
+    assert len(DECODERS) * CROPS * EACH >= 10_000
+    rng = np.random.default_rng(1)
+    for _ in range(CROPS):
+        height, width = rng.integers(20, 600, 2).tolist()
+        crop = decoder.crop_of(height, width, rng)
+        begins = rng.random((EACH, 2))
+        given = np.concatenate([begins, begins + rng.random((EACH, 2)) * (1 - begins)], 1)
+        moved = boxes.moved(given, crop)
+        inside, keep = boxes.clipped(moved, 0.3)
+        matrix = matrix_of(crop)
+        for box, its, clipped, kept in zip(given, moved, inside, keep):
+            corners = [
+                matrix @ (x * width, y * height, 1) for x in box[[0, 2]] for y in box[[1, 3]]
+            ]
+            left, top = np.min(corners, 0)[:2]
+            right, bottom = np.max(corners, 0)[:2]
+            np.testing.assert_allclose(its, [left, top, right, bottom], atol=1e-9)
+            seen_x, seen_y = min(right, 1) - max(left, 0), min(bottom, 1) - max(top, 0)
+            share = max(seen_x, 0) * max(seen_y, 0) / ((right - left) * (bottom - top))
+            if abs(share - 0.3) > 1e-4:
+                assert kept == (share > 0.3)
+            if kept:
+                edges = [max(left, 0), max(top, 0), min(right, 1), min(bottom, 1)]
+                np.testing.assert_allclose(clipped, edges, atol=1e-9)
+
+
+@pytest.mark.parametrize("format", [*boxes.BOX_FORMATS, *boxes.POINT_FORMATS])
+def test_box_formats_are_read_as_written(format):
+    columns = 2 if format in boxes.POINT_FORMATS else 4
+    values = np.random.default_rng(3).random((50, columns))
+    found = boxes.read(boxes.written(values, format), format)
+    np.testing.assert_allclose(found, values, atol=1e-6)
+    for each in (found[:0], values[:0]):
+        assert boxes.written(each, format).shape == (0, columns)

@@ -16,7 +16,6 @@ from adapters.images import size_of
 from tests.images.pictures import encoded, picture
 
 tifffile = pytest.importorskip("tifffile", reason="it writes the files: the extra test")
-
 PHOTO = picture(13, 9)
 BANDS = np.dstack([PHOTO.astype(np.uint16) * 257, PHOTO])
 
@@ -42,18 +41,15 @@ DAMAGEABLE = {
 NEAREST = ImageDecoder(dtype="uint16", channels=None, interpolation="nearest")
 
 
-def test_a_smaller_version_is_no_page():
+def test_tiff_smaller_version_is_no_page():
     content = tiff(BANDS, BANDS[::2, ::2], subfiletype=[0, 1])
     np.testing.assert_array_equal(AS_STORED.decode(content), BANDS)
-
-
-def test_pages_are_counted():
     with pytest.raises(ContentError, match="found one of 3 pages or frames"):
         AS_STORED.decode(tiff(BANDS, BANDS, BANDS))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_library_turns_a_tiff_alike(orientation):
+def test_tiff_is_turned_alike(orientation):
     extra = [[(274, "H", 1, orientation, True)]]
     six = AS_STORED.decode(tiff(BANDS, extratags=extra))
     one = AS_STORED.decode(tiff(BANDS[:, :, 0], extratags=extra))
@@ -61,23 +57,20 @@ def test_every_library_turns_a_tiff_alike(orientation):
     assert size_of(tiff(BANDS, extratags=extra)) == one.shape[:2]
 
 
-def test_without_tifffile_it_is_said_what_to_install(monkeypatch):
+def test_tiff_without_a_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
     with pytest.raises(ImportError, match=r"6 bands of 16 bits needs tifffile: pip install tiff"):
         AS_STORED.decode(DAMAGEABLE["bands"])
-
-
-@pytest.mark.parametrize("kind", ["palette", "GIF", "BMP"])
-def test_without_pillow_it_is_said_what_to_install(kind, monkeypatch):
     for name in ("Tiff", "Gif", "Bmp"):
         monkeypatch.setitem(sys.modules, f"PIL.{name}ImagePlugin", None)
-    with pytest.raises(ImportError, match="palette need Pillow: pip install pillow"):
-        NEAREST.decode(DAMAGEABLE[kind])
+    for kind in ("palette", "GIF", "BMP"):
+        with pytest.raises(ImportError, match="palette need Pillow: pip install pillow"):
+            NEAREST.decode(DAMAGEABLE[kind])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of what is damaged.
 @pytest.mark.parametrize("name", DAMAGEABLE)
-def test_one_cut_short_or_with_a_wrong_bit_is_an_image_or_an_error_of_ours(name):
+def test_tiff_damage_is_an_image_or_an_error(name):
     content = DAMAGEABLE[name]
     damaged = [content[:size] for size in range(0, len(content), 7)]
     for bit in range(0, 8 * min(len(content), 400), 3):

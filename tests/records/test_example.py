@@ -1,4 +1,4 @@
-"""tf.train.Example: golden bytes, TensorFlow's own, packed or not, damage."""
+"""tf.train.Example and IRHeader: golden bytes, the frameworks' own, packed or not, damage."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import ContentError
-from adapters.records import example
+from adapters.records import example, irheader
 from tests.records.materials import flips
 
 # Example { Features { entry { name "a", Feature { ... } } } }
-GOLDEN = {
+EXAMPLES = {
     "bytes": ({"a": [b"xy"]}, "0a0d 0a0b 0a0161 1206 0a04 0a027879"),
     "floats": ({"a": [1.0, -2.0]}, "0a13 0a11 0a0161 120c 120a 0a08 0000803f 000000c0"),
     "integers": ({"a": [1, 300]}, "0a0e 0a0c 0a0161 1207 1a05 0a03 01 ac02"),
@@ -22,10 +22,10 @@ GOLDEN = {
     "none": ({"a": []}, "0a07 0a05 0a0161 1200"),
     "no feature": ({}, "0a00"),
 }
-golden = pytest.mark.parametrize(
+example_golden = pytest.mark.parametrize(
     ("features", "content"),
-    [(features, bytes.fromhex(content)) for features, content in GOLDEN.values()],
-    ids=list(GOLDEN),
+    [(features, bytes.fromhex(content)) for features, content in EXAMPLES.values()],
+    ids=list(EXAMPLES),
 )
 _INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, -1, 0])
 _VALUES = (
@@ -51,37 +51,25 @@ def nested(feature: bytes) -> bytes:
     return feature
 
 
-@golden
-def test_features_are_written_as_these_bytes(features, content):
+@example_golden
+def test_example_golden_bytes(features, content):
     assert example.encode(features) == content
-
-
-@golden
-def test_features_are_read_from_these_bytes(features, content):
     assert plain(example.decode(content)) == features
 
 
 @given(any_features)
-def test_any_features_come_back(features):
+def test_example_comes_back(features):
     assert plain(example.decode(example.encode(features))) == features
 
 
 @given(features=any_features)
-def test_tensorflow_reads_what_we_write(tf, features):
+def test_example_is_tensorflows(tf, features):
     message = tf.train.Example.FromString(example.encode(features))
     found = {
         name: list(getattr(feature, feature.WhichOneof("kind")).value)
         for name, feature in message.features.feature.items()
     }
     assert found == features
-
-
-@given(features=any_features)
-def test_we_read_what_tensorflow_writes(tf, features):
-    lists = {bytes: "bytes_list", float: "float_list", int: "int64_list"}
-    message = tf.train.Example()
-    for name, values in features.items():
-        getattr(message.features.feature[name], lists[type(values[0])]).value.extend(values)
     assert plain(example.decode(message.SerializeToString())) == features
 
 
@@ -91,12 +79,13 @@ def test_we_read_what_tensorflow_writes(tf, features):
         ("120a 0d0000803f 0d000000c0", [1.0, -2.0]),
         ("1205 0d0000803f", [1.0]),
         ("1a05 0801 08ac02", [1, 300]),
+        ("1a02 0807", [7]),
         ("1a0b 08ffffffffffffffffff01", [-1]),
         ("1a0b 0880808080808080808001", [-(2**63)]),
         ("1a0a 08ffffffffffffffff7f", [2**63 - 1]),
     ],
 )
-def test_numbers_that_are_not_packed_are_read(feature, expected):
+def test_example_of_numbers_not_packed(feature, expected):
     assert plain(example.decode(nested(bytes.fromhex(feature)))) == {"a": expected}
 
 
@@ -105,7 +94,7 @@ UNKNOWN_IDS = ["varint", "64 bits", "bytes", "32 bits", "a number of two bytes"]
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=UNKNOWN_IDS)
-def test_unknown_fields_beside_features_are_skipped(unknown):
+def test_example_skips_unknown_fields(unknown):
     extra = bytes.fromhex(unknown)
     content = extra + nested(bytes.fromhex("0a03 0a0178")) + extra
     assert example.decode(content) == {"a": [b"x"]}
@@ -121,67 +110,55 @@ def test_unknown_fields_beside_features_are_skipped(unknown):
         *(f"0a03 0a0178 {unknown}" for unknown in UNKNOWN),
     ],
 )
-def test_what_protobuf_would_merge_or_skip_and_tensorflow_reads_otherwise_is_an_error(feature):
+def test_example_that_tensorflow_reads_otherwise_is_an_error(feature):
     with pytest.raises(ContentError):
         example.decode(nested(bytes.fromhex(feature)))
 
 
-def test_a_name_whose_last_entry_is_empty_is_an_error():
-    features = b"".join(nested(bytes.fromhex(each)) for each in ("1a03 0a0101", ""))
+def test_example_last_entry_counts():
+    one, two = (nested(bytes.fromhex(f"0a03 0a01{value}")) for value in ("78", "79"))
+    assert example.decode(one + two) == {"a": [b"y"]}
     with pytest.raises(ContentError, match="values in the last entry of b'a'"):
-        example.decode(features)
-
-
-def test_the_last_of_two_features_of_one_name_counts():
-    one, two = (bytes.fromhex(f"0a0161 1205 0a03 0a01{value}") for value in ("78", "79"))
-    both = b"".join(b"\x0a" + bytes([len(entry)]) + entry for entry in (one, two))
-    assert example.decode(b"\x0a" + bytes([len(both)]) + both) == {"a": [b"y"]}
+        example.decode(one + nested(b""))
 
 
 @pytest.mark.parametrize(
     ("value", "kind"),
     [(b"x", list), ("é", list), (1, np.int64), (True, np.int64), (0.5, np.float32)],
 )
-def test_a_single_value_is_a_list_of_one(value, kind):
+def test_example_single_values(value, kind):
     values = example.decode(example.encode({"a": value}))["a"]
     assert len(values) == 1
     assert getattr(values, "dtype", list) == kind
-
-
-def test_the_order_of_names_does_not_change_the_bytes():
-    assert example.encode({"b": 1, "a": 2}) == example.encode({"a": 2, "b": 1})
-
-
-def test_a_value_of_another_kind_is_refused():
+    assert example.encode({"b": 1, "a": value}) == example.encode({"a": value, "b": 1})
     with pytest.raises(TypeError, match=r"feature 'a' must be .* got complex128"):
         example.encode({"a": 1j})
 
 
 @pytest.mark.parametrize(
     "content",
-    ["0b", "0a", "0a05", "0a80", "0affffffffffffffffffff01", "02", "0e00", "0a0103"],
+    [
+        *("0b", "0a", "0a05", "0a80", "0affffffffffffffffffff01", "02", "0e00", "0a0103"),
+        # Floats that aren't whole; lists whose size is cut or too large.
+        *("a 1205 0a03 010203", "a 1a01 08", "a 1a01 0a", "a 1a02 0a05", "a 0a02 0aff"),
+        "a 0a03 0a0561",
+    ],
 )
-def test_what_is_no_message_is_an_error(content):
+def test_what_is_no_example_is_an_error(content):
+    name, _, feature = content.partition(" ")
+    record = nested(bytes.fromhex(feature)) if feature else bytes.fromhex(name)
     with pytest.raises(ContentError):
-        example.decode(bytes.fromhex(content))
-
-
-def test_floats_that_are_not_whole_are_an_error():
-    with pytest.raises(ContentError, match="floats of 4 bytes each, found 3 bytes"):
-        example.decode(nested(bytes.fromhex("1205 0a03 010203")))
+        example.decode(record)
 
 
 MANY = example.encode({"a": [b"xy", b""], "b": [1, -1], "c": [0.5]})
 
 
-def test_an_example_cut_anywhere_is_an_error():
+def test_example_damage_is_an_error_or_an_example():
+    """No checksum covers it; numbers of one byte may even be as right unpacked as packed."""
     for size in range(1, len(MANY)):
         with pytest.raises(ContentError):
             example.decode(MANY[:size])
-
-
-def test_an_example_with_any_bit_flipped_is_one_or_an_error():
-    """No checksum covers it; numbers of one byte may even be as right unpacked as packed."""
     for _, flipped in flips(MANY):
         assert _outcome(flipped) in (dict, ContentError)
 
@@ -198,35 +175,73 @@ def _outcome(content: bytes) -> type:
         return type(error)
 
 
-@pytest.mark.parametrize(
-    ("feature", "value"),
-    [
-        ("1a02 0807", 7),
-        ("1a03 08ac02", 300),
-        ("1a0b 08ffffffffffffffffff01", -1),
-        ("1a03 0a0107", 7),
-    ],
-)
-def test_one_integer_may_be_written_by_itself(feature, value):
-    """Not packed, as protobuf has it where a schema doesn't ask for it."""
-    assert plain(example.decode(nested(bytes.fromhex(feature)))) == {"a": [value]}
-
-
-@pytest.mark.parametrize("feature", ["1a01 08", "1a01 0a", "1a02 0a05", "0a02 0aff", "0a03 0a0561"])
-def test_a_list_whose_size_is_cut_or_too_large_is_an_error(feature):
-    with pytest.raises(ContentError):
-        example.decode(nested(bytes.fromhex(feature)))
-
-
 @pytest.mark.parametrize("tag", [b"\x8a\x00", b"\x8a\x80\x00"])
-def test_a_tag_that_is_longer_than_it_need_be_is_an_error(tag):
+def test_example_long_tag_is_an_error(tag):
     """TensorFlow takes it for another field, Protocol Buffers doesn't."""
     with pytest.raises(ContentError, match="shortest form"):
         example.decode(tag + example.encode({"a": [1]})[1:])
 
 
-def test_a_field_that_only_looks_like_a_size_is_skipped():
+def test_example_field_that_looks_like_a_size():
     fixed64 = b"\x09" + b"\xff" * 8
     of_a_large_number = b"\x81\x80\x01" + b"\xff" * 8
     content = fixed64 + of_a_large_number + example.encode({"a": [1]})
     assert example.decode(content)["a"].tolist() == [1]
+
+
+GOLDEN = {
+    "one label": (3.0, 7, "00000000 00004040 0700000000000000 0000000000000000"),
+    "a list of one": ([3.0], 7, "01000000 00000000 0700000000000000 0000000000000000 00004040"),
+    "two labels": (
+        [1.0, -2.0],
+        2**64 - 1,
+        "02000000 00000000 ffffffffffffffff 0000000000000000 0000803f 000000c0",
+    ),
+}
+golden = pytest.mark.parametrize(
+    ("label", "number", "content"),
+    [(label, number, bytes.fromhex(content)) for label, number, content in GOLDEN.values()],
+    ids=list(GOLDEN),
+)
+labels = pytest.mark.parametrize("label", [0.5, [0.5], [1.0, 2.0, 3.0], np.arange(100.0)])
+
+
+@golden
+def test_header_golden_bytes(label, number, content):
+    assert irheader.pack(label, number, b"image") == content + b"image"
+    payload = memoryview(content + b"image")
+    found = irheader.unpack(payload)
+    assert np.array(found.label).tolist() == label
+    assert (found.id, bytes(found.content)) == (number, b"image")
+    assert found.content.obj is payload.obj  # Not copied.
+    if isinstance(label, float):
+        assert type(found.label) is float
+    else:
+        assert (found.label.dtype, found.label.shape) == (np.float32, (len(label),))
+
+
+@labels
+def test_header_is_mxnets(label, mx_recordio):
+    header, content = mx_recordio.unpack(irheader.pack(label, 5, b"image"))
+    assert np.array_equal(header.label, label)
+    assert (header.id, content) == (5, b"image")
+
+
+# MXNet is as old as that.
+@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")
+@labels
+def test_header_of_mxnet_is_read(label, mx_recordio):
+    header = mx_recordio.IRHeader(0, label, 5, 0)
+    found = irheader.unpack(memoryview(mx_recordio.pack(header, b"image")))
+    assert np.array_equal(found.label, label)
+    assert (found.id, bytes(found.content)) == (5, b"image")
+
+
+@pytest.mark.parametrize("label", [3.0, [1.0, 2.0]])
+def test_header_cut_anywhere_is_an_error(label):
+    content = irheader.pack(label, 0, b"")
+    for size in range(len(content)):
+        with pytest.raises(ContentError, match=f"found {size} bytes"):
+            irheader.unpack(memoryview(content[:size]))
+    with pytest.raises(ContentError, match="4294967295 labels"):
+        irheader.unpack(memoryview(irheader.HEADER.pack(2**32 - 1, 0.0, 0, 0)))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import struct
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from adapters.errors import RecordError
-from adapters.records import CODECS, RecordFiles, index, index_paths, recordio, tfrecord
-from adapters.records.index import parse
+from adapters.records import (
+    CODECS,
+    RecordFiles,
+    index_paths,
+    indexcache,
+    recordio,
+    sidecar,
+    tfrecord,
+)
 from tests.records.materials import (
     FORMATS,
     MAGIC,
@@ -60,20 +65,24 @@ def index_text(format: str, records: list[bytes]) -> str:
 
 
 @formats
-def test_an_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
+def test_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
     path = index_written(written(tmp_path, format, RECORDS))
     assert path == tmp_path / "a.idx"
     assert path.read_text() == index_text(format, RECORDS)
 
 
 @formats
-def test_an_index_that_fits_is_used(format, tmp_path, monkeypatch):
+def test_index_that_fits_is_used(format, tmp_path, monkeypatch):
     path = with_index(tmp_path, format, index_text(format, RECORDS))
     forbid_scan(monkeypatch, format)
     assert read(path) == RECORDS
 
 
-def test_mxnets_own_index_is_used(tmp_path, mx_recordio, monkeypatch):
+def test_index_of_mxnet(tmp_path, mx_recordio, monkeypatch):
+    path = written(tmp_path, "recordio", RECORDS, "ours")
+    reader = mx_recordio.MXIndexedRecordIO(str(index_written(path)), str(path), "r")
+    assert [reader.read_idx(number) for number in reader.keys] == RECORDS
+    reader.close()
     path = tmp_path / "a.rec"
     writer = mx_recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(path), "w")
     for number, payload in enumerate([*RECORDS, MAGIC * 2]):
@@ -83,38 +92,23 @@ def test_mxnets_own_index_is_used(tmp_path, mx_recordio, monkeypatch):
     assert read(path) == [*RECORDS, MAGIC * 2]
 
 
-def test_mxnet_reads_by_our_index(tmp_path, mx_recordio):
-    path = written(tmp_path, "recordio", RECORDS)
-    index_written(path)
-    reader = mx_recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(path), "r")
-    assert [reader.read_idx(number) for number in reader.keys] == RECORDS
-    reader.close()
-
-
 @pytest.mark.parametrize("keys", ["540123", ["cat", "dog", "a b", "-1", "é", "7"]])
-def test_the_order_of_lines_is_kept_whatever_the_keys(keys, tmp_path):
+def test_index_order_is_kept_whatever_the_keys(keys, tmp_path):
     lines = list(zip(keys, offsets_of("recordio", RECORDS)))[::-1]
     text = "".join(f"{key}\t{offset}\n" for key, offset in lines)
     assert read(with_index(tmp_path, "recordio", text)) == RECORDS[::-1]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
-def test_lines_may_end_otherwise(end, tmp_path, monkeypatch):
-    forbid_scan(monkeypatch, "recordio")
-    text = index_text("recordio", RECORDS).replace("\n", end)
-    assert read(with_index(tmp_path, "recordio", text)) == RECORDS
-
-
 @formats
 @pytest.mark.parametrize("end", ["\r\n", "\n\n", " \n"], ids=["CRLF", "blank lines", "blanks"])
-def test_a_choice_of_records_is_kept_however_its_lines_end(end, format, tmp_path):
+def test_index_of_a_choice_however_lines_end(end, format, tmp_path):
     lines = index_text(format, RECORDS).splitlines()
     text = "\n" + lines[3] + end + lines[1] + end
     assert read(with_index(tmp_path, format, text)) == [RECORDS[3], RECORDS[1]]
 
 
 @pytest.mark.parametrize("behind", ["\t", "\tcat.jpg", "\t1.5\tcat.jpg"])
-def test_columns_behind_the_offset_change_nothing(behind, tmp_path, mx_recordio):
+def test_index_columns_behind_the_offset(behind, tmp_path, mx_recordio):
     """As in MXNet, which reads the first two."""
     lines = index_text("recordio", RECORDS).splitlines()
     path = with_index(tmp_path, "recordio", f"{lines[3]}{behind}\n{lines[1]}\n{lines[4]}{behind}\n")
@@ -134,7 +128,7 @@ def test_columns_behind_the_offset_change_nothing(behind, tmp_path, mx_recordio)
     ],
     ids=["damaged", "three columns", "another format's", "binary"],
 )
-def test_what_looks_like_an_index_and_is_none_is_said_so(texts, said, format, tmp_path, caplog):
+def test_index_that_is_none_is_said_so(texts, said, format, tmp_path, caplog):
     path = with_index(tmp_path, format, texts[FORMATS.index(format)])
     with caplog.at_level(logging.WARNING, "adapters"):
         assert read(path) == RECORDS
@@ -142,15 +136,7 @@ def test_what_looks_like_an_index_and_is_none_is_said_so(texts, said, format, tm
 
 
 @formats
-def test_a_newer_index_may_leave_out_records(format, tmp_path):
-    lines = index_text(format, RECORDS).splitlines(keepends=True)
-    assert read(with_index(tmp_path, format, "".join(lines[1::2]))) == RECORDS[1::2]
-
-
-@formats
-def test_an_index_that_ends_before_its_file_says_how_many_bytes_lie_behind(
-    format, tmp_path, caplog
-):
+def test_index_that_ends_before_its_file(format, tmp_path, caplog):
     """They may have been appended since; a choice in the middle is nobody's oversight."""
     lines = index_text(format, RECORDS).splitlines(keepends=True)
     path = with_index(tmp_path, format, "".join(lines[:4]))
@@ -162,7 +148,7 @@ def test_an_index_that_ends_before_its_file_says_how_many_bytes_lie_behind(
 
 
 @formats
-def test_an_index_that_lists_the_last_record_is_used_without_a_word(format, tmp_path, caplog):
+def test_newer_index_may_leave_out_records(format, tmp_path, caplog):
     lines = index_text(format, RECORDS).splitlines(keepends=True)
     with caplog.at_level(logging.WARNING, "adapters"):
         assert read(with_index(tmp_path, format, "".join(lines[1::2]))) == RECORDS[1::2]
@@ -170,32 +156,21 @@ def test_an_index_that_lists_the_last_record_is_used_without_a_word(format, tmp_
 
 
 @formats
-def test_an_older_index_that_lists_a_record_twice_is_not_used(format, tmp_path):
-    """Its size would be taken for none."""
+def test_older_index_that_leaves_out_or_repeats(format, tmp_path):
+    lines = index_text(format, RECORDS).splitlines(keepends=True)
+    for text in (lines[1::2], lines[:2] + lines[4:]):
+        assert read(with_index(tmp_path, format, "".join(text), newer=False)) == RECORDS
     records = [b"%03d" % number for number in range(200)]
     lines = index_text(format, records).splitlines(keepends=True)
-    path = written(tmp_path, format, records)
+    path = written(tmp_path, format, records, "b")
+    # The size of what is there twice would be taken for none.
     index_paths(path)[0].write_text("".join(lines[:101] + lines[100:]))
     rewritten(path, path.read_bytes(), False)
     assert read(path) == records
 
 
 @formats
-def test_an_older_index_that_leaves_out_records_is_not_used(format, tmp_path):
-    lines = index_text(format, RECORDS).splitlines(keepends=True)
-    path = with_index(tmp_path, format, "".join(lines[1::2]), newer=False)
-    assert read(path) == RECORDS
-
-
-@formats
-def test_an_older_index_that_leaves_out_records_in_the_middle_is_not_used(format, tmp_path):
-    lines = index_text(format, RECORDS).splitlines(keepends=True)
-    path = with_index(tmp_path, format, "".join(lines[:2] + lines[4:]), newer=False)
-    assert read(path) == RECORDS
-
-
-@formats
-def test_an_older_index_of_many_records_that_leaves_out_one_is_never_silent(format, tmp_path):
+def test_older_index_is_never_silently_wrong(format, tmp_path):
     """Not every record is looked at before an index is believed."""
     records = [b"%04d" % number for number in range(1000)]
     path = written(tmp_path, format, records)
@@ -215,8 +190,6 @@ OTHERS = {
     "one record": [b"".join(RECORDS)],
     "half as large records": [b"ab"] * 30,
 }
-
-
 # An index that was written after the file may leave out records.
 SEEN_THOUGH_NEWER = [name for name in OTHERS if name != "more records"]
 
@@ -226,7 +199,7 @@ SEEN_THOUGH_NEWER = [name for name in OTHERS if name != "more records"]
     ("name", "newer"),
     [(name, False) for name in OTHERS] + [(name, True) for name in SEEN_THOUGH_NEWER],
 )
-def test_a_file_written_anew_beside_an_old_index_is_read_right(name, newer, format, tmp_path):
+def test_file_written_anew_beside_an_old_index(name, newer, format, tmp_path):
     path = with_index(tmp_path, format, index_text(format, RECORDS))
     rewritten(path, encoded(format, OTHERS[name]), newer)
     assert read(path, format) == OTHERS[name]
@@ -234,7 +207,7 @@ def test_a_file_written_anew_beside_an_old_index_is_read_right(name, newer, form
 
 @formats
 @pytest.mark.parametrize("name", ["other sizes", "more records", "fewer records", "no records"])
-def test_an_index_that_does_not_fit_is_said_so(name, format, tmp_path, caplog):
+def test_index_that_does_not_fit_is_said_so(name, format, tmp_path, caplog):
     path = with_index(tmp_path, format, index_text(format, RECORDS))
     rewritten(path, encoded(format, OTHERS[name]))
     with caplog.at_level(logging.WARNING, "adapters"):
@@ -264,7 +237,7 @@ BROKEN = {
 @ages
 @formats
 @pytest.mark.parametrize("texts", list(BROKEN.values()), ids=list(BROKEN))
-def test_a_broken_index_is_neither_used_nor_overwritten(texts, format, newer, tmp_path):
+def test_broken_index_is_neither_used_nor_overwritten(texts, format, newer, tmp_path):
     text = texts[FORMATS.index(format)].format(0)
     path = with_index(tmp_path, format, text, newer)
     assert read(path) == RECORDS
@@ -272,19 +245,19 @@ def test_a_broken_index_is_neither_used_nor_overwritten(texts, format, newer, tm
 
 
 @formats
-def test_the_files_own_index_that_does_not_fit_is_not_overwritten(format, tmp_path):
-    path = with_index(tmp_path, format, "broken")
-    index_paths(path)[1].write_text("broken, too")
-    assert read(path) == RECORDS
-    assert index_paths(path)[1].read_text() == "broken, too"
-
-
-def test_the_only_name_for_an_index_is_not_overwritten(tmp_path):
+def test_other_files_are_not_overwritten(format, tmp_path):
     path = tmp_path / "data"
     path.write_bytes(encoded("tfrecord", RECORDS))
     (tmp_path / "data.idx").write_text(index_text("recordio", RECORDS))
     assert read(path) == RECORDS
     assert (tmp_path / "data.idx").read_text() == index_text("recordio", RECORDS)
+    path = with_index(tmp_path, format, "broken")
+    index_paths(path)[1].write_text("broken, too")
+    assert read(path) == RECORDS
+    assert index_paths(path)[1].read_text() == "broken, too"
+    index_paths(path)[0].unlink()
+    index_paths(path)[0].mkdir()
+    assert read(path) == RECORDS
 
 
 def test_files_of_one_stem_have_an_index_each(tmp_path):
@@ -296,13 +269,7 @@ def test_files_of_one_stem_have_an_index_each(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.idx", "a.rec", "a.tfrecord", "a.tfrecord.idx"]
 
 
-@formats
-def test_an_index_of_another_file_of_that_stem_and_format_is_not_used(format, tmp_path):
-    path = with_index(tmp_path, format, index_text(format, OTHERS["other sizes"]))
-    assert read(path) == RECORDS
-
-
-def test_an_offset_in_a_payload_gives_no_sample(tmp_path):
+def test_offset_in_a_payload_gives_no_sample(tmp_path):
     """Where the 64 that are looked at leave it out, it is found out by reading."""
     inner = b"a" + recordio.encode(b"inner")
     records = [inner] * 1000
@@ -316,19 +283,12 @@ def test_an_offset_in_a_payload_gives_no_sample(tmp_path):
 
 
 @formats
-def test_a_folder_in_the_place_of_an_index_does_no_harm(format, tmp_path):
-    path = written(tmp_path, format, RECORDS)
-    index_paths(path)[0].mkdir()
-    assert read(path) == RECORDS
-
-
-@formats
-def test_a_file_without_records_gets_no_index(format, tmp_path):
+def test_file_without_records_gets_no_index(format, tmp_path):
     assert read(written(tmp_path, format, [])) == []
     assert os.listdir(tmp_path) == [f"a{SUFFIXES[format]}"]
 
 
-def test_records_beyond_4_gib_are_found_by_an_index(tmp_path):
+def test_records_beyond_4_gib_by_an_index(tmp_path):
     path, at = tmp_path / "a.rec", 2**32 + 8
     with path.open("wb") as file:  # A hole, but for its ends.
         file.write(recordio.encode(b"not listed"))
@@ -339,7 +299,7 @@ def test_records_beyond_4_gib_are_found_by_an_index(tmp_path):
     assert read(path) == [b"second", MAGIC]
 
 
-def test_records_beyond_4_gib_are_found_by_scanning(tmp_path):
+def test_records_beyond_4_gib_by_scanning(tmp_path):
     """The data's CRC of 4 GiB of zeros is not looked at."""
     path, length = tmp_path / "a.tfrecord", 2**32 + 5
     head = struct.pack("<Q", length)
@@ -352,17 +312,121 @@ def test_records_beyond_4_gib_are_found_by_scanning(tmp_path):
     files.close()
 
 
-@pytest.mark.serial
+TWO = [b"one", b"three"]
+THREE = [b"another", b"", b"file"]
+
+
+def indexed(folder: Path, format: str, records: list[bytes], stem: str = "a") -> Path:
+    """A file with its index beside it."""
+    path = written(folder, format, records, stem)
+    index_written(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "shared", "own"),
+    [
+        ("t.rec", "t.idx", "t.rec.idx"),
+        ("t.TFRecord", "t.idx", "t.TFRecord.idx"),
+        ("train-00000-of-01024", "train-00000-of-01024.idx", "train-00000-of-01024.idx"),
+        ("t.tfrecord-00000-of-00002",) + ("t.tfrecord-00000-of-00002.idx",) * 2,
+        ("t.recordio", "t.idx", "t.recordio.idx"),
+        ("t.rec.gz", "t.rec.gz.idx", "t.rec.gz.idx"),
+        ("t.tfrecord.gz", "t.tfrecord.gz.idx", "t.tfrecord.gz.idx"),
+    ],
+)
+def test_index_is_named_after_its_file(name, shared, own):
+    assert [path.name for path in index_paths(name)] == [shared, own]
+
+
+@pytest.mark.parametrize(
+    ("manifests", "kept"), [(False, ["a.rec", "b"]), (True, ["a.rec", "a.json", "b"])]
+)
+def test_indexes_and_manifests_are_no_record_files(manifests, kept):
+    names = ["a.rec", "a.idx", "a.rec.idx", "a.json", "b"]
+    assert sidecar.record_files(names, manifests) == kept
+
+
 @formats
-def test_a_million_lines_are_parsed_fast(format):
-    offsets = np.arange(1_000_000) * 100_000
-    sizes = np.full(1_000_000, 100_000)
-    codec = CODECS[format]
-    text = index.text_of(index.Index(offsets, sizes), codec)
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        parsed = parse(text, codec)
-        seconds.append(time.perf_counter() - start)
-    assert np.array_equal(parsed.offsets, offsets)
-    assert min(seconds) < 3 * 0.3
+def test_writer_takes_a_free_name_or_its_own(format, tmp_path):
+    path, codec = tmp_path / f"a{SUFFIXES[format]}", CODECS[format]
+    assert sidecar.place_of_writer(path, codec) == tmp_path / "a.idx"
+    indexed(tmp_path, format, TWO)
+    assert sidecar.place_of_writer(path, codec) == tmp_path / "a.idx"
+    (tmp_path / "a.idx").write_text("another file's")
+    assert sidecar.place_of_writer(path, codec) == index_paths(path)[1]
+    (tmp_path / "x").write_bytes(encoded(format, TWO))
+    (tmp_path / "x.idx").write_text("another file's")
+    assert sidecar.place_of_writer(tmp_path / "x", codec) is None
+
+
+def test_command_replaces_an_index_but_another_files(tmp_path):
+    path = written(tmp_path, "recordio", TWO)
+    (tmp_path / "a.idx").write_text("out of date")
+    (tmp_path / "a.json").write_text("a manifest")
+    (tmp_path / "a.txt").write_text("a text")
+    assert sidecar.place_of_command(path) == tmp_path / "a.idx"
+    written(tmp_path, "tfrecord", TWO)
+    assert sidecar.place_of_command(path) == tmp_path / "a.rec.idx"
+
+
+@formats
+@pytest.mark.parametrize("taken", [False, True])
+def test_index_follows_its_file(taken, format, tmp_path):
+    path = indexed(tmp_path, format, TWO, "temporary")
+    name = path.with_name(f"a{path.suffix}")
+    shared, own = index_paths(name)
+    if taken:
+        shared.write_text("another file's")
+    content = index_paths(path)[0].read_bytes()
+    for _ in range(2):  # As after an interrupt.
+        sidecar.follow(path, name)
+        assert (own if taken else shared).read_bytes() == content
+        assert not index_paths(path)[0].exists()
+
+
+@formats
+def test_only_own_indexes_are_removed(format, tmp_path):
+    path = indexed(tmp_path, format, TWO)
+    shared, own = index_paths(path)
+    own.write_text("whatever it says")
+    sidecar.remove(path)
+    assert os.listdir(tmp_path) == [path.name]
+    shared.write_bytes(index_paths(indexed(tmp_path, format, THREE, "b"))[0].read_bytes())
+    sidecar.remove(path)
+    assert shared.exists()
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where indexes are kept; each time, it is looked how much there is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(indexcache, "_LOOK_FILES", 1)
+    return tmp_path / "cache" / "loader-adapters" / "indexes"
+
+
+@pytest.mark.parametrize("limit", ["_MOST_FILES", "_MOST_BYTES"])
+def test_index_cache_keeps_what_was_used_last(limit, cache_folder, tmp_path, monkeypatch):
+    paths = [written(tmp_path, "recordio", [b"one", b"two"], f"file{place}") for place in range(5)]
+    names = []
+    for place, path in enumerate(paths):
+        before = set(os.listdir(cache_folder)) if cache_folder.is_dir() else set()
+        if place == 4:
+            size = (cache_folder / names[0]).stat().st_size
+            monkeypatch.setattr(indexcache, limit, 3 if limit == "_MOST_FILES" else 3 * size)
+        read(path)
+        (name,) = set(os.listdir(cache_folder)) - before
+        os.utime(cache_folder / name, (place + 1, place + 1))
+        names.append(name)
+        read(paths[0])  # It is used again, and so isn't the oldest.
+    assert sorted(os.listdir(cache_folder)) == sorted([names[0], names[3], names[4]])
+
+
+@pytest.mark.parametrize("failing", ["replace", "mkdir"])
+def test_index_cache_holds_no_half_index(failing, cache_folder, tmp_path, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, failing, refused)
+    assert read(written(tmp_path, "recordio", [b"one", b"two"])) == [b"one", b"two"]
+    assert not cache_folder.exists() or os.listdir(cache_folder) == []

@@ -1,4 +1,4 @@
-"""Where bytes lie: memory, open files, changed files, pickling, threads, forks."""
+"""Where bytes lie: memory, maps, changed files, pickling, threads, forks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,60 @@ import gc
 import gzip
 import os
 import pickle
+import subprocess
+import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
+import numpy as np
 import pytest
 
 from adapters.errors import RecordError
-from adapters.records import RecordFiles, storage
+from adapters.readahead import Window
+from adapters.records import RecordFiles, budget, storage
+from adapters.records.budget import Windows
 from adapters.records.inflation import InflatedFile
-from adapters.records.mapping import living
+from adapters.records.mapping import Mapping, NoMapError, living
 from adapters.records.storage import MappedFile
-from tests.records.materials import encoded, written
-from tests.records.processes import mapped, run, unnamed
+from tests.images.pictures import npy
+from tests.records.materials import SUFFIXES, encoded, written
+from tests.sources.record_files import payload
+
+_RUN_SECONDS = 60
+
+
+def mapped(folder) -> int:
+    """How many files of a folder this process has mapped."""
+    return sum(f"{folder}/" in line for line in _maps())
+
+
+def unnamed() -> set[str]:
+    """The temporary files without a name that this process holds, by their inodes."""
+    files = {line.split()[4] for line in _maps() if line.endswith(" (deleted)")}
+    return files | {target for target in _targets() if target.endswith(" (deleted)")}
+
+
+def _maps() -> list[str]:
+    return Path("/proc/self/maps").read_text().splitlines()
+
+
+def _targets() -> list[str]:
+    targets = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:  # The descriptor of this very listing.
+            continue
+    return targets
+
+
+def run(script: str, *arguments: str) -> str:
+    """What a process of its own prints."""
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.check_output(command, text=True, timeout=_RUN_SECONDS)
+
 
 _LIMIT_SECONDS = 30
 
@@ -37,36 +79,19 @@ def expected(number: int) -> bytes:
     return b"%d %d" % divmod(number, 10)
 
 
-def test_a_range_is_read(tmp_path):
+def test_range_is_read_also_after_close(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"0123456789")
     file = MappedFile(path)
-    assert [bytes(file.read(*at)) for at in ((0, 3), (8, 5), (10, 1), (20, 1))] == [
-        b"012",
-        b"89",
-        b"",
-        b"",
-    ]
-
-
-def test_what_was_read_stays_valid_when_the_file_is_closed_and_gone(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"0123456789")
-    file = MappedFile(path)
+    found = [bytes(file.read(*at)) for at in ((0, 3), (8, 5), (10, 1), (20, 1))]
+    assert found == [b"012", b"89", b"", b""]
     held = file.read(2, 3)
+    file.close()
+    assert bytes(file.read(2, 3)) == b"234"
     file.close()
     path.unlink()
     del file
     assert bytes(held) == b"234"
-
-
-def test_a_closed_file_is_opened_again_when_it_is_read(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"0123456789")
-    file = MappedFile(path)
-    file.read(0, 1)
-    file.close()
-    assert bytes(file.read(2, 3)) == b"234"
 
 
 def test_files_that_nobody_needs_are_unmapped(tmp_path):
@@ -78,21 +103,8 @@ def test_files_that_nobody_needs_are_unmapped(tmp_path):
     assert mapped(tmp_path) == 0
 
 
-def test_a_file_read_again_and_again_counts_as_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_MOST_MAPPED", living() + 2)
-    one, other = (
-        RecordFiles(written(tmp_path, "recordio", [stem.encode()], stem)) for stem in ("a", "b")
-    )
-    other.read(0)
-    for _ in range(5):
-        one.read(0)
-        one.shards[0].storage.close()
-    one.read(0)
-    assert mapped(tmp_path) == 2
-
-
 @pytest.mark.parametrize("change", [b"0123456789+", b"9876543210"], ids=["size", "content"])
-def test_a_file_changed_after_it_was_opened_is_an_error(change, tmp_path):
+def test_changed_file_is_an_error(change, tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"0123456789")
     file = MappedFile(path)
@@ -102,24 +114,17 @@ def test_a_file_changed_after_it_was_opened_is_an_error(change, tmp_path):
         file.read(0, 1)
 
 
-def test_a_file_changed_after_it_was_pickled_is_an_error(tmp_path):
-    path = written(tmp_path, "recordio", [b"old"])
-    sent = pickle.dumps(RecordFiles(path))
-    path.write_bytes(encoded("recordio", [b"newer"]))
-    with pytest.raises(RecordError, match="open it again"):
-        pickle.loads(sent).read(0)
-
-
-def test_a_compressed_file_changed_after_it_was_pickled_is_an_error(tmp_path):
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_file_changed_after_it_was_pickled(compress, tmp_path):
     path = tmp_path / "a.tfrecord"
-    path.write_bytes(gzip.compress(encoded("tfrecord", [b"old"])))
+    path.write_bytes(compress(encoded("tfrecord", [b"old"])))
     sent = pickle.dumps(RecordFiles(path))
-    path.write_bytes(gzip.compress(encoded("tfrecord", [b"newer"])))
+    path.write_bytes(compress(encoded("tfrecord", [b"newer"])))
     with pytest.raises(RecordError, match="open it again"):
         pickle.loads(sent).read(0)
 
 
-def test_a_file_replaced_by_another_is_read_as_it_was(tmp_path):
+def test_replaced_file_is_read_as_it_was(tmp_path):
     """Until it is unmapped: what has its name now is another file."""
     path = written(tmp_path, "recordio", [b"old"])
     files = RecordFiles(path)
@@ -129,7 +134,7 @@ def test_a_file_replaced_by_another_is_read_as_it_was(tmp_path):
     assert bytes(files.read(0)) == b"old"
 
 
-def test_files_are_pickled_without_what_is_in_them(shards):
+def test_files_are_pickled_without_their_content(shards):
     files = RecordFiles(shards)
     files.read(0)
     sent = pickle.dumps(files)
@@ -138,7 +143,7 @@ def test_files_are_pickled_without_what_is_in_them(shards):
     assert [bytes(copy.read(number)) for number in range(400)] == list(map(expected, range(400)))
 
 
-def test_threads_that_read_at_once_get_the_right_bytes(shards, monkeypatch):
+def test_threads_read_the_right_bytes(shards, monkeypatch):
     monkeypatch.setattr(storage, "_MOST_MAPPED", 2)
     files, start = RecordFiles(shards), Barrier(8, timeout=_LIMIT_SECONDS)
 
@@ -153,7 +158,7 @@ def test_threads_that_read_at_once_get_the_right_bytes(shards, monkeypatch):
         assert all(pool.map(work, range(0, 400, 50)))
 
 
-def test_threads_that_close_while_others_read_do_no_harm(shards):
+def test_threads_that_close_do_no_harm(shards):
     files, start = RecordFiles(shards), Barrier(4, timeout=_LIMIT_SECONDS)
 
     def work(closes: bool) -> bool:
@@ -168,19 +173,6 @@ def test_threads_that_close_while_others_read_do_no_harm(shards):
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, [False, True, False, True]))
-
-
-def test_threads_that_open_at_once_map_a_file_once(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"0123456789")
-    file, start = MappedFile(path), Barrier(8, timeout=_LIMIT_SECONDS)
-
-    def work(_: int) -> object:
-        start.wait()
-        return file.whole_view()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(map(id, pool.map(work, range(8))))) == 1
 
 
 FORKED = """
@@ -211,50 +203,159 @@ thread.join()
 
 
 @pytest.mark.parametrize("state", ["mapped", "unmapped"])
-def test_a_forked_process_reads_though_another_thread_was_opening(state, shards):
+def test_forked_process_reads(state, shards):
     assert run(FORKED, shards, state) == "0\n"
 
 
-def test_an_inflated_file_that_is_closed_takes_no_room(tmp_path):
+def test_inflated_file_takes_no_room(tmp_path):
+    """Nor one that nobody needs, nor one that can't be inflated."""
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"0123456789"))
     before = unnamed()
     file = InflatedFile(MappedFile(path))
-    file.read(0, 1)
-    file.close()
-    assert unnamed() == before
-
-
-def test_an_inflated_file_is_inflated_again_after_close(tmp_path):
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(b"0123456789"))
-    file = InflatedFile(MappedFile(path))
-    file.close()
-    assert bytes(file.read(2, 3)) == b"234"
-
-
-def test_an_inflated_file_that_nobody_needs_takes_no_room(tmp_path):
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(b"0123456789"))
-    before = unnamed()
+    for _ in range(2):
+        assert bytes(file.read(2, 3)) == b"234"
+        file.close()
+        assert unnamed() == before
     InflatedFile(MappedFile(path)).read(0, 1)
-    gc.collect()
-    assert unnamed() == before
-
-
-def test_a_file_that_cannot_be_inflated_takes_no_room(tmp_path):
-    path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"0123456789")[:11])
-    before = unnamed()
     with pytest.raises(RecordError):
         InflatedFile(MappedFile(path))
     gc.collect()
     assert unnamed() == before
 
 
-def test_another_process_finds_a_relative_path_from_where_it_works(tmp_path, monkeypatch):
+def test_relative_path_in_another_process(tmp_path, monkeypatch):
     path = written(tmp_path, "recordio", [b"there"])
     monkeypatch.chdir(tmp_path)
     files = RecordFiles(os.path.basename(path))
     monkeypatch.chdir("/")
     assert bytes(pickle.loads(pickle.dumps(files)).read(0)) == b"there"
+
+
+MANY = """
+import os, resource, sys
+from concurrent.futures import ThreadPoolExecutor
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+from adapters.records import RecordFiles, storage
+storage._MOST_MAPPED = int(sys.argv[2])
+files, before = RecordFiles(sys.argv[1]), len(os.listdir("/proc/self/fd"))
+with ThreadPoolExecutor(4) as pool:
+    held = list(pool.map(files.read, range(len(files))))  # All at once, as a batch does.
+assert [bytes(payload) for payload in held] == [b"%d" % n for n in range(400)]
+assert len(os.listdir("/proc/self/fd")) <= before + 2, os.listdir("/proc/self/fd")
+"""
+
+
+@pytest.mark.parametrize("most", [20, 1000], ids=["unmapped", "mapped"])
+@pytest.mark.parametrize("kind", ["recordio", "tfrecord", "compressed"])
+def test_many_files_take_no_descriptors(kind, most, tmp_path):
+    """400 files under a limit of 100, a part of each held: a map of one needs no descriptor."""
+    for number in range(400):
+        path = written(tmp_path, kind.replace("compressed", "tfrecord"), [b"%d" % number])
+        content = path.read_bytes()
+        path.rename(tmp_path / f"{number:03}")
+        if kind == "compressed":
+            (tmp_path / f"{number:03}").write_bytes(gzip.compress(content))
+    run(MANY, str(tmp_path / "???"), str(most))
+
+
+SHARDS = 10_000
+EVERY_RECORD = """
+import resource, sys
+import numpy as np
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+from adapters import SafeSequence, open_records
+source = open_records(sys.argv[1], decode="image")
+assert len(source) == int(sys.argv[2])
+with SafeSequence(source, 100, shuffle=True, seed=7, workers=2) as sequence:
+    images, labels = map(np.concatenate, zip(*sequence))
+assert labels.tolist() != sorted(labels) == list(range(len(source)))
+assert (images.reshape(-1, 3) == labels.astype("<u4").view("u1").reshape(-1, 4)[:, :3]).all()
+"""
+
+
+def number_image(number: int) -> np.ndarray:
+    """A pixel that only this number gives."""
+    return np.frombuffer(number.to_bytes(3, "little"), np.uint8).reshape(1, 1, 3)
+
+
+@pytest.mark.serial
+@pytest.mark.full
+@pytest.mark.parametrize("format", ["recordio", "tfrecord"])
+def test_ten_thousand_files_under_the_usual_limit(format, tmp_path):
+    for shard in range(SHARDS):
+        numbers = (shard, SHARDS + shard)
+        records = [payload(format, npy(number_image(each)), each) for each in numbers]
+        written(tmp_path, format, records, f"{shard:05}")
+    run(EVERY_RECORD, str(tmp_path / f"*{SUFFIXES[format]}"), str(2 * SHARDS))
+
+
+def test_only_so_many_files_stay_mapped(tmp_path, monkeypatch):
+    for number in range(30):
+        written(tmp_path, "recordio", [b"%d" % number], f"{number:03}")
+    gc.collect()  # What goes meanwhile makes room.
+    monkeypatch.setattr(storage, "_MOST_MAPPED", living() + 10)
+    files = RecordFiles(str(tmp_path / "*.rec"))
+    assert [bytes(files.read(number)) for number in range(30)] == [b"%d" % n for n in range(30)]
+    assert 0 < mapped(tmp_path) <= 10
+
+
+def no_room(*_) -> None:
+    raise NoMapError(12, "no room")
+
+
+@pytest.mark.parametrize("kind", ["plain", "compressed"])
+def test_file_is_read_without_room_for_a_map(kind, tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    content = encoded("tfrecord", [b"one", b"two"])
+    path.write_bytes(content if kind == "plain" else gzip.compress(content))
+    files = RecordFiles(path)
+    files.shards[0].close()
+    monkeypatch.setattr(storage, "Mapping", no_room)
+    assert [bytes(files.read(number)) for number in range(2)] == [b"one", b"two"]
+
+
+def test_files_that_nobody_holds_make_room(tmp_path, monkeypatch):
+    """Compressed ones, too, which are inflated again."""
+    paths = [tmp_path / name for name in ("a.gz", "b", "c")]
+    for path in paths:
+        content = path.name[:1].encode() * 3
+        path.write_bytes(gzip.compress(content) if path.suffix else content)
+    inflated, plain, another = InflatedFile(MappedFile(paths[0])), *map(MappedFile, paths[1:])
+    plain.read(0, 1)
+
+    def crowded(descriptor: int, size: int) -> Mapping:
+        return Mapping(descriptor, size) if not (plain._view or inflated._view) else no_room()
+
+    monkeypatch.setattr(storage, "Mapping", crowded)
+    assert bytes(another.read(0, 3)) == b"ccc"
+    assert [bytes(file.read(0, 3)) for file in (plain, inflated)] == [b"bbb", b"aaa"]
+
+
+MIB = 1 << 20
+
+
+class File:
+    """Of a remote one, what is asked of it."""
+
+    uses_cache = False
+
+    def prefetch_block(self, offset, size, window):
+        """Nothing."""
+
+    def leave(self, window):
+        """Nothing."""
+
+
+def test_windows_of_all_data_sets_are_bounded(monkeypatch):
+    monkeypatch.setattr(budget, "MOST_BYTES", 10 * MIB)
+    monkeypatch.setattr(budget, "_all", weakref.WeakKeyDictionary())
+    several = [Windows(3 * budget.HALF_BYTES) for _ in range(3)]
+    for each in several:
+        for _ in range(6):
+            each.prefetch(File(), 0, MIB, Window(0, 0, -2, True))
+    assert [each.bytes for each in several] == [6 * MIB, 4 * MIB, 0]
+    several[0].close()
+    several[2].prefetch(File(), 0, MIB, Window(0, 0, -2, True))
+    assert [each.bytes for each in several] == [0, 4 * MIB, MIB]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordWriter
+from adapters import RecordWriter, open_images, open_records
 from adapters.records import region, remotefile
 from adapters.remote import clients, fetch
 from adapters.sources import objectreader
@@ -19,7 +19,7 @@ from tests.sources.image_folders import varied
 
 pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
 
-SIZE = 300
+SIZE, COUNT = 300, 400
 
 
 class Poisoned(region.MemoryRegion):
@@ -102,3 +102,44 @@ def bucket() -> Any:
 def photos(tmp_path: Path) -> Path:
     """Pictures in the folders of three classes."""
     return varied(tmp_path / "photos", 24)
+
+
+@pytest.fixture
+def expected() -> list[bytes]:
+    """What is read."""
+    return payloads(COUNT, 20_000)
+
+
+@pytest.fixture(params=["records", "images"])
+def what(request: Any) -> str:
+    """What is read: pages of a record file, or whole files."""
+    return str(request.param)
+
+
+def publish(server: RangeServer, folder: Path, what: str, contents: list[bytes]) -> list[str]:
+    """Serve these contents; where they are."""
+    if what == "images":
+        server.objects |= {f"a/{number}.jpg": data for number, data in enumerate(contents)}
+        return [server.url(f"a/{number}.jpg") for number in range(len(contents))]
+    (folder / "files").mkdir(exist_ok=True)
+    path = written(folder / "files", "tfrecord", contents)
+    serve(server, folder / "files")
+    return [server.url(path.name)]
+
+
+@pytest.fixture
+def urls(server: RangeServer, tmp_path: Path, what: str, expected: list[bytes]) -> list[str]:
+    """Where it is."""
+    return publish(server, tmp_path, what, expected)
+
+
+def opened(what: str, urls: list[str], **options: Any) -> Any:
+    """The records or images."""
+    return {"records": open_records, "images": open_images}[what](urls, **options)
+
+
+def read(source: Any, numbers: Any = None) -> list[bytes]:
+    """These of its records or files, all by default."""
+    numbers = np.arange(len(source)) if numbers is None else np.asarray(numbers)
+    source.bring(numbers)
+    return [source.read(number) for number in numbers.tolist()]

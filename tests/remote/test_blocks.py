@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-import time
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from tests.remote.conftest import serve, written
 SIZE, BYTES, BATCH = 640, 6_000, 8
 BLOCK, WINDOW = 40, 4  # Records; 16 blocks, so 4 windows of 20 batches.
 BLOCKS = Blocks(block_bytes=BLOCK * BYTES, window=WINDOW)
-LIMIT_SECONDS = 20
 
 
 def records() -> list[bytes]:
@@ -98,7 +96,7 @@ def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
     assert alone < 0.25 * 4 * SIZE
 
 
-def test_what_fits_into_memory_is_fetched_once(bucket, monkeypatch):
+def test_files_that_fit_into_memory_are_fetched_once(bucket, monkeypatch):
     urls, server = bucket
     monkeypatch.setattr(budget, "HALF_BYTES", 256 << 20)
     with open_records(urls) as source, sequence(source) as remote:
@@ -106,38 +104,10 @@ def test_what_fits_into_memory_is_fetched_once(bucket, monkeypatch):
         server.counted.bytes = 0
         assert of(remote, 2) == expected(3)[len(expected(1)) :]
         assert server.counted.bytes == 0
-        assert source._files._windows.bytes == 0
-
-
-def test_a_window_goes_when_it_was_read(bucket):
-    urls, _ = bucket
-    with open_records(urls) as source, sequence(source) as remote:
-        files = [shard.storage for shard in source._files.shards]
-        for epoch in range(3):
-            for place, _ in enumerate(remote):
-                # The one that is read, one that is asked for, and one that may still be computed.
-                assert source._files._windows.bytes <= 4 * WINDOW * BLOCK * (BYTES + 16)
-                if place > 30:
-                    assert all(key[2] > 4 * epoch - 1 for file in files for key in file._windows)
-        assert any(file._windows for file in files)
-    assert source._files._windows.bytes == 0
-    assert not any(file._windows for file in files)
-
-
-def test_two_orders_over_the_same_files_keep_to_themselves(bucket):
-    urls, server = bucket
-    server.settings.latency_seconds = 0.002
-    with open_records(urls) as source:
-        halves = [source.select(range(0, SIZE, 2)), source.select(range(1, SIZE, 2))]
-        for one, other in [(source, source), halves]:
-            with sequence(one) as first, sequence(other, seed=4) as second:
-                for each, again in zip(first, second):
-                    assert len(each) == len(again) == BATCH
-        assert source._files._windows.bytes <= 2 * 4 * WINDOW * BLOCK * (BYTES + 16)
 
 
 @pytest.mark.parametrize("most", [0, 3 * BLOCK * BYTES])
-def test_no_more_is_held_than_may_be(bucket, monkeypatch, most):
+def test_windows_are_bounded(bucket, monkeypatch, most):
     urls, _ = bucket
     monkeypatch.setattr(budget, "MOST_BYTES", most)
     found = []
@@ -161,7 +131,7 @@ def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
             assert source._files._windows.bytes <= budget.MOST_BYTES
 
 
-def test_records_by_themselves_are_sooner_where_connections_are_slow(bucket, monkeypatch):
+def test_slow_connections_fetch_single_records(bucket, monkeypatch):
     urls, server = bucket
     monkeypatch.setattr(fetch, "low_priority_seconds", lambda: 0.6)
     monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
@@ -171,7 +141,7 @@ def test_records_by_themselves_are_sooner_where_connections_are_slow(bucket, mon
     assert asked(server, least=BYTES * BLOCK // 2) == []
 
 
-def test_an_index_in_another_order_has_no_stretches(server, tmp_path):
+def test_index_in_another_order(server, tmp_path):
     path = written(tmp_path, "recordio", records())
     index = path.with_suffix(".idx")
     lines = index.read_text().splitlines()
@@ -190,7 +160,7 @@ def test_worker_processes_hold_no_windows(bucket):
         assert not any(shard.storage._windows for shard in source._files.shards)
 
 
-def test_a_cache_gets_whole_blocks(bucket, tmp_path):
+def test_cache_gets_whole_blocks(bucket, tmp_path):
     urls, server = bucket
     cache = Cache(tmp_path / "cache")
     with open_records(urls, cache=cache) as source, sequence(source) as remote:
@@ -201,19 +171,6 @@ def test_a_cache_gets_whole_blocks(bucket, tmp_path):
     assert fetched <= 1.3 * SIZE * BYTES
 
 
-def test_a_batch_does_not_wait_for_what_is_for_later(server, tmp_path, monkeypatch):
-    """Of pieces that nobody has begun; those of which records are needed are as large as these."""
-    monkeypatch.setattr(fetch, "_MOST_LOW_PRIORITY", 1)
-    monkeypatch.setattr(remotefile, "_PATIENCE_SECONDS", 0.02)
-    path = written(tmp_path, "tfrecord", records())
-    serve(server, tmp_path)
-    with open_records(server.url(path.name)) as source, sequence(source) as remote:
-        server.settings.bytes_per_second = 2e6  # A block takes 0.12 s, a record 3 ms.
-        began = time.perf_counter()
-        next(iter(remote))
-        assert time.perf_counter() - began < WINDOW * BLOCK * BYTES / 2e6
-
-
 def test_faults_are_survived(bucket):
     urls, server = bucket
     with open_records(urls) as source, sequence(source) as remote:
@@ -221,7 +178,7 @@ def test_faults_are_survived(bucket):
         assert of(remote, 2) == expected(2)
 
 
-def test_an_object_that_changes_is_an_error(bucket):
+def test_changed_object_is_an_error(bucket):
     urls, server = bucket
     with open_records(urls) as source, sequence(source) as remote:
         passed = iter(remote)
@@ -241,18 +198,3 @@ def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
     with open_records(urls) as source, sequence(source) as remote:
         monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)
         assert of(remote, 1) == expected(1)
-
-
-def test_gluon_reads_windows_too(bucket):
-    gluon = pytest.importorskip("adapters.gluon")
-    urls, server = bucket
-    server.settings.latency_seconds = 0.005
-    options = {"shuffle": BLOCKS, "num_workers": 2, "thread_pool": True}
-    with open_records(urls, decode=len) as source:
-        server.counted.ranges.clear()
-        with gluon.gluon_loader(source, BATCH, **options) as loader:
-            assert sum(batch.shape[0] for batch in loader) == SIZE
-        assert (
-            sum(end - begin for _, begin, end in asked(server, BYTES * BLOCK // 4))
-            > SIZE * BYTES / 2
-        )

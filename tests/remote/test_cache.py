@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import pickle
@@ -13,27 +12,16 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.remote import Head, privatefiles, segments
-from adapters.remote.cache import SEGMENT_BYTES, CachedObject, cache_of
+from adapters.remote import Head, segments, wholes
+from adapters.remote.cache import CachedObject, cache_of
 from adapters.remote.privatefiles import locked
 from tests.forking import forks
-from tests.remote.conftest import payloads, serve, written
-
-COUNT = 400
+from tests.remote.conftest import COUNT, opened, publish, read
 
 
 @pytest.fixture
-def url(server, tmp_path):
-    folder = tmp_path / "files"
-    folder.mkdir()
-    path = written(folder, "tfrecord", payloads(COUNT, 20_000))
-    serve(server, folder)
-    return server.url(path.name)
-
-
-@pytest.fixture
-def expected():
-    return payloads(COUNT, 20_000)
+def url(server, tmp_path, expected):
+    return publish(server, tmp_path, "records", expected)[0]
 
 
 @pytest.mark.parametrize(
@@ -44,33 +32,32 @@ def expected():
         ("200GB", 200 * 10**9),
         ("1.5 GiB", 3 << 29),
         ("2mb", 2_000_000),
+        ("many", ValueError),
+        (5, ValueError),
+        (None, TypeError),
+        (2.5, TypeError),
     ],
 )
-def test_a_limit_is_bytes_or_a_text(given, limit):
-    found = Cache("/tmp/x", given).limit
-    assert (type(found), found) == (int, limit)
+def test_limit_is_bytes_or_a_text(given, limit):
+    if isinstance(limit, int):
+        found = Cache("/tmp/x", given).limit
+        assert (type(found), found) == (int, limit)
+        return
+    with pytest.raises(limit, match="limit must be"):
+        Cache("/tmp/x", given)
 
 
-@pytest.mark.parametrize(
-    ("limit", "error"), [("many", ValueError), (5, ValueError), (None, TypeError), (2.5, TypeError)]
-)
-def test_another_limit_is_refused(limit, error):
-    with pytest.raises(error, match="limit must be"):
-        Cache("/tmp/x", limit)
-
-
-def test_cache_may_be_a_folder(tmp_path):
+def test_cache_is_a_folder_and_pickles(tmp_path):
     assert cache_of(str(tmp_path)) == Cache(tmp_path)
+    assert pickle.loads(pickle.dumps(Cache(tmp_path, "2GB"))) == Cache(tmp_path, 2 * 10**9)
+    assert Cache(tmp_path).clear() == 0
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(TypeError, match="cache must be a folder"):
         cache_of(5)
 
 
-def test_a_cache_can_be_sent(tmp_path):
-    assert pickle.loads(pickle.dumps(Cache(tmp_path, "2GB"))) == Cache(tmp_path, 2 * 10**9)
-
-
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
+def test_folder_that_others_may_write_to_is_refused(tmp_path, mode):
     tmp_path.chmod(mode)
     with pytest.raises(ValueError, match=rf"writable by no one else.* mode {mode:o}: run chmod"):
         Cache(tmp_path)
@@ -78,14 +65,14 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
     assert Cache(tmp_path).used == 0
 
 
-def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+def test_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     with pytest.raises(ValueError, match=rf"must belong to this user .* of user {user} "):
         Cache(tmp_path)
 
 
-def test_what_is_made_is_for_its_user_alone(url, tmp_path):
+def test_folders_are_private(url, tmp_path):
     before = os.umask(0)
     try:
         list(open_records(url, cache=tmp_path / "cache"))
@@ -110,7 +97,7 @@ def test_symbolic_links_are_not_followed(url, tmp_path, expected, pattern):
     assert victim.read_bytes() == b"precious"
 
 
-def test_what_is_used_is_what_is_kept(server, url, tmp_path, expected):
+def test_cache_keeps_what_is_read(server, url, tmp_path, expected):
     """A fifth of the records take a fifth of the room."""
     cache = Cache(tmp_path / "cache")
     with open_records(url, cache=cache) as source:
@@ -119,47 +106,33 @@ def test_what_is_used_is_what_is_kept(server, url, tmp_path, expected):
     assert 0.15 * whole < cache.used < 0.3 * whole
 
 
-def test_a_second_reader_fetches_nothing(server, url, tmp_path, expected):
-    cache = Cache(tmp_path / "cache")
-    assert open_records(url, cache=cache)[:] == expected
+def test_second_reader_fetches_nothing(server, what, urls, tmp_path, expected):
+    with opened(what, urls, cache=tmp_path / "cache") as source:
+        assert read(source) == expected
     server.counted.ranges.clear()
-    assert open_records(url, cache=Cache(tmp_path / "cache"))[:] == expected
-    assert [name for name, _, _ in server.counted.ranges if name == "train.tfrecord"] == []
+    with opened(what, urls, cache=str(tmp_path / "cache")) as source:
+        assert read(source) == expected
+    assert [name for name, _, _ in server.counted.ranges if not name.endswith(".idx")] == []
 
 
-def test_a_file_that_is_cached_as_a_whole_is_known_to_be(url, tmp_path, expected):
-    cache = Cache(tmp_path / "cache")
-    with open_records(url, cache=cache) as first, open_records(url, cache=cache) as second:
-        storage = second._files.shards[0].storage
-        assert (second[0], storage.is_here) == (expected[0], False)
-        assert first[:] == expected
-        assert second[:] == expected
-        assert storage.is_here
-    with open_records(url, cache=cache) as third:
-        assert (third[7], third._files.shards[0].storage.is_here) == (expected[7], True)
+def test_another_version_is_another_object(server, what, urls, tmp_path, expected):
+    for contents in (expected, expected[::-1]):
+        publish(server, tmp_path, what, contents)
+        with opened(what, urls, cache=tmp_path / "cache") as source:
+            assert read(source) == contents
 
 
-def test_another_version_is_another_object(server, url, tmp_path, expected):
-    cache = Cache(tmp_path / "cache")
-    assert open_records(url, cache=cache)[:] == expected
-    folder = tmp_path / "new"
-    folder.mkdir()
-    server.objects["train.tfrecord"] = written(folder, "tfrecord", expected[::-1]).read_bytes()
-    server.objects["train.idx"] = (folder / "train.idx").read_bytes()
-    assert open_records(url, cache=cache)[:] == expected[::-1]
-    assert len(cache.objects()) == 2
-
-
-def test_the_limit_is_kept(server, url, tmp_path, expected):
+def test_limit_is_kept(what, urls, tmp_path, expected):
     cache = Cache(tmp_path / "cache", 1 << 20)
-    with open_records(url, cache=cache) as source:
+    with opened(what, urls, cache=cache) as source:
         for _ in range(2):
-            for number in np.random.default_rng(0).permutation(COUNT).tolist():
-                assert source[number] == expected[number]
-            assert cache.used <= cache.limit
+            numbers = np.random.default_rng(0).permutation(COUNT)
+            for some in np.split(numbers, 40):
+                assert read(source, some) == [expected[number] for number in some]
+            assert 0 < cache.used <= cache.limit
 
 
-def test_who_reads_is_not_hurt_when_all_is_cleared(server, url, tmp_path, expected):
+def test_clear_does_not_hurt_readers(server, url, tmp_path, expected):
     cache = Cache(tmp_path / "cache")
     source = open_records(url, cache=cache)
     held = [source._files.read(number) for number in range(0, COUNT, 7)]
@@ -170,7 +143,7 @@ def test_who_reads_is_not_hurt_when_all_is_cleared(server, url, tmp_path, expect
 
 
 @pytest.mark.parametrize("place", ["page", "table", "both zeros"])
-def test_a_damaged_page_is_fetched_again(server, url, tmp_path, expected, place, caplog):
+def test_damaged_page_is_fetched_again(server, url, tmp_path, expected, place, caplog):
     cache = Cache(tmp_path / "cache")
     assert open_records(url, cache=cache)[:] == expected
     (path,) = Path(cache.objects()[0].folder).glob("*.seg")
@@ -190,29 +163,24 @@ def test_a_damaged_page_is_fetched_again(server, url, tmp_path, expected, place,
     assert "damaged page" in caplog.text
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-def test_a_full_disk_is_done_without(url, tmp_path, expected, monkeypatch, number, caplog):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ENOTDIR])
+def test_full_disk_is_done_without(what, urls, tmp_path, expected, monkeypatch, number, caplog):
     def full(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(segments, "_written", full)
-    with open_records(url, cache=tmp_path / "cache") as source:
-        assert source[:] == expected
-    assert caplog.text.count("can't be written to") == 1
-    assert os.strerror(number) in caplog.text
+    if number == errno.ENOTDIR:
+        (tmp_path / "cache").write_text("a file")
+    else:
+        monkeypatch.setattr(segments, "_written", full)
+        monkeypatch.setattr(wholes.Wholes, "_write", full)
+    with opened(what, urls, cache=tmp_path / "cache") as source:
+        assert read(source) == expected
+    if number != errno.ENOTDIR:
+        assert caplog.text.count("can't be written to") == 1
+        assert os.strerror(number) in caplog.text
 
 
-def test_a_folder_that_cannot_be_is_done_without(url, tmp_path, expected):
-    (tmp_path / "cache").write_text("a file")
-    assert open_records(url, cache=tmp_path / "cache")[:] == expected
-
-
-def test_segments_are_small_where_the_limit_is(tmp_path):
-    assert Cache(tmp_path, "100GB").segment_bytes == SEGMENT_BYTES
-    assert Cache(tmp_path, 1 << 20).segment_bytes == 1 << 16
-
-
-def test_the_limit_is_kept_by_processes_that_write_little(tmp_path):
+def test_limit_is_kept_by_processes_that_write_little(tmp_path):
     """Each begins anew with how much it has written."""
     for place in range(40):
         cache = Cache(tmp_path, 1 << 20)
@@ -230,7 +198,7 @@ def kept(cache: Cache, name: str) -> CachedObject:
     return found
 
 
-def test_the_least_recently_used_goes_first(tmp_path):
+def test_least_recently_used_goes_first(tmp_path):
     cache = Cache(tmp_path)
     first, second = (Path(kept(cache, name)._folder, "00000000.seg") for name in "ab")
     os.utime(second, ns=(1, 1))
@@ -238,7 +206,7 @@ def test_the_least_recently_used_goes_first(tmp_path):
     assert (first.exists(), second.exists()) == (True, False)
 
 
-def test_one_thread_or_process_evicts_at_a_time(tmp_path):
+def test_one_process_evicts_at_a_time(tmp_path):
     cache = Cache(tmp_path)
     kept(cache, "a")
     with locked(cache.folder, wait=False):
@@ -272,7 +240,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_what_no_cache_has_made_stays(used, tmp_path):
+def test_files_of_others_stay(used, tmp_path):
     """As in .git, which has a folder ``objects``, too."""
     for name in FOREIGN:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -286,53 +254,8 @@ def test_what_no_cache_has_made_stays(used, tmp_path):
     assert files - {"lock"} == set(FOREIGN)
 
 
-def test_nothing_is_left_where_nothing_is_kept(tmp_path):
-    assert Cache(tmp_path).clear() == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_left_is_not_said_to_be_removed(tmp_path, monkeypatch):
-    cache = Cache(tmp_path)
-    kept(cache, "a")
-    monkeypatch.setattr("os.unlink", lambda *_, **__: None)
-    assert cache.clear() == 0
-
-
-def test_a_forked_child_does_not_keep_the_lock(tmp_path):
-    """Its copy of the descriptor, as ``dup`` makes one here, holds what isn't unlocked."""
-    cache, copies = Cache(tmp_path), []
-    with locked(cache.folder, wait=False) as held:
-        assert held
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{name}") == str(tmp_path / "lock"):
-                    copies.append(os.dup(int(name)))
-    assert copies
-    with locked(cache.folder, wait=False) as held:
-        assert held
-    for each in copies:
-        os.close(each)
-
-
-def test_who_fails_with_the_lock_does_not_keep_it(tmp_path):
-    """Though a child that was forked meanwhile has a copy of the descriptor."""
-    cache, copies = Cache(tmp_path), []
-
-    def fail() -> None:
-        with locked(cache.folder, wait=False):
-            copies.extend(map(os.dup, privatefiles._locks))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    with locked(cache.folder, wait=False) as held:
-        assert held
-    (copy,) = copies
-    os.close(copy)
-
-
 @forks
-def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
+def test_lock_of_a_killed_parent_is_free(tmp_path):
     cache = Cache(tmp_path)
     told, tell = os.pipe()
     begun, begin = os.pipe()
@@ -357,7 +280,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
         os.close(told)
 
 
-def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, expected):
+def test_full_disk_is_tried_again(url, tmp_path, expected):
     write, tries = segments._written, []
 
     def full_once(*given):

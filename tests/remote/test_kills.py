@@ -12,16 +12,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import Cache, open_images, open_records
-from tests.remote.conftest import payloads, serve, written
+from adapters import Cache
+from tests.remote.conftest import COUNT, opened, read
 
-COUNT = 400
 KILLS = int(os.environ.get("ADAPTERS_CACHE_KILLS", "15"))
 _SECONDS = 20
 # Of a child's work, before it is killed: from its first requests to a cache that is full.
@@ -96,47 +94,20 @@ def kill_while_filling(
     with filling(what, urls, cache) as killed:
         for turn in range(times):
             assert killed(turn, float(rng.uniform(0, _LATEST_SECONDS))) == -signal.SIGKILL
-            opened: Any = {"records": open_records, "images": open_images}[what]
-            with opened(urls, cache=Cache(cache.folder, cache.limit)) as source:
-                numbers = rng.permutation(COUNT)[:40]
-                source.bring(numbers)
-                found = [source.read(number) for number in numbers.tolist()]
+            numbers = rng.permutation(COUNT)[:40]
+            with opened(what, urls, cache=Cache(cache.folder, cache.limit)) as source:
+                found = read(source, numbers)
             assert found == [expected[number] for number in numbers]
     # Who was killed may have written more than it had room for; whoever looks next makes some.
     cache.evict()
     assert 0 < cache.used <= cache.limit
 
 
-@pytest.fixture
-def expected() -> list[bytes]:
-    """What is read."""
-    return payloads(COUNT, 20_000)
-
-
-@pytest.fixture(params=["records", "images"])
-def what(request: Any) -> str:
-    """Whose cache is filled: pages of record files, or whole files."""
-    return str(request.param)
-
-
-@pytest.fixture
-def urls(server: Any, tmp_path: Path, what: str, expected: list[bytes]) -> list[str]:
-    """Where it is."""
-    if what == "images":
-        server.objects |= {f"a/{number}.jpg": data for number, data in enumerate(expected)}
-        return [server.url(f"a/{number}.jpg") for number in range(COUNT)]
-    folder = tmp_path / "files"
-    folder.mkdir()
-    path = written(folder, "tfrecord", expected)
-    serve(server, folder)
-    return [server.url(path.name)]
-
-
-def test_a_killed_process_leaves_a_cache_that_is_right(what, urls, tmp_path, expected):
+def test_killed_process_leaves_a_right_cache(what, urls, tmp_path, expected):
     kill_while_filling(what, urls, Cache(tmp_path / "cache", 1 << 30), expected, 2)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("limit", [1 << 30, 1 << 20])
-def test_many_killed_processes_leave_a_cache_that_is_right(what, urls, tmp_path, expected, limit):
+def test_many_killed_processes_leave_a_right_cache(what, urls, tmp_path, expected, limit):
     kill_while_filling(what, urls, Cache(tmp_path / "cache", limit), expected, KILLS)

@@ -1,19 +1,30 @@
-"""Remote files give what local ones do, bit for bit, on every way into a batch."""
+"""Remote files give what local ones do, bit for bit, in every process, by few requests."""
 
 from __future__ import annotations
 
 import datetime
 import gzip
 import logging
+import multiprocessing
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
+from adapters import (
+    Cache,
+    Feature,
+    ImageDecoder,
+    RecordError,
+    SafeSequence,
+    open_records,
+)
 from adapters.errors import ClosedError
 from adapters.images import kernel
 from adapters.records import budget, sidecar
+from adapters.records.files import RecordFiles
+from tests.forking import forks
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
@@ -118,7 +129,7 @@ def test_only_what_is_read_is_fetched(server, tmp_path):
         assert 0 < server.counted.bytes < whole // 20
 
 
-def test_a_batch_is_fetched_in_merged_ranges(server, tmp_path):
+def test_batch_is_fetched_in_merged_ranges(server, tmp_path):
     """Records that lie near each other are one request, those far away one each."""
     path = written(tmp_path, "tfrecord", [bytes([each]) * 100_000 for each in range(64)])
     serve(server, tmp_path)
@@ -136,7 +147,7 @@ def test_opening_with_an_index_takes_few_requests(server, tmp_path):
     assert server.counted.requests <= 5
 
 
-def test_a_file_without_an_index_is_read_once(server, tmp_path):
+def test_file_without_an_index_is_read_once(server, tmp_path):
     path = written(tmp_path, "recordio")
     serve(server, tmp_path)
     del server.objects["train.idx"]
@@ -151,7 +162,7 @@ def test_a_file_without_an_index_is_read_once(server, tmp_path):
         assert server.counted.bytes < path.stat().st_size // 100
 
 
-def test_a_stored_index_is_that_of_one_version(server, tmp_path):
+def test_stored_index_is_that_of_one_version(server, tmp_path):
     path = written(tmp_path, "recordio", [b"12345678"] * 6)
     serve(server, tmp_path)
     del server.objects["train.idx"]
@@ -161,7 +172,7 @@ def test_a_stored_index_is_that_of_one_version(server, tmp_path):
     assert open_records(server.url(path.name))[:] == others
 
 
-def test_a_stored_index_of_an_object_of_the_same_size_and_time_is_not_used(bucket, tmp_path):
+def test_stored_index_of_the_same_size_and_time_is_not_used(bucket, tmp_path):
     for sizes in [(8, 16, 8, 8), (8, 8, 16, 8)]:
         records = [bytes([size]) * size for size in sizes]
         content = written(tmp_path, "recordio", records).read_bytes()
@@ -170,7 +181,7 @@ def test_a_stored_index_of_an_object_of_the_same_size_and_time_is_not_used(bucke
         assert open_records("memory://b/a.rec")[:] == records
 
 
-def test_an_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
+def test_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
     """Where two records are looked at, when the one before is read; no other request is made."""
     path = written(tmp_path, "recordio", [b"12345678"] * 6)
     serve(server, tmp_path)
@@ -183,7 +194,7 @@ def test_an_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
             source[1]
 
 
-def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
+def test_index_of_another_file_is_not_believed(server, tmp_path, caplog):
     path = written(tmp_path, "tfrecord")
     other = written(tmp_path, "tfrecord", payloads(20), "other")
     server.objects = {"a.tfrecord": path.read_bytes()}
@@ -193,7 +204,7 @@ def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
     assert "is not used, as it doesn't fit" in caplog.text
 
 
-def test_an_index_that_lists_too_little_is_told_of(server, tmp_path, caplog, monkeypatch):
+def test_index_that_lists_too_little_is_told(server, tmp_path, caplog, monkeypatch):
     """It is newer than the file, else it is not believed."""
     monkeypatch.setattr(
         sidecar, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62)
@@ -208,56 +219,26 @@ def test_an_index_that_lists_too_little_is_told_of(server, tmp_path, caplog, mon
     assert "bytes lie behind the last of them, which are left out" in caplog.text
 
 
-def test_a_web_url_may_be_escaped(server, tmp_path):
+def test_urls_may_be_escaped_or_of_files(server, tmp_path):
     path = written(tmp_path, "tfrecord", name="my file")
     serve(server, tmp_path)
-    assert open_records(server.url("my%20file.tfrecord"))[:] == payloads()
-    assert path.name in server.objects
+    for url in (server.url("my%20file.tfrecord"), path.as_uri()):
+        assert open_records(url)[:] == payloads()
 
 
-def test_what_other_processes_ask_for_is_not_counted_as_waiting_here(server, tmp_path, monkeypatch):
-    """Nobody here asks for it, so that the account would never fall."""
-    monkeypatch.setattr(budget, "MOST_EXPECTED_BYTES", 100_000)
-    path = written(tmp_path, "tfrecord", [bytes([each]) * 60_000 for each in range(20)])
-    serve(server, tmp_path)
-    with open_records(server.url(path.name), cache=tmp_path / "cache") as source:
-        started = []
-        storage = source._files.shards[0].storage
-        monkeypatch.setattr(storage, "_start", lambda begins, *_, **__: started.extend(begins))
-        for number in range(10):
-            source.expect(np.array([number]), elsewhere=True)
-        assert len(started) == 10
-
-
-def test_several_files_are_one(server, tmp_path):
-    expected = []
-    for place in range(5):
-        records = [b"%d %d" % (place, each) for each in range(30)]
-        written(tmp_path, "tfrecord", records, f"t-{place}")
-        expected += records
-    serve(server, tmp_path)
-    urls = [server.url(f"t-{place}.tfrecord") for place in range(5)]
-    with open_records(urls) as source:
-        numbers = np.random.default_rng(2).permutation(150).tolist()
-        assert source.__getitems__(numbers) == [expected[number] for number in numbers]
-
-
-def test_a_compressed_file_is_inflated(server, tmp_path):
+def test_compressed_file_is_inflated(server, tmp_path):
     path = written(tmp_path, "tfrecord")
     server.objects["a.tfrecord.gz"] = gzip.compress(path.read_bytes())
     with open_records(server.url("a.tfrecord.gz")) as source:
         assert source[:] == payloads()
+    server.objects["a.rec"] = b""
+    assert len(open_records(server.url("a.rec"), format="recordio")) == 0
 
 
-@pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_source_is_closed_once_or_twice(compressed, indexed, server, tmp_path):
-    path = written(tmp_path, "tfrecord")
-    server.objects["a.tfrecord"] = path.read_bytes()
-    if compressed:
-        server.objects["a.tfrecord"] = gzip.compress(path.read_bytes())
-    if indexed:
-        server.objects["a.idx"] = path.with_suffix(".idx").read_bytes()
+def test_source_is_closed_once_or_twice(compressed, server, tmp_path):
+    content = written(tmp_path, "tfrecord").read_bytes()
+    server.objects["a.tfrecord"] = gzip.compress(content) if compressed else content
     source = open_records(server.url("a.tfrecord"))
     part = source.select([1, 0])
     assert part[:] == payloads()[1::-1]
@@ -270,7 +251,7 @@ def test_a_source_is_closed_once_or_twice(compressed, indexed, server, tmp_path)
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("format", [*FORMATS, "compressed"])
-def test_an_object_cut_short_has_its_whole_records(format, kept, server, tmp_path):
+def test_object_cut_short_has_its_whole_records(format, kept, server, tmp_path):
     path = written(tmp_path, "tfrecord" if format == "compressed" else format)
     content = path.read_bytes()
     content = gzip.compress(content)[:-9] if format == "compressed" else content[:-1]
@@ -286,7 +267,7 @@ def test_an_object_cut_short_has_its_whole_records(format, kept, server, tmp_pat
 
 
 @pytest.mark.parametrize("where", ["front", "middle"])
-def test_what_lies_behind_damage_of_an_object_is_found(where, server, tmp_path):
+def test_records_behind_damage_are_found(where, server, tmp_path):
     path = written(tmp_path, "tfrecord")
     content = bytearray(path.read_bytes())
     number = 0 if where == "front" else 100
@@ -303,12 +284,7 @@ def test_what_lies_behind_damage_of_an_object_is_found(where, server, tmp_path):
             batches(source)
 
 
-def test_an_empty_file_has_no_records(server):
-    server.objects["a.rec"] = b""
-    assert len(open_records(server.url("a.rec"), format="recordio")) == 0
-
-
-def test_a_flipped_bit_is_noticed(server, tmp_path):
+def test_flipped_bit_is_noticed(server, tmp_path):
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)
     damaged = bytearray(server.objects[path.name])
@@ -348,7 +324,7 @@ def test_what_was_fetched_ahead_is_not_fetched_again(server, tmp_path):
         assert len(firsts) == len(set(firsts)) == len(numbers)
 
 
-def test_a_local_file_is_read_through_a_cache(tmp_path):
+def test_local_file_is_read_through_a_cache(tmp_path):
     path = written(tmp_path, "recordio")
     cache = Cache(tmp_path / "cache")
     assert open_records(path, cache=cache)[:] == payloads()
@@ -356,6 +332,91 @@ def test_a_local_file_is_read_through_a_cache(tmp_path):
     assert [kept.url for kept in cache.objects()] == [str(path)]
 
 
-def test_file_urls_are_paths(tmp_path):
-    path = written(tmp_path, "recordio")
-    assert open_records(path.as_uri())[:] == payloads()
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (1, True)])
+def test_loader_batches_are_those_of_the_local_file(server, tmp_path, workers, processes, cached):
+    path, decode = jpeg_file(tmp_path, "tfrecord", 40), ImageDecoder(16, crop="random", flip=True)
+    serve(server, tmp_path)
+    cache = tmp_path / "cache" if cached else None
+    remote = open_records(server.url(path.name), decode=decode, cache=cache)
+    given = {"batch_size": 8, "shuffle": True, "seed": 3}
+    with (
+        SafeSequence(open_records(path, decode=decode), workers=0, **given) as expected,
+        SafeSequence(remote, workers=workers, use_multiprocessing=processes, **given) as found,
+    ):
+        for mine, own in zip(found, expected, strict=True):
+            for one, other in zip(mine, own, strict=True):
+                np.testing.assert_array_equal(one, other)
+    remote.close()
+
+
+def test_next_batches_are_fetched_ahead(server, tmp_path, monkeypatch):
+    """Each batch of the window is announced when it is asked for, before a thread comes to it."""
+    path = jpeg_file(tmp_path, "tfrecord", 40)
+    serve(server, tmp_path)
+    told = []
+    expect = RecordFiles.expect
+
+    def expected(self, numbers, elsewhere):
+        told.append((len(numbers), elsewhere))
+        return expect(self, numbers, elsewhere)
+
+    monkeypatch.setattr(RecordFiles, "expect", expected)
+    source = open_records(server.url(path.name), decode=ImageDecoder(16))
+    with SafeSequence(source, batch_size=8, workers=1, max_queue_size=4) as sequence:
+        assert len(list(sequence)) == 5
+    # And those of the next epoch, as many as the window holds.
+    assert told[:5] == [(8, False)] * 5
+    source.close()
+
+
+def in_child(source, numbers):
+    """What a forked child says of records: how many are right, or the error."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            expected = payloads()
+            found = source.__getitems__(numbers)
+            told = str(sum(each == expected[number] for each, number in zip(found, numbers)))
+        except BaseException as error:
+            told = f"{type(error).__name__}: {error}"
+        os.write(writing, told.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        told = file.read().decode()
+    os.waitpid(child, 0)
+    return told
+
+
+@forks
+def test_cached_records_are_read_after_a_fork(server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    serve(server, tmp_path)
+    with open_records(server.url(path.name), cache=Cache(tmp_path / "cache")) as source:
+        numbers = list(range(0, SIZE, 3))
+        source.__getitems__(numbers)
+        assert in_child(source, numbers) == str(len(numbers))
+
+
+@forks
+def test_forked_process_fetches_or_says_what_to_do(server, tmp_path):
+    """obstore's threads don't survive a fork; fsspec's file system is taken, where there is one."""
+    path = written(tmp_path, "tfrecord")
+    serve(server, tmp_path)
+    with open_records(server.url(path.name)) as source:
+        source[0]
+        told = in_child(source, [5, SIZE - 1])
+        assert told == "2" or 'spawn"' in told
+
+
+def test_spawned_process_opens_the_file_itself(server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    serve(server, tmp_path)
+    source = open_records(server.url(path.name))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.apply(source.__getitems__, ([3, 200],))
+        pool.close()
+        pool.join()
+    assert found == [payloads()[3], payloads()[200]]

@@ -10,6 +10,8 @@ from tests.remote.conftest import payloads, written
 from tests.sources.image_folders import put
 
 pytest.importorskip("moto.server", reason="moto[server] speaks S3 to these tests")
+
+
 boto3 = pytest.importorskip("boto3", reason="boto3 writes what these tests read")
 
 
@@ -45,26 +47,23 @@ def bucket(endpoint, tmp_path):
     return found
 
 
-def test_a_glob_in_a_bucket(bucket):
+def test_s3_glob(bucket):
     with open_records("s3://bucket/data/train-*.tfrecord") as source:
         assert source[:] == payloads(20) + payloads(21)
         assert source.__getitems__([40, 3]) == [payloads(21)[20], payloads(20)[3]]
 
 
-def test_an_object_that_is_replaced(bucket):
+def test_s3_replaced_object(bucket):
     source = open_records("s3://bucket/data/train-0.tfrecord")
     bucket.put_object(Bucket="bucket", Key="data/train-0.tfrecord", Body=b"another")
     source._files.shards[0].storage.close()
     with pytest.raises(RecordError, match="changed since"):
         source[10]
-
-
-def test_a_missing_key(bucket):
     with pytest.raises(FileNotFoundError, match=r"s3://bucket/data/none\.rec"):
         open_records("s3://bucket/data/none.rec")
 
 
-def test_a_folder_of_images(bucket, tmp_path):
+def test_s3_folder_of_images(bucket, tmp_path):
     """The versions that the listing tells are those that come with the objects, and in a cache."""
     put(tmp_path / "photos", "big cat/100% #1.jpg", "big cat/deep/2.jpg", "ant+/3.jpg")
     bucket.put_object(Bucket="bucket", Key="photos/ant+/", Body=b"")  # As consoles make folders.

@@ -1,28 +1,33 @@
-"""Which names are URLs, what of them is shown, and what globs mean."""
+"""Which names are URLs, which object and version they name, what of them is shown, and globs."""
 
 from __future__ import annotations
 
+import datetime
+import errno
+import logging
+import os
+
 import pytest
 
-from adapters.remote import client_of, obstore_client
+from adapters import Cache, open_records
+from adapters.records.remotefile import RemoteFile
+from adapters.remote import Head, client_of, clients, fsspec_client, obstore_client, retry, urls
 from adapters.remote.urls import as_path, beside, clean, folder_of, has_magic, is_url, matching
+from adapters.remote.wholes import identity_of
+from tests.remote.conftest import payloads, written
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("s3://bucket/train.rec", True),
-        ("memory://train.rec", True),
         ("https://host/a", True),
         ("/data/train.rec", False),
-        ("train.rec", False),
         ("C://train.rec", False),
         ("file:///data/train.rec", False),
-        (b"s3://bucket/a", False),
-        (None, False),
     ],
 )
-def test_a_url_is_told_from_a_path(name, expected):
+def test_url_is_told_from_a_path(name, expected):
     assert is_url(name) is expected
 
 
@@ -36,15 +41,12 @@ def test_a_url_is_told_from_a_path(name, expected):
         ("/data/a?b.rec", "/data/a?b.rec"),
     ],
 )
-def test_what_may_be_secret_is_not_shown(url, expected):
+def test_secrets_of_urls_are_not_shown(url, expected):
     assert clean(url) == expected
 
 
-def test_a_files_url_is_its_path():
+def test_file_url_is_its_path():
     assert as_path("file:///data/my%20file.rec") == "/data/my file.rec"
-
-
-def test_a_files_url_of_another_machine_is_refused():
     with pytest.raises(ValueError, match="file:///path"):
         as_path("file://elsewhere/data.rec")
 
@@ -57,7 +59,7 @@ def test_a_files_url_of_another_machine_is_refused():
         ("https://h/a.rec?sig=1", True, "https://h/a.idx?sig=1"),
     ],
 )
-def test_the_index_lies_beside(url, replace, expected):
+def test_index_lies_beside(url, replace, expected):
     assert beside(url, ".idx", replace) == expected
 
 
@@ -65,20 +67,17 @@ def test_the_index_lies_beside(url, replace, expected):
     ("url", "expected"),
     [
         ("s3://b/train-*.rec", True),
-        ("s3://b/train-?.rec", True),
         ("https://h/a.rec?sig=*", False),
-        ("https://h/*.rec", True),
         ("s3://b/train.rec", False),
     ],
 )
-def test_a_glob_is_told(url, expected):
+def test_glob_is_told(url, expected):
     assert has_magic(url) is expected
 
 
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [
-        ("t/a-*.rec", ["t/a-1.rec", "t/a-2.rec"]),
         ("t/a-?.rec", ["t/a-1.rec", "t/a-2.rec"]),
         ("t/*", ["t/a-1.rec", "t/a-2.rec", "t/b.rec"]),
         ("t/**", ["t/a-1.rec", "t/a-2.rec", "t/b.rec", "t/u/a-3.rec"]),
@@ -87,22 +86,16 @@ def test_a_glob_is_told(url, expected):
         ("t/[ab]*.rec", ["t/a-1.rec", "t/a-2.rec", "t/b.rec"]),
     ],
 )
-def test_a_star_stays_within_a_folder(pattern, found):
+def test_star_stays_within_a_folder(pattern, found):
     keys = ["t/a-1.rec", "t/a-2.rec", "t/b.rec", "t/u/a-3.rec", "v/a"]
     assert list(matching(pattern, iter(keys))) == found
-
-
-def test_a_listing_begins_at_what_is_plain():
     assert folder_of("a/b/c-*/d.rec") == "a/b"
-
-
-def test_a_range_of_a_glob_from_back_to_front_is_refused():
     with pytest.raises(ValueError, match=r"a glob must have .* got 'x\[z-a\].rec'"):
         matching("x[z-a].rec", iter([]))
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///train.rec", "GS://", "http://", "https:///a.rec"])
-def test_a_url_without_a_bucket_or_host_is_refused(url):
+def test_url_without_a_host_is_refused(url):
     with pytest.raises(ValueError, match=r"must name a bucket or a host, as .*, got"):
         client_of(url)
 
@@ -110,17 +103,13 @@ def test_a_url_without_a_bucket_or_host_is_refused(url):
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("a/b.rec", True),
         ("a/", True),
         ("a%20b/%C3%A9%c3%a9.rec", True),
         ("a b/\N{LATIN SMALL LETTER E WITH ACUTE}%20[1]!$&'()*+,;=:@|~-._.rec", True),
         ("a%2Fb.rec", False),
-        ("a%2Bb.rec", False),
         ("a%3Fb.rec", True),
         ("100% a.rec", True),
         ("a//b.rec", False),
-        ("/b.rec", False),
-        ("a/./b.rec", False),
         ("../b.rec", False),
         ("a.rec?sig=1", False),
     ],
@@ -128,3 +117,139 @@ def test_a_url_without_a_bucket_or_host_is_refused(url):
 def test_obstore_is_asked_for_what_it_would_ask_for(key, expected):
     assert obstore_client.asks_for("https://h", key) is expected
     assert obstore_client.asks_for("s3://h", key)
+
+
+@pytest.mark.parametrize(("is_etag", "folders"), [(False, 2), (True, 1)])
+def test_query_tells_objects_apart(tmp_path, is_etag, folders):
+    head = Head(100, "1", 0, is_etag)
+    cached = [
+        Cache(tmp_path).object_of(f"https://h/get?id={each}", head) for each in ("one", "two")
+    ]
+    assert len({each._folder for each in cached}) == folders
+    for each in cached:
+        each.segment(0)
+    assert {kept.url for kept in Cache(tmp_path).objects()} == {"https://h/get"}
+
+
+def test_hash_tells_objects_apart(tmp_path):
+    """Servers make ETags of time and size, which many pictures have in common."""
+    head, urls = Head(100, '"1-64"', 0, True), ["https://h/img#1.npy", "https://h/img#2.npy"]
+    assert len({Cache(tmp_path).object_of(url, head)._folder for url in urls}) == 2
+    assert len({identity_of(url, head) for url in urls}) == 2
+
+
+def test_what_has_no_version_is_not_kept(tmp_path, caplog):
+    cache = Cache(tmp_path)
+    for name in ("a", "b"):
+        file = RemoteFile(f"https://h/{name}?sig=secret", cache, Head(5, "", 0))
+        assert not file.has_cache
+    assert caplog.text.count("no version of it") == 1
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["Last-Modified", "modify", "modificationTime", "last_write_time", "mtime"]
+)
+def test_date_is_a_version(name):
+    assert fsspec_client._head({"size": 5, name: "Mon, 23 Nov 2026"}).version
+    assert not fsspec_client._head({"size": 5}).version
+    epoch = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
+    assert obstore_client._head({"size": 5, "last_modified": epoch, "e_tag": None}).version == ""
+
+
+@pytest.mark.parametrize(
+    ("etag", "expected", "is_etag"),
+    [("0x8D", '"0x8D"', True), ('"abc"', '"abc"', True), ('W/"abc"', 'W/"abc"', False)],
+)
+def test_listed_etag_is_that_of_the_answer(etag, expected, is_etag):
+    meta = {"size": 5, "last_modified": datetime.datetime.now(), "e_tag": etag}
+    assert obstore_client._head(meta)[1::2] == (expected, is_etag)
+    assert fsspec_client._head({"size": 5, "ETag": etag}).version == expected
+
+
+def test_relative_path_is_that_of_its_folder(tmp_path, monkeypatch):
+    cache = Cache(tmp_path / "cache")
+    expected = {"a": payloads(40), "b": payloads(40)[::-1]}
+    for name, records in expected.items():
+        (tmp_path / name).mkdir()
+        path = written(tmp_path / name, "recordio", records)
+        os.utime(path, ns=(1, 1))
+    found = {}
+    for name in expected:
+        monkeypatch.chdir(tmp_path / name)
+        found[name] = open_records("train.rec", cache=cache)
+    monkeypatch.chdir(tmp_path)
+    assert {name: source[:] for name, source in found.items()} == expected
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_an_error_at_once(tmp_path):
+    os.mkfifo(tmp_path / "a.rec")
+    with pytest.raises(IsADirectoryError, match=r"a\.rec is not a file"):
+        open_records(tmp_path / "a.rec", cache=tmp_path / "cache")
+    with pytest.raises(IsADirectoryError):
+        retry.persistently(lambda: clients.LocalFiles().get_all(str(tmp_path)), "a")
+
+
+@pytest.fixture
+def files():
+    pytest.importorskip("fsspec", reason="the fallback is fsspec's")
+    return fsspec_client.FileSystem("memory://")
+
+
+def test_object_of_unknown_size_is_an_error(files, monkeypatch):
+    monkeypatch.setattr(files._files, "info", lambda path: {"size": None, "name": path})
+    with pytest.raises(ValueError, match=r"memory:///?a\.rec: the store doesn't say how long"):
+        files.head("a.rec")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(404, FileNotFoundError), (401, PermissionError), (403, PermissionError)]
+    + [(500, ConnectionError), (503, ConnectionError)],
+)
+@pytest.mark.parametrize("how", ["head", "get"])
+def test_answers_of_a_server_are_told_apart(files, monkeypatch, status, expected, how):
+    aiohttp = pytest.importorskip("aiohttp", reason="fsspec asks web servers by it")
+
+    def refuse(*_, **__):
+        info = aiohttp.RequestInfo("https://h/a?sig=secret", "GET", {}, "https://h/a?sig=secret")
+        error = aiohttp.ClientResponseError(info, (), status=status, message="no")
+        if how == "get":
+            raise error
+        raise FileNotFoundError("https://h/a?sig=secret") from error
+
+    monkeypatch.setattr(files._files, "info", refuse)
+    monkeypatch.setattr(files._files, "cat_file", refuse)
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.01")
+    ask = {"head": lambda: files.head("a"), "get": lambda: files.get("a", 0, 1, None)}[how]
+    with pytest.raises(expected) as raised:
+        retry.persistently(ask, "https://h/a")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "403, message='Forbidden', url='https://me:secret@h/a.rec?X-Sig=secret&b=1'",
+        "Max retries exceeded with url: /a.rec?X-Sig=secret (Caused by ...)",
+        "x" * 270 + " URL('https://h/a.rec?X-Sig=secret')",
+    ],
+)
+@pytest.mark.parametrize("kind", [OSError, PermissionError])
+def test_no_signature_is_shown(monkeypatch, caplog, text, kind):
+    monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.2")
+    monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.01)
+
+    def fail():
+        raise kind(errno.EIO, text)
+
+    with caplog.at_level(logging.DEBUG, "adapters"), pytest.raises(OSError) as raised:
+        retry.persistently(fail, "https://h/a.rec")
+    assert "secret" not in str(raised.value) + caplog.text
+
+
+def test_names_below_a_url():
+    assert urls.below("s3://b/lists/", "../photos/./1.jpg") == "s3://b/photos/1.jpg"
+    assert urls.below("s3://b/", "1.jpg") == "s3://b/1.jpg"
+    assert urls.folder_url("https://h/a/t.csv?x=y/z") == "https://h/a/"

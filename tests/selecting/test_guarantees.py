@@ -1,6 +1,6 @@
 """What is guaranteed of batches holds for parts, and for sources put together.
 
-Both faces are in tests/keras/test_selected.py and tests/gluon/test_selected.py.
+Both front ends are in tests/keras/test_selected.py and tests/gluon/test_selected.py.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def noisy(sample, rng):
 
 @every_executor
 @every_source
-def test_batches_are_the_same_to_the_last_bit(source, executor):
+def test_batches_are_the_same_for_all_workers(source, executor):
     plan = plan_of(source, shuffle=True, seed=5)
     expected = [exact(batch) for epoch in range(2) for batch in epoch_of(plan, epoch)]
     with opened(source, executor, shuffle=True, seed=5) as engine:
@@ -66,7 +66,7 @@ def test_batches_are_the_same_to_the_last_bit(source, executor):
 
 @every_executor
 @every_source
-def test_a_pass_goes_on_anywhere_with_a_transform_too(source, executor):
+def test_pass_goes_on_anywhere(source, executor):
     arguments = {"shuffle": True, "seed": 5, "transform": noisy}
     expected = [exact(batch) for batch in epoch_of(plan_of(source, **arguments), 3)][1:]
     with opened(source, executor, **arguments) as engine:
@@ -87,7 +87,7 @@ def test_shards_have_every_sample_once(source):
     assert len(set(whole)) == len(source)
 
 
-def test_code_of_the_users_own_is_found_in_a_part():
+def test_users_code_is_found_in_a_part():
     """What a data set draws from numpy.random is seeded for it, see ``users_code``."""
     data = [1, 2, 3]
     whole = concatenate([data, np.arange(3), data])

@@ -12,7 +12,7 @@ from scipy import stats
 
 from adapters import Blocks, concatenate, mix, packed, split
 from adapters.batch.arranging import order_of
-from adapters.selecting.schedule import _by_deadline, _keeps_bound, schedule_of
+from adapters.selecting.schedule import schedule_of
 from tests.plans import batch_of
 from tests.plans import plan_of as plain_plan_of
 
@@ -30,11 +30,8 @@ def sources_of(sizes):
     return [np.arange(size) for size in sizes]
 
 
-# --- shares ---
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=9))
-def test_shares_are_exact_to_less_than_one_sample_over_every_stretch_from_the_start(weights):
+def test_shares_are_exact_over_every_stretch(weights):
     shares = [Fraction(weight, sum(weights)) for weight in weights]
     schedule = schedule_of(shares)
     assert schedule.shares == shares
@@ -46,25 +43,13 @@ def test_shares_are_exact_to_less_than_one_sample_over_every_stretch_from_the_st
         assert draws[owners == source].tolist() == list(range(drawn[-1]))
 
 
-@given(st.lists(st.integers(1, 60), min_size=2, max_size=12))
-def test_earliest_deadlines_keep_the_bound_for_all_weights(counts):
-    counts = np.array(counts)
-    order = _by_deadline(counts)
-    assert np.bincount(order).tolist() == counts.tolist()
-    assert _keeps_bound(order, counts)
-
-
-def test_a_schedule_that_is_off_by_one_is_noticed():
-    assert not _keeps_bound(np.array([0, 0, 1, 1], np.int16), np.array([2, 2]))
-
-
-def test_shares_without_a_small_common_denominator_are_met_nearly():
+def test_shares_without_a_small_denominator():
     shares = [Fraction(1, 3), Fraction(314159, 10**6), Fraction(1057523, 3 * 10**6)]
     found = schedule_of(shares).shares
     assert max(abs(one - other) for one, other in zip(shares, found)) < 1e-7
 
 
-def test_a_schedule_finds_a_draw_and_counts_those_before_it():
+def test_schedule_finds_draws():
     schedule = schedule_of([Fraction(1, 6), Fraction(1, 2), Fraction(1, 3)])
     owners, draws = schedule.at(np.arange(200_000))
     for place in (0, 1, 17, 65_000, 131_073, 199_999):
@@ -73,9 +58,8 @@ def test_a_schedule_finds_a_draw_and_counts_those_before_it():
         assert schedule.draws_before(place).tolist() == counted.tolist()
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 8])
-@pytest.mark.parametrize("weights", [[1, 1], [3, 1], [5, 3, 2]])
-def test_each_shard_has_the_shares_nearly(weights, count):
+@pytest.mark.parametrize(("count", "weights"), [(2, [1, 1]), (3, [5, 3, 2]), (8, [3, 1])])
+def test_shards_have_the_shares_nearly(weights, count):
     sizes = [10_000 * weight for weight in weights]
     source = mix(sources_of(sizes), weights)
     for shard in range(count):
@@ -84,12 +68,9 @@ def test_each_shard_has_the_shares_nearly(weights, count):
         assert np.abs(shares - np.array(weights) / sum(weights)).max() < 0.1
 
 
-# --- epochs ---
-
-
 @pytest.mark.parametrize("shuffle", [False, True, Blocks(80, 2)])
 @pytest.mark.parametrize("stop", ["first", "last"])
-def test_each_source_comes_once_per_own_epoch(shuffle, stop):
+def test_sources_come_once_per_own_epoch(shuffle, stop):
     """Over the ends of the mix's epochs, too."""
     sizes = [50, 70, 7]
     source = mix(sources_of(sizes), [5, 3, 2], stop=stop)
@@ -104,18 +85,14 @@ def test_each_source_comes_once_per_own_epoch(shuffle, stop):
             assert whole[0].tolist() != whole[1].tolist()
 
 
-def test_an_epoch_ends_where_asked():
+def test_epoch_ends_where_asked():
     sources = sources_of([30, 100])
     first, last = mix(sources, [1, 1]), mix(sources, [1, 1], stop="last")
     counts = [np.bincount(owners_of(numbers_of(each), [30, 100])) for each in (first, last)]
     assert counts[0].tolist() in ([30, 30], [30, 31])
     assert counts[1][1] == 100
     assert 99 <= counts[1][0] <= 101
-
-
-def test_without_weights_each_source_comes_once():
-    sizes = [30, 100, 20]
-    assert sorted(numbers_of(mix(sources_of(sizes)))) == list(range(150))
+    assert sorted(numbers_of(mix(sources))) == list(range(130))
 
 
 def test_temperature_makes_sources_more_alike():
@@ -127,7 +104,7 @@ def test_temperature_makes_sources_more_alike():
     assert shares(float("inf")) == [0.5, 0.5]
 
 
-def test_a_mix_within_a_mix_is_drawn_with_replacement_too():
+def test_replacement_within_a_mix():
     inner = mix(sources_of([50, 500]), [1, 1])
     outer = mix([inner, np.arange(100)], [1, 1], replacement=True)
     for shuffle in (False, True):
@@ -139,7 +116,7 @@ def test_a_mix_within_a_mix_is_drawn_with_replacement_too():
         assert (counts[50:550] > 0).mean() > 0.8
 
 
-def test_with_replacement_samples_are_drawn_independently():
+def test_replacement_draws_independently():
     source = mix(sources_of([50, 50_000]), [1, 1], stop="last", replacement=True)
     numbers = numbers_of(source)
     own = numbers[numbers < 50]
@@ -147,7 +124,7 @@ def test_with_replacement_samples_are_drawn_independently():
     assert len(np.unique(numbers[numbers >= 50])) < 40_000
 
 
-def test_a_mix_of_mixes_has_the_shares_of_both():
+def test_mix_of_mixes_has_the_shares_of_both():
     inner = mix(sources_of([100, 300]), [1, 3])
     source = mix([inner, np.arange(400)], [1, 1])
     numbers = numbers_of(source)
@@ -168,7 +145,7 @@ def test_shards_deal_the_order(count):
 @pytest.mark.parametrize("shuffle", [True, False, "blocks"])
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize("sizes", [[70_000, 5000, 300], [1, 2, 90_000], [150_000]])
-def test_a_position_has_its_sample_whatever_is_asked_for_beside_it(sizes, shuffle, replacement):
+def test_position_has_its_sample_whatever_is_asked(sizes, shuffle, replacement):
     """A stretch is drawn a source at a time, and other positions one by one."""
     source = mix(sources_of(sizes), stop="last", replacement=replacement)
     order, rng = source.arranged(shuffle, 3), np.random.default_rng(0)
@@ -182,9 +159,6 @@ def test_a_position_has_its_sample_whatever_is_asked_for_beside_it(sizes, shuffl
         assert stretch[some].tolist() == alone
 
 
-# --- samples ---
-
-
 def plan_of(source, **arguments):
     plan = plain_plan_of(source, **arguments)
     plan.order = order_of(len(source), 8, True, 1, source=source)
@@ -192,7 +166,7 @@ def plan_of(source, **arguments):
 
 
 @pytest.mark.parametrize("kinds", ["arrays", "lists", "both"])
-def test_batches_have_the_samples_of_their_numbers(kinds):
+def test_batches_have_their_samples(kinds):
     rng = np.random.default_rng(0)
     pairs = [(rng.random((size, 20, 8)), np.arange(size) + at) for at, size in ((0, 30), (100, 50))]
     made = {"arrays": [0, 0], "lists": [1, 1], "both": [0, 1]}[kinds]
@@ -212,9 +186,6 @@ def test_golden_order():
 GOLDEN = [36, 50, 25, 54, 21, 107, 81, 34, 96, 3, 37, 74]
 
 
-# --- what is refused ---
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -222,13 +193,9 @@ GOLDEN = [36, 50, 25, 54, 21, 107, 81, 34, 96, 3, 37, 74]
         ({"sources": []}, ValueError, "sources must hold at least one source"),
         ({"weights": [1]}, ValueError, "weights must have one number for each of the 2 sources"),
         ({"weights": [1, 0]}, ValueError, r"weights must be finite and above 0, got 0 as weights"),
-        ({"weights": [1, "a"]}, TypeError, "weights must be numbers, got 'a'"),
-        ({"weights": "ab"}, TypeError, "weights must be a list of numbers"),
         ({"weights": {3, 1}}, TypeError, r"weights must be a list of numbers .* got \{1, 3\}"),
-        ({"sources": frozenset()}, TypeError, "sources must be a list of sources, got frozenset"),
         ({"weights": [1, 10**7]}, ValueError, "weights must give each source a share of 1/131,072"),
         ({"temperature": 0}, ValueError, "temperature must be above 0, got 0"),
-        ({"temperature": "1"}, TypeError, "temperature must be a number above 0"),
         ({"stop": "never"}, ValueError, 'stop must be "first" or "last", got '),
         ({"replacement": 2}, TypeError, "replacement must be True or False, got 2"),
     ],
@@ -238,27 +205,23 @@ def test_wrong_arguments_are_refused(arguments, error, message):
         mix(**{"sources": [np.zeros(3), np.zeros(4)], **arguments})
 
 
-def test_what_would_lose_the_shares_is_refused():
+def test_what_loses_the_shares_is_refused():
     source = mix([np.zeros(3), np.zeros(4)])
     with pytest.raises(TypeError, match="source must not be a mix to be selected from or split"):
         split(source, [0.5])
     with pytest.raises(ValueError, match="sources must have no order of their own"):
         concatenate([source, np.zeros(3)])
+    with pytest.raises(ValueError, match="source must have no order of its own"):
+        packed(mix([[[1, 2], [3]], [[4]]], [1, 9]), 4)
     for other in ({"weights": np.ones(7)}, {"bucket_by": np.ones(7)}):
         with pytest.raises(ValueError, match="must be left out where source is a mix"):
             order_of(7, 1, source=source, **other)
 
 
-def test_a_schedule_is_the_same_on_every_processor():
+def test_schedule_is_the_same_on_every_processor():
     """Equal times are many here, and an unstable sort breaks ties as the processor has it."""
     parts = [np.arange(2400), np.arange(2400, 2500), np.arange(2500, 2600)]
     order = mix(parts, [24, 1, 1]).arranged(False, 0)
     numbers = order.numbers(0, np.arange(52))
     first = [*range(12), 2400, 2500, *range(12, 36), 2401, 2501, *range(36, 48)]
     assert numbers.tolist() == first
-
-
-def test_a_mix_is_not_packed_as_its_shares_would_be_lost():
-    whole = mix([[[1, 2], [3]], [[4]]], [1, 9])
-    with pytest.raises(ValueError, match="source must have no order of its own"):
-        packed(whole, 4)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from adapters import split
 from adapters.errors import RecordError
+from adapters.selecting.split import _shares, _sizes
 from adapters.sources import SequenceSource
 from tests.sources.every_kind import KINDS
 
@@ -37,32 +38,26 @@ def fractions(draw):
     return [weight / (sum(weights) + left) for weight in weights]
 
 
-# --- sizes ---
-
-
 @pytest.mark.parametrize(
     ("size", "given", "found"),
     [
-        (10, [0.8, 0.2], [8, 2]),
         (11, [0.8, 0.2], [9, 2]),
         (10, [0.5], [5]),
         (10, [1 / 3] * 3, [4, 3, 3]),
-        (9, [1 / 3] * 3, [3, 3, 3]),
         (10, [0.1] * 10, [1] * 10),
         (60_000, [0.7, 0.15, 0.15], [42_000, 9_000, 9_000]),
         (10, (1,), [10]),
         (7, [0.5, 0.5], [4, 3]),
         (10, [np.float32(0.8), np.float32(0.2)], [8, 2]),
-        (3_000_000_000, [0.3, 0.7], [900_000_000, 2_100_000_000]),
     ],
 )
 def test_sizes_are_rounded_by_largest_remainder(size, given, found):
-    if size > 10**6:
-        from adapters.selecting.split import _shares, _sizes
-
-        assert _sizes([size], _shares(given)).tolist() == [[*found, 0]]
-        return
     assert [len(part) for part in split(range(size), given)] == found
+
+
+def test_sizes_of_billions_are_exact():
+    shares = _shares([0.3, 0.7])
+    assert _sizes([3 * 10**9], shares).tolist() == [[9 * 10**8, 21 * 10**8, 0]]
 
 
 @given(sizes, fractions(), seeds)
@@ -77,17 +72,14 @@ def test_every_sample_is_in_one_part_at_most(size, given, seed):
         assert len(numbers) == size
 
 
-def test_a_part_does_not_depend_on_how_the_rest_is_divided():
+def test_part_does_not_depend_on_the_rest():
     assert parts_of(50, [0.8])[0] == parts_of(50, [0.8, 0.2])[0] == parts_of(50, [0.8, 0.1, 0.1])[0]
-
-
-# --- chance ---
 
 
 GOLDEN = [[0, 4, 5, 6, 10, 15, 16, 17, 18, 19], [1, 3, 7, 9, 11, 14], [2, 8, 12, 13]]
 
 
-def test_a_seed_gives_these_parts_for_ever():
+def test_seed_gives_these_parts_for_ever():
     numbers = np.arange(20)
     assert parts_of(20, [0.5, 0.3, 0.2], seed=3) == GOLDEN
     assert parts_of(20, [0.5, 0.3], seed=3, stratify=numbers % 3) == [
@@ -100,7 +92,7 @@ def test_a_seed_gives_these_parts_for_ever():
     ]
 
 
-def test_many_samples_and_a_large_seed_give_these_parts_for_ever():
+def test_large_seed_gives_these_parts_for_ever():
     parts = split(np.arange(100_003), [0.9, 0.1], seed=2**40)
     found = np.concatenate([part.numbers for part in parts]).astype("<i8")
     expected = "a8d88025bff7e397afeafc7c505b3d5e6aeaf88c9aa8bd39dab51b704994f89d"
@@ -108,34 +100,29 @@ def test_many_samples_and_a_large_seed_give_these_parts_for_ever():
 
 
 def test_another_process_gives_the_same():
-    script = (
-        "from adapters import split\n"
-        "print([part[:] for part in split(list(range(20)), [0.5, 0.3, 0.2], seed=3)])"
-    )
+    script = "from adapters import split\n"
+    script += "print([part[:] for part in split(list(range(20)), [0.5, 0.3, 0.2], seed=3)])"
     environment = {**os.environ, "PYTHONHASHSEED": "5"}
     found = subprocess.check_output([sys.executable, "-c", script], text=True, env=environment)
     assert found.strip() == str(GOLDEN)
 
 
-def test_nobodys_generator_is_touched():
+def test_global_generators_stay():
     before = random.getstate(), np.random.get_state()[1].tolist()
     parts_of(20, [0.5], stratify=np.arange(20) % 2)
     parts_of(20, [0.5], groups=np.arange(20) % 5)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_seeds_give_different_parts_and_each_sample_its_chance():
+def test_seeds_give_each_sample_its_chance():
     counts = np.zeros(20)
     for seed in range(400):
         counts[parts_of(20, [0.5], seed=seed)[0]] += 1
     assert 140 < counts.min() < counts.max() < 260
 
 
-# --- classes ---
-
-
 @given(sizes, fractions(), seeds, st.integers(1, 12))
-def test_of_each_class_a_part_has_its_fraction(size, given, seed, classes):
+def test_stratify_gives_each_class_its_fraction(size, given, seed, classes):
     labels = np.random.default_rng(size).integers(0, classes, size)
     try:
         parts = parts_of(size, given, seed=seed, stratify=labels)
@@ -150,7 +137,7 @@ def test_of_each_class_a_part_has_its_fraction(size, given, seed, classes):
         assert sorted(itertools.chain(*parts)) == list(range(size))
 
 
-def test_rounding_does_not_add_up_over_classes():
+def test_stratify_rounding_does_not_add_up():
     """Of 1,000 classes of five samples, half is two or three."""
     labels = np.repeat(np.arange(1000), 5)
     assert [len(part) for part in split(labels, [0.5, 0.5], stratify=labels)] == [2500, 2500]
@@ -162,15 +149,12 @@ def test_rounding_does_not_add_up_over_classes():
     "labels",
     [["b", "a"] * 10, np.array([0.5, 1.5] * 10), [True, False] * 10, range(20), [(1,), (0,)] * 10],
 )
-def test_classes_may_be_anything_that_can_be_sorted(labels):
+def test_stratify_takes_what_can_be_sorted(labels):
     assert [len(part) for part in split(range(20), [0.5, 0.5], stratify=labels)] == [10, 10]
 
 
-# --- groups ---
-
-
 @given(sizes, fractions(), seeds, st.integers(8, 60))
-def test_no_group_is_divided(size, given, seed, count):
+def test_groups_are_not_divided(size, given, seed, count):
     groups = np.random.default_rng(size).integers(0, count, size)
     try:
         parts = parts_of(size, given, seed=seed, groups=groups)
@@ -184,12 +168,7 @@ def test_no_group_is_divided(size, given, seed, count):
         assert sorted(itertools.chain(*parts)) == list(range(size))
 
 
-def test_groups_of_one_are_samples():
-    parts = parts_of(40, [0.75, 0.25], groups=np.arange(40))
-    assert [len(part) for part in parts] == [30, 10]
-
-
-def test_fractions_are_met_as_groups_allow():
+def test_groups_meet_fractions():
     groups = np.repeat(np.arange(200), np.arange(200) % 7 + 1)
     parts = split(groups, [0.6, 0.3, 0.1], groups=groups)
     for part, fraction in zip(parts, [0.6, 0.3, 0.1]):
@@ -208,27 +187,19 @@ def test_groups_and_classes_together():
         assert abs(counts[0] - counts[1]) <= 5
 
 
-# --- what is refused ---
-
-
 @pytest.mark.parametrize(
     ("given", "arguments", "error", "said"),
     [
         (0.8, {}, TypeError, r"fractions must be a list of numbers such as \[0.8, 0.2\], got 0.8"),
-        ("0.8", {}, TypeError, "fractions must be a list"),
         (["a"], {}, TypeError, r"must be numbers, got 'a' as fractions\[0\]"),
         ([], {}, ValueError, "at least one number"),
         ([0.5, 0.0], {}, ValueError, r"above 0 and at most 1, got 0.0 as fractions\[1\]"),
         ([8, 2], {}, ValueError, r"got 8 as fractions\[0\]; for a number of samples, divide"),
         ([float("nan")], {}, ValueError, "got nan"),
-        ([True], {}, ValueError, "got True"),
         ([0.9, 0.2], {}, ValueError, r"at most 1 together, got \[0.9, 0.2\], 1.1 together"),
         ([0.99, 0.01], {}, ValueError, "leave every part a sample, got 0.01 of 10 samples; give"),
         ([0.5], {"seed": -1}, ValueError, "seed must be >= 0, got -1"),
-        ([0.5], {"seed": 0.5}, TypeError, "seed must be an integer"),
         ([0.5], {"stratify": [1, 2]}, ValueError, r"stratify must .* 10 samples, .* shape \(2,\)"),
-        ([0.5], {"stratify": np.zeros((10, 2, 2))}, ValueError, r"got shape \(10, 2, 2\)"),
-        ([0.5], {"stratify": "label"}, TypeError, "stratify must be an array with a value for"),
         ([0.5], {"groups": 5}, TypeError, "groups must be an array"),
         ([0.5], {"stratify": [None, 1] * 5}, TypeError, "values that can be sorted, got object"),
         ([0.9, 0.1], {"groups": [0] * 10}, ValueError, "got 0.1 of 1 groups of 10 samples"),
@@ -240,7 +211,7 @@ def test_groups_and_classes_together():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(given, arguments, error, said):
+def test_wrong_arguments_are_refused(given, arguments, error, said):
     with pytest.raises(error, match=said):
         split(list(range(10)), given, **arguments)
 
@@ -281,13 +252,11 @@ def test_what_is_no_source_is_refused(source, error, said):
         split(source, [0.5])
 
 
-def test_an_absent_weight_is_left_out_as_by_keras():
+def test_absent_weight_is_left_out():
     assert split((np.arange(4), np.arange(4), None), [0.5])[0].skeleton == (0, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_source_is_split(kind, tmp_path):
     source = KINDS[kind](tmp_path)
-    parts = split(source, [0.5, 0.5])
-    assert sum(map(len, parts)) == len(source)
-    assert all(part.gathers == source.gathers for part in parts)
+    assert sum(map(len, split(source, [0.5, 0.5]))) == len(source)

@@ -1,4 +1,4 @@
-"""Small record files of images and labels, and damage to them."""
+"""Small record files of images and labels, damage to them, and what batches of them must be."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from adapters import RecordWriter
+from adapters import Feature, RecordWriter
+from adapters.generators import DECODE, generator
 from adapters.records import example, irheader
 from tests.images.pictures import encoded, npy, picture
+from tests.plans import epoch_of, plan_of
 
 FORMATS = ("recordio", "tfrecord")
 SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
 SIZE = 11
+HEADERS = {"image": Feature("uint8", (24,), stored="raw"), "label": Feature("float32")}
 
 
 def write(path: Path, format: str, payloads: Iterable[bytes]) -> Path:
@@ -71,3 +74,34 @@ def damage(path: Path, place: int, mask: int = 255) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= mask
     path.write_bytes(content)
+
+
+def shards(folder: Path, format: str, counts: tuple[int, ...] = (5, 1, 0, 30, 9)) -> list[Path]:
+    """Files of so many records of 24 bytes and a label, which are numbered through."""
+    ends = np.cumsum(counts).tolist()
+    return [
+        write(
+            folder / f"{place}.{format}",
+            format,
+            (
+                irheader.pack(n, n, bytes([n] * 24))
+                if format == "recordio"
+                else example.encode({"image": bytes([n] * 24), "label": float(n)})
+                for n in range(end - count, end)
+            ),
+        )
+        for place, (count, end) in enumerate(zip(counts, ends))
+    ]
+
+
+def assert_batches_are_samples(source: Any, size: int = 16, epochs: int = 2) -> None:
+    """Each row of a shuffled batch is what the source gives by itself, by the same draws."""
+    plan = plan_of(source, size, shuffle=True, seed=5)
+    for epoch in range(epochs):
+        for index, batch in enumerate(epoch_of(plan, epoch)):
+            numbers = plan.order.batch(epoch, index).tolist()
+            samples = [source.sample(n, generator(5, epoch, n, DECODE)) for n in numbers]
+            names = list(batch) if isinstance(batch, dict) else range(len(batch))
+            for name in names:
+                expected = np.array([sample[name] for sample in samples])
+                np.testing.assert_array_equal(batch[name], expected, strict=True)

@@ -45,30 +45,24 @@ ROWS = np.arange(24).reshape(8, 3)
     ("data", "batch"),
     [
         (np.arange(8), np.array([3, 0])),
-        (ROWS, ROWS[[3, 0]]),
         (ROWS[:, ::2], ROWS[[3, 0]][:, ::2]),
         (ROWS[::-1], ROWS[[4, 7]]),
         (np.asfortranarray(ROWS), ROWS[[3, 0]]),
         (ROWS.astype(">f4"), ROWS[[3, 0]].astype(">f4")),
         (np.zeros((8, 0)), np.zeros((2, 0))),
-        (np.array(list("abcdefgh"), object), np.array(["d", "a"], object)),
-        (np.array(list("abcdefgh")), np.array(["d", "a"])),
         (np.broadcast_to(ROWS[0], (8, 3)), ROWS[[0, 0]]),
         ((ROWS, np.arange(8)), (ROWS[[3, 0]], np.array([3, 0]))),
+        (Pair(ROWS, np.arange(8)), Pair(ROWS[[3, 0]], np.array([3, 0]))),
         ({"x": (ROWS, None)}, {"x": (ROWS[[3, 0]], None)}),
         (([1, 2, 3, 4], [[1], [2], [3], [4]]), (np.array([4, 1]), np.array([[4], [1]]))),
         (Frame([5, 6, 7, 8]), np.array([8, 5])),
-        ((np.arange(8).astype("M8[D]"),), (np.array([3, 0]).astype("M8[D]"),)),
         (np.array([(i, i) for i in range(8)], "i4,f8"), np.array([(3, 3), (0, 0)], "i4,f8")),
     ],
 )
-def test_a_batch_is_rows_of_every_array(data, batch):
-    assert exact(gathered(data, [3, 0])) == exact(batch)
-
-
-def test_a_named_tuple_of_arrays_stays_one():
-    batch = gathered(Pair(ROWS, np.arange(8)), [1])
-    assert type(batch) is Pair
+def test_batch_is_rows_of_every_array(data, batch):
+    found = gathered(data, [3, 0])
+    assert type(found) is type(batch)
+    assert exact(found) == exact(batch)
 
 
 @given(st.lists(st.integers(0, 19), min_size=1, max_size=12), st.booleans())
@@ -79,9 +73,9 @@ def test_any_numbers_are_gathered(numbers, as_slice):
     assert gathered(data, numbers).tolist() == data[numbers].tolist()
 
 
-@pytest.mark.parametrize("count", [1, 64, 65, 200])
-@pytest.mark.parametrize("dtype", ["u1", "f2", "f8", "?", "c16", "g", ">i4", "M8[s]", "U3", "O"])
-def test_any_number_of_arrays_of_any_dtype_is_gathered(count, dtype):
+@pytest.mark.parametrize("count", [1, 65, 200])
+@pytest.mark.parametrize("dtype", ["u1", "f2", "?", "c16", "g", ">i4", "M8[s]", "U3", "O"])
+def test_any_dtype_is_gathered(count, dtype):
     arrays = tuple(np.arange(place, place + 30).astype(dtype) for place in range(count))
     numbers = np.array([7, 29, 0, 7])
     for array, rows in zip(arrays, ArraySource(arrays).gather(numbers, np.empty)):
@@ -90,9 +84,10 @@ def test_any_number_of_arrays_of_any_dtype_is_gathered(count, dtype):
 
 
 @pytest.mark.parametrize("numbers", [[2, 3, 4], [7, 0]], ids=["a stretch", "scattered"])
-def test_a_batch_is_a_copy(numbers):
+def test_batch_and_sample_are_copies(numbers):
     data = np.zeros(8)
     gathered(data, numbers)[:] = 1
+    ArraySource((data[:, None], data)).sample(3)[0][:] = 1
     assert data.tolist() == [0] * 8
 
 
@@ -101,14 +96,13 @@ def test_a_batch_is_a_copy(numbers):
     [
         np.ascontiguousarray,
         lambda rows: rows.astype(">f8"),
-        pytest.param(np.asfortranarray),
-        pytest.param(lambda rows: np.repeat(rows, 2, axis=0)[::2]),
-        pytest.param(lambda rows: np.repeat(rows, 2, axis=1)[:, ::2]),
-        pytest.param(lambda rows: rows[::-1]),
+        np.asfortranarray,
+        lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
+        lambda rows: rows[::-1],
     ],
-    ids=["C", "big endian", "Fortran", "every other row", "every other column", "reversed"],
+    ids=["C", "big endian", "Fortran", "every other column", "reversed"],
 )
-def test_gathering_copies_the_rows_and_not_the_array(layout):
+def test_gathering_copies_rows_and_not_the_array(layout):
     data = layout(np.ones((20_000, 16)))
     source, numbers = ArraySource(data), np.random.default_rng(0).permutation(20_000)[:32]
     tracemalloc.start()
@@ -120,20 +114,14 @@ def test_gathering_copies_the_rows_and_not_the_array(layout):
     assert peak < data.nbytes / 20
 
 
-def test_a_sample_is_a_copy():
-    data = np.zeros((8, 3)), np.zeros(8)
-    ArraySource(data).sample(3)[0][:] = 1
-    assert data[0].sum() == 0
-
-
-def test_rows_are_written_into_the_memory_that_was_given():
+def test_rows_are_written_into_given_memory():
     memory = np.zeros((2, 3), ROWS.dtype)
     batch = ArraySource(ROWS).gather(np.array([5, 1]), lambda shape, dtype: memory)
     assert batch is memory
     assert memory.tolist() == ROWS[[5, 1]].tolist()
 
 
-def test_with_a_transform_a_sample_has_the_structure_of_the_arrays():
+def test_transform_gets_the_structure_of_the_arrays():
     plan = plan_of(
         {"x": ROWS, "y": (np.arange(8), None)},
         transform=lambda sample: (sample["x"].sum(), sample["y"][0], sample["y"][1] is None),
@@ -143,7 +131,7 @@ def test_with_a_transform_a_sample_has_the_structure_of_the_arrays():
     )
 
 
-def test_gathering_and_collating_give_the_same_batches():
+def test_gathering_and_collating_are_the_same():
     data = {"x": np.random.default_rng(0).random((30, 2, 3)), "y": np.arange(30, dtype=np.uint8)}
     plain = plan_of(data, 7, shuffle=True)
     collated = plan_of(data, 7, shuffle=True, transform=lambda sample: sample)
@@ -151,14 +139,14 @@ def test_gathering_and_collating_give_the_same_batches():
 
 
 @pytest.mark.parametrize("numbers", [[2, 3, 4], [7, 0]], ids=["a stretch", "scattered"])
-def test_a_memory_mapped_file_is_read_by_rows(tmp_path: Path, numbers):
+def test_memory_mapped_file(tmp_path: Path, numbers):
     np.save(tmp_path / "rows.npy", ROWS)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     batch = ArraySource(mapped).gather(np.array(numbers), np.empty)
     assert exact(batch) == exact(ROWS[numbers])
 
 
-def test_tensors_of_pytorch_are_looked_at_without_a_copy():
+def test_pytorch_tensors_are_not_copied():
     torch = pytest.importorskip("torch", reason="PyTorch is one of the optional frameworks")
     tensor = torch.zeros(4, 2)
     source = as_source((tensor, torch.arange(4)))
@@ -168,13 +156,10 @@ def test_tensors_of_pytorch_are_looked_at_without_a_copy():
     )
 
 
-def test_arrays_of_jax_are_a_source():
+def test_jax_arrays():
     jnp = pytest.importorskip("jax.numpy", reason="JAX is one of the optional frameworks")
     batch = batch_of(plan_of(jnp.arange(6, dtype=jnp.float32), 2), 0, 1)
     assert exact(batch) == exact(np.array([2, 3], np.float32))
-
-
-# --- what is refused ---
 
 
 @pytest.mark.parametrize(
@@ -197,7 +182,7 @@ def test_arrays_of_jax_are_a_source():
         (([], []), "at least one sample, got 0"),
     ],
 )
-def test_arrays_of_unequal_or_no_length_are_refused(data, message):
+def test_unequal_or_no_lengths_are_refused(data, message):
     with pytest.raises(ValueError, match=message):
         as_source(data)
 
@@ -209,42 +194,16 @@ def test_arrays_of_unequal_or_no_length_are_refused(data, message):
         (np.float32(5), "random access"),
         (np.array(5), "source must be an array with one row per sample, got ndarray"),
         ({"x": "text"}, r"source\['x'\] must be an array with one row per sample, got str"),
+        (([[1, 2], [3]], [0, 1]), r"lengths that differ .*list\(zip\(x, y\)\), with collate=pad"),
     ],
 )
-def test_a_member_without_rows_is_named(data, message):
+def test_member_without_rows_is_named(data, message):
     with pytest.raises(TypeError, match=message):
         as_source(data)
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (([[1, 2], [3]], [0, 1]), r"lengths that differ .*list\(zip\(x, y\)\), with collate=pad"),
-    ],
-)
-def test_what_is_no_array_is_refused_with_the_remedy(data, said):
-    with pytest.raises(TypeError, match=said):
-        as_source(data)
-
-
-class Generating:
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, number):
-        return number
-
-    def __getitems__(self, numbers):
-        return (number for number in numbers)
-
-
-def test_a_generator_of_samples_is_refused():
-    with pytest.raises(TypeError, match="Generating must return a list of samples, got generator"):
-        as_source(Generating()).samples(np.arange(2))
-
-
 @pytest.mark.parametrize("width", [3, 999])
-def test_an_array_that_was_made_shorter_is_an_error_and_not_another_row(width):
+def test_array_made_shorter_is_an_error(width):
     array = np.arange(100 * width).reshape(100, width).copy()
     source = as_source((array, np.arange(100)))
     array.resize((50, width), refcheck=False)

@@ -1,15 +1,17 @@
-"""Map-style objects as a source."""
+"""Map-style objects, and sequences of whole batches, as a source."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
-from adapters.sources import MapSource, as_source
+from adapters.sources import MapSource, SequenceSource, as_source
 from tests.batches import exact
-from tests.plans import batch_of, epoch_of, plan_of
+from tests.plans import batch_of, epoch_of, notes_of, plan_of
 
 
 class Squares:
@@ -35,34 +37,31 @@ class SquaresAtOnce(Squares):
 
 @pytest.mark.parametrize("data", [Squares(), SquaresAtOnce(), [n**2 for n in range(10)]])
 def test_samples_are_asked_for_by_number(data):
-    assert [batch.tolist() for batch in epoch_of(plan_of(data))] == [
-        [0, 1, 4, 9],
-        [16, 25, 36, 49],
-        [64, 81],
-    ]
+    found = [batch.tolist() for batch in epoch_of(plan_of(data))]
+    assert found == [[0, 1, 4, 9], [16, 25, 36, 49], [64, 81]]
+    if type(data) is Squares:
+        assert {type(number) for number in data.asked} == {int}
 
 
-def test_a_data_set_is_asked_with_plain_integers():
-    data = Squares()
-    batch_of(plan_of(data, shuffle=True))
-    assert {type(number) for number in data.asked} == {int}
-
-
-def test_getitems_is_asked_once_per_batch_with_a_list_of_integers():
+@pytest.mark.parametrize("transform", [None, lambda sample: sample + 1])
+def test_getitems_is_asked_once_per_batch(transform):
     data = SquaresAtOnce()
-    epoch_of(plan_of(data))
+    epoch_of(plan_of(data, transform=transform))
     assert data.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert {type(number) for numbers in data.asked for number in numbers} == {int}
 
 
-def test_getitems_is_asked_when_there_is_a_transform_too():
-    data = SquaresAtOnce()
-    batch = batch_of(plan_of(data, transform=lambda sample: sample + 1))
-    assert (batch.tolist(), data.asked) == ([1, 2, 5, 10], [[0, 1, 2, 3]])
+def test_getitems_that_returns_a_generator_is_refused():
+    class Generating(Squares):
+        def __getitems__(self, numbers: Any) -> Any:
+            return (number for number in numbers)
+
+    with pytest.raises(TypeError, match="Generating must return a list of samples, got generator"):
+        batch_of(plan_of(Generating()))
 
 
 @pytest.mark.parametrize("given", [[], [1], [1] * 9])
-def test_getitems_that_gives_another_number_of_samples_is_told_so(given):
+def test_getitems_of_another_length_is_told(given):
     class Broken(Squares):
         def __getitems__(self, numbers: Any) -> list[int]:
             return given
@@ -79,12 +78,12 @@ def test_samples_are_fetched_one_at_a_time():
     assert seen == [1, 2, 3, 4]
 
 
-def test_a_list_in_a_list_is_a_sample_with_members():
+def test_lists_of_lists_have_members():
     batch = batch_of(plan_of([(np.zeros(2), [1, 2], "a"), (np.ones(2), [3, 4], "b")]))
     assert exact(batch[:2]) == exact((np.array([[0.0, 0], [1, 1]]), np.array([[1, 2], [3, 4]])))
 
 
-def test_a_data_set_of_pytorch_is_a_source():
+def test_pytorch_data_set():
     data = pytest.importorskip("torch.utils.data", reason="PyTorch is an optional framework")
     torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
     tensors = data.TensorDataset(torch.arange(4.0).reshape(4, 1), torch.arange(4))
@@ -93,7 +92,7 @@ def test_a_data_set_of_pytorch_is_a_source():
     )
 
 
-def test_something_like_an_array_that_is_not_in_memory_is_not_read_whole():
+def test_array_like_is_not_read_whole():
     class File(Squares):
         shape, dtype = (10,), np.dtype(int)
 
@@ -112,12 +111,102 @@ def test_something_like_an_array_that_is_not_in_memory_is_not_read_whole():
         (open, "builtin_function_or_method"),
     ],
 )
-def test_what_has_no_random_access_is_refused_with_the_remedy(data, kind):
+def test_no_random_access_is_refused(data, kind):
     with pytest.raises(TypeError, match=f"got {kind}: .* turn a generator into a list"):
         as_source(data)
 
 
 @pytest.mark.parametrize("data", [[], Squares(0), range(0)])
-def test_a_source_without_samples_is_refused(data):
+def test_no_samples_are_refused(data):
     with pytest.raises(ValueError, match="source must hold at least one sample, got 0"):
         as_source(data)
+
+
+class Batches:
+    """Three batches."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> Any:
+        return np.full(2, number), [number]
+
+    def on_epoch_begin(self) -> None:
+        self.calls.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.calls.append("end")
+
+
+def test_sequence_items_are_batches():
+    plan = plan_of(SequenceSource(Batches(), False), 1)
+    assert exact(epoch_of(plan)[2]) == exact((np.array([2, 2]), np.array([2])))
+
+
+def test_sequence_is_shuffled_and_sharded():
+    plans = [
+        plan_of(SequenceSource([10, 11, 12, 13], False), 1, shuffle=True, shard=(index, 2))
+        for index in range(2)
+    ]
+    assert sorted(epoch_of(plans[0]) + epoch_of(plans[1])) == [10, 11, 12, 13]
+
+
+def test_sequence_hooks_are_called():
+    batches = Batches()
+    source = SequenceSource(batches, True)
+    assert [source.enter_epoch(epoch) for epoch in (0, 0, 1)] == [False, False, True]
+    assert batches.calls == ["begin", "end", "begin"]
+    source.turn()  # Between two epochs of Keras.
+    assert batches.calls[3:] == ["end", "begin"]
+
+
+def test_sequence_needs_no_hooks():
+    source = SequenceSource([1, 2], True)
+    source.enter_epoch(1)
+    source.turn()
+    assert source.batch(1) == 2
+
+
+def test_sequence_copy_is_in_the_same_epoch():
+    source = SequenceSource([5, 6], True)
+    source.enter_epoch(2)
+    copy = cloudpickle.loads(cloudpickle.dumps(source))
+    assert (copy.enter_epoch(2), copy.enter_epoch(3)) == (False, True)
+    assert (len(copy), copy.batch(1)) == (2, 6)
+
+
+class Unsaid:
+    """As a ``PyDataset`` that implements neither."""
+
+    @property
+    def num_batches(self) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("sequence", [SimpleNamespace(num_batches=None), Unsaid()])
+def test_sequence_num_batches(sequence):
+    assert len(SequenceSource(SimpleNamespace(num_batches=7), False)) == 7
+    source = SequenceSource(sequence, False)
+    assert source.endless
+    with pytest.raises(TypeError, match="has no end, and so no length"):
+        len(source)
+
+
+def test_sequence_item_of_none_is_refused():
+    with pytest.raises(ValueError, match="source must return a batch for number 0, got None"):
+        batch_of(plan_of(SequenceSource([None], False), 1))
+    with pytest.raises(ValueError, match="source must hold at least one batch, got 0"):
+        SequenceSource([], False)
+
+
+def test_sequence_error_says_which_item():
+    class Broken(Batches):
+        def __getitem__(self, number: int) -> Any:
+            raise OSError("spoilt")
+
+    with pytest.raises(OSError, match="spoilt") as info:
+        batch_of(plan_of(SequenceSource(Broken(), False), 1), 4, 2)
+    assert notes_of(info.value) == "in item 2 of the source, batch 2 of epoch 4"

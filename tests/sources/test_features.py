@@ -17,6 +17,7 @@ from tests.images.pictures import encoded as picture_file
 from tests.images.pictures import picture
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import encoded, file_of
+from tests.sources.record_files import assert_batches_are_samples
 
 
 def one(folder: Path, features: dict[str, Any], spec: Any, **options: Any) -> Any:
@@ -38,23 +39,17 @@ def error_of(folder: Path, features: dict[str, Any], spec: Any) -> RecordError:
     ("values", "feature", "expected"),
     [
         ([3], Feature("int64"), np.int64(3)),
-        ([-3], Feature("int8"), np.int8(-3)),
         ([1], Feature("bool"), np.bool_(True)),
         ([2.5], Feature("float32"), np.float32(2.5)),
-        ([2.5], Feature("float64"), np.float64(2.5)),
         ([1, 300, -1, 0], Feature("int32", (2, 2)), np.array([[1, 300], [-1, 0]], np.int32)),
-        ([1.0, 2.0], Feature(np.float16, 2), np.array([1, 2], np.float16)),
-        ([1, 2, 3], Feature("int64", (None,)), np.array([1, 2, 3])),
         ([1, 2, 3, 4], Feature("int64", (None, 2)), np.array([[1, 2], [3, 4]])),
         ([b"\1\2\3\4"], Feature("uint8", (2, 2), stored="raw"), np.array([[1, 2], [3, 4]], "u1")),
         ([b"\1\2\3\4"], Feature(">u2", 2, stored="raw"), np.array([258, 772], np.uint16)),
-        ([b"\1\2\3\4"], Feature("u2", 2, stored="raw"), np.array([513, 1027], np.uint16)),
-        ([b"\1\0\2"], Feature("bool", 3, stored="raw"), np.array([True, False, True])),
         ([b"\0" * 8], Feature("complex64", stored="raw"), np.complex64(0)),
         ([b"\1\0\2\0"], Feature("u2", None, stored="raw"), np.array([1, 2], np.uint16)),
     ],
 )
-def test_values_become_an_array_of_dtype_and_shape(tmp_path, values, feature, expected):
+def test_values_become_an_array(tmp_path, values, feature, expected):
     found = one(tmp_path, {"a": values, "other": [b"x"]}, {"a": feature})["a"]
     np.testing.assert_array_equal(found, expected, strict=True)
     assert found.dtype.isnative
@@ -75,18 +70,15 @@ def test_texts_are_pythons_own(tmp_path, values, feature, expected):
     assert (found.tolist() if isinstance(found, np.ndarray) else found) == expected
 
 
-def test_a_sample_is_a_dict_in_the_order_of_the_mapping(tmp_path):
+def test_outputs_order_a_tuple(tmp_path):
     spec = {"b": Feature("int64"), "a": Feature("float32")}
-    found = one(tmp_path, {"a": [1.0], "b": [2], "c": [3]}, spec)
-    assert list(found.items()) == [("b", 2), ("a", 1.0)]
+    features = {"a": [1.0], "b": [2], "c": [3]}
+    assert list(one(tmp_path, features, spec).items()) == [("b", 2), ("a", 1.0)]
+    spec = {**spec, "absent": Feature("int64")}
+    assert one(tmp_path, features, spec, outputs=["a", "b"]) == (1.0, 2)
 
 
-def test_outputs_make_it_a_tuple_in_their_order(tmp_path):
-    spec = {"a": Feature("float32"), "b": Feature("int64"), "absent": Feature("int64")}
-    assert one(tmp_path, {"a": [1.0], "b": [2]}, spec, outputs=["b", "a"]) == (2, 1.0)
-
-
-def test_fields_say_what_a_feature_is_called_in_the_record(tmp_path):
+def test_fields_rename_features(tmp_path):
     spec = {"label": Feature("int64")}
     found = one(tmp_path, {"image/class": [2]}, spec, fields={"label": "image/class"})
     assert found == {"label": 2}
@@ -101,9 +93,6 @@ def test_arrays_are_ones_own(tmp_path):
     np.testing.assert_array_equal(source[0]["b"], [1, 2])
 
 
-# --- what is missing ---
-
-
 @pytest.mark.parametrize(
     ("feature", "expected"),
     [
@@ -111,16 +100,13 @@ def test_arrays_are_ones_own(tmp_path):
         (Feature("float32", (2,), default=0.5), np.array([0.5, 0.5], np.float32)),
         (Feature("uint8", (2,), stored="raw", default=[1, 2]), np.array([1, 2], np.uint8)),
         (Feature("int64", (None, 2), default=7), np.zeros((0, 2), np.int64)),
+        (Feature(str, default="none"), "none"),
     ],
 )
 @pytest.mark.parametrize("features", [{}, {"a": []}], ids=["no feature", "one without a list"])
-def test_the_default_stands_in_for_what_is_missing(tmp_path, features, feature, expected):
+def test_default_of_a_missing_feature(tmp_path, features, feature, expected):
     found = one(tmp_path, features, {"a": feature})["a"]
     np.testing.assert_array_equal(found, expected, strict=True)
-
-
-def test_a_text_has_a_default_too(tmp_path):
-    assert one(tmp_path, {}, {"a": Feature(str, default="none")}) == {"a": "none"}
 
 
 @pytest.mark.parametrize(
@@ -129,29 +115,24 @@ def test_a_text_has_a_default_too(tmp_path):
         ({"b": [1]}, Feature("int64"), "feature 'a' with values", "the features b"),
         ({"a": []}, Feature("int64"), "feature 'a' with values", "one without values"),
         ({"a": [1.0]}, Feature("int64"), "'a' with an int64_list", "a float_list"),
-        ({"a": [1]}, Feature(bytes), "'a' with a bytes_list", "an int64_list"),
         ({"a": [1]}, Feature("u1", stored="raw"), "'a' with a bytes_list", "an int64_list"),
         ({"a": [1, 2]}, Feature("int64"), "1 values, int64 ()", "2 values"),
         ({"a": [1, 2, 3]}, Feature("int64", (None, 2)), "a multiple of 2 values", "3 values"),
-        ({"a": [b"x"]}, Feature(bytes, 2), "2 values, bytes (2,)", "1 values"),
         ({"a": [b"xyz"]}, Feature("<u2", stored="raw"), "2 bytes, uint16 ()", "3 bytes"),
-        ({"a": [b"xyz"]}, Feature("u2", None, stored="raw"), "a multiple of 2", "3 bytes"),
         ({"a": [b"x", b"y"]}, Feature("u1", stored="raw"), "one value", "2 values"),
         ({"a": [256]}, Feature("uint8"), "with values of uint8", "256"),
-        ({"a": [-1]}, Feature("uint64"), "with values of uint64", "-1"),
-        ({"a": [2]}, Feature("bool"), "with values of bool", "2"),
         ({"a": [b"\xff"]}, Feature(str), "with UTF-8", "invalid start byte"),
         ({"a": [b"\xff"]}, ImageDecoder(), "feature 'a' with", ""),
         ({}, ImageDecoder(), "feature 'a' with values", "the features none"),
     ],
 )
-def test_another_feature_is_an_error_that_says_which(tmp_path, features, feature, expected, found):
+def test_another_feature_is_an_error(tmp_path, features, feature, expected, found):
     error = error_of(tmp_path, features, {"a": feature})
     assert expected in error.expected
     assert found in error.found
 
 
-def test_an_error_says_what_a_renamed_feature_is_called(tmp_path):
+def test_error_names_a_renamed_feature(tmp_path):
     source = open_records(
         file_of(tmp_path, [encoded({})]), decode={"a": Feature("int64")}, fields={"a": "b/c"}
     )
@@ -164,34 +145,25 @@ def test_what_is_no_example_is_an_error(tmp_path):
         open_records(file_of(tmp_path, [b"text"]), decode={"a": Feature("int64")})[0]
 
 
-# --- wrong arguments ---
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "message"),
     [
         (("object",), {}, TypeError, "dtype must be of numbers.*got 'object'"),
-        ((None,), {}, TypeError, "dtype must be of numbers"),
-        (("M8[s]",), {}, TypeError, "dtype must be of numbers"),
         (("complex64",), {}, ValueError, 'dtype must be .*stored="raw" takes them'),
         (("int64", (1.5,)), {}, TypeError, "shape must be whole numbers"),
         (("int64", (2, None)), {}, ValueError, "shape must have None.* first or not"),
         (("int64", (2, 0)), {}, ValueError, "shape must have numbers >= 1"),
         (("int64", (2**20, 2**40)), {}, ValueError, "shape must be of at most 2 GiB"),
-        (("uint8", (None, 2**31)), {}, ValueError, "shape must be of at most 2 GiB"),
         (("int64",), {"stored": "bytes"}, ValueError, "stored must be .* got 'bytes'"),
         ((bytes,), {"stored": "raw"}, ValueError, 'stored="raw" must have a dtype of numbers'),
         (("uint8",), {"default": 256}, ValueError, "default must be of uint8 .* got 256"),
-        (("uint8",), {"default": "x"}, ValueError, "default must be of uint8 .* got 'x'"),
         (("float32",), {"default": 1e300}, ValueError, "default must be of float32"),
-        (("float32",), {"default": 1j}, ValueError, "default must be of float32"),
-        (("int64",), {"default": float("nan")}, ValueError, "default must be of int64"),
         ((bytes,), {"default": "x"}, TypeError, "default must be of bytes .* got 'x'"),
         (("int64", 3), {"default": [1, 2]}, ValueError, r"default must be of \(3,\), got"),
         (("int64", None), {"default": [1, 2]}, ValueError, "default must be one value"),
     ],
 )
-def test_a_feature_that_cannot_be_is_refused(arguments, options, kind, message):
+def test_wrong_features_are_refused(arguments, options, kind, message):
     with pytest.raises(kind, match=message):
         Feature(*arguments, **options)
 
@@ -202,25 +174,21 @@ def test_a_feature_that_cannot_be_is_refused(arguments, options, kind, message):
         ({"decode": {}}, ValueError, "decode must name at least one feature"),
         ({"decode": {1: Feature("int64")}}, TypeError, "decode must have strings"),
         ({"decode": {"a": "int64"}}, TypeError, r"decode\['a'\] must say what the feature is"),
-        ({"outputs": ()}, ValueError, "outputs must name features, each once"),
         ({"outputs": ("a", "a")}, ValueError, "outputs must name features, each once"),
         ({"outputs": ("b",)}, ValueError, r"outputs must be names of decode \('a'\), got 'b'"),
         ({"outputs": "a"}, TypeError, "outputs must be names in the order of a sample"),
-        ({"outputs": [["a"]]}, ValueError, r"outputs must be names of decode \('a'\)"),
         ({"fields": {"b": "c"}}, ValueError, "fields must rename features of decode, got 'b'"),
         ({"fields": ["b"]}, TypeError, "fields must map names"),
         ({"fields": {"a": "\ud800"}}, ValueError, r"must be text that UTF-8 has.* got '\\ud800'"),
-        ({"decode": {"\ud800": Feature("int64")}}, ValueError, "must be text that UTF-8 has"),
-        ({"fields": {"a": 1}}, TypeError, "fields must have strings as names in the record"),
         ({"decode": "example", "outputs": ("a",)}, ValueError, "outputs must go with decode={"),
     ],
 )
-def test_wrong_arguments_are_refused_before_a_file_is_opened(options, kind, message):
+def test_wrong_arguments_are_refused(options, kind, message):
     with pytest.raises(kind, match=message):
         open_records("no such file", **{"decode": {"a": Feature("int64")}, **options})
 
 
-def test_features_compare_and_travel():
+def test_features_compare_and_pickle():
     feature = Feature(np.uint8, [2, 2], stored="raw", default=[[1, 2], [3, 4]])
     assert feature == Feature("uint8", (2, 2), stored="raw", default=np.arange(1, 5).reshape(2, 2))
     assert pickle.loads(pickle.dumps(feature)) == feature
@@ -228,13 +196,7 @@ def test_features_compare_and_travel():
     assert feature != Feature("uint8", (2, 2), stored="raw")
 
 
-# --- TensorFlow's own, told by their attributes ---
-
 FixedLenFeature = namedtuple("FixedLenFeature", "shape dtype default_value", defaults=[None])
-VarLenFeature = namedtuple("VarLenFeature", "dtype")
-FixedLenSequenceFeature = namedtuple(
-    "FixedLenSequenceFeature", "shape dtype allow_missing default_value", defaults=[False, None]
-)
 RaggedFeature = namedtuple("RaggedFeature", "dtype value_key partitions", defaults=[None, ()])
 SparseFeature = namedtuple("SparseFeature", "index_key value_key dtype size")
 
@@ -248,7 +210,7 @@ SparseFeature = namedtuple("SparseFeature", "index_key value_key dtype size")
         (SparseFeature("i", "v", "int64", 3), ValueError, "got a SparseFeature: give its index"),
     ],
 )
-def test_a_specification_that_cannot_be_read_is_refused(given, kind, message):
+def test_tensorflow_specification_is_refused(given, kind, message):
     with pytest.raises(kind, match=message):
         field_of("a", "a", given)
 
@@ -261,27 +223,21 @@ def test_a_specification_that_cannot_be_read_is_refused(given, kind, message):
         (FixedLenFeature([], "string", "a"), b"a"),
     ],
 )
-def test_defaults_of_tensorflows_specifications(given, default):
+def test_tensorflow_defaults(given, default):
     found = field_of("a", "a", given).default
     assert found is not None
     assert found.tolist() == default
 
 
-def test_a_ragged_feature_is_renamed_once():
+def test_ragged_feature_is_renamed_once(tmp_path):
     with pytest.raises(ValueError, match=r"fields must not rename 'a'.* value_key='v', got 'w'"):
         field_of("a", "w", RaggedFeature("int64", "v"))
-    assert field_of("a", "v", RaggedFeature("int64", "v")).key == b"v"
+    found = one(tmp_path, {"v": [1, 2]}, {"a": RaggedFeature("int64", "v")})
+    assert found["a"].tolist() == [1, 2]
 
 
-def test_whole_numbers_of_a_default_stay_what_they_are():
+def test_default_of_64_bits_stays():
     assert Feature("uint64", 2, default=[1, 2**63 + 1]).default == (1, 2**63 + 1)
-
-
-def test_a_ragged_feature_has_a_name_of_its_own_in_the_record(tmp_path):
-    assert one(tmp_path, {"v": [1, 2]}, {"a": RaggedFeature("int64", "v")})["a"].tolist() == [1, 2]
-
-
-# --- images, and lengths that vary, in batches ---
 
 
 def images_file(folder: Path, count: int = 6) -> Path:
@@ -297,19 +253,12 @@ RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 
 
 @pytest.mark.parametrize("decoder", [ImageDecoder(16), RANDOM])
-def test_images_are_decoded_into_the_batch_as_by_themselves(tmp_path, decoder):
+def test_images_batch_is_its_samples(tmp_path, decoder):
     spec = {"image": decoder, "label": Feature("int64")}
-    source = open_records(images_file(tmp_path), decode=spec)
-    assert source.leaves is not None
-    plan = plan_of(source, 4, shuffle=True)
-    batch = batch_of(plan)
-    for row, number in enumerate(plan.order.batch(0, 0).tolist()):
-        sample = plan.fetched(0, number)
-        np.testing.assert_array_equal(batch["image"][row], sample["image"])
-        assert batch["label"][row] == sample["label"] == number
+    assert_batches_are_samples(open_records(images_file(tmp_path), decode=spec), 4)
 
 
-def test_several_images_of_a_sample_are_cropped_alike(tmp_path):
+def test_images_of_a_sample_are_cropped_alike(tmp_path):
     spec = {"image": RANDOM, "mask": RANDOM, "again": RANDOM}
     source = open_records(images_file(tmp_path), decode=spec, fields={"again": "image"})
     batch = batch_of(plan_of(source, 6))
@@ -321,14 +270,14 @@ def test_several_images_of_a_sample_are_cropped_alike(tmp_path):
         assert np.abs(halves).mean() < 5  # JPEG and PNG of the same box.
 
 
-def test_a_damaged_image_in_a_batch_is_an_error_that_says_which(tmp_path):
+def test_damaged_image_is_named(tmp_path):
     path = file_of(tmp_path, [encoded({"image": [b"\xff\xd8\xff no"], "label": [1]})])
     source = open_records(path, decode={"image": ImageDecoder(16), "label": Feature("int64")})
     with pytest.raises(RecordError, match="record 0, byte 0: expected feature 'image' with"):
         batch_of(plan_of(source, 1))
 
 
-def test_lengths_that_vary_are_filled_up_to_the_longest_of_the_batch(tmp_path, safe_sequence):
+def test_varying_lengths_are_filled_up(tmp_path, safe_sequence):
     path = file_of(tmp_path, [encoded({"a": list(range(n)), "b": [n]}) for n in range(4)])
     spec = {"a": Feature("int32", (None,), default=-1), "b": Feature("int64")}
     with safe_sequence(open_records(path, decode=spec), 3, workers=0) as sequence:
@@ -338,7 +287,7 @@ def test_lengths_that_vary_are_filled_up_to_the_longest_of_the_batch(tmp_path, s
     assert last["a"].tolist() == [[0, 1, 2]]
 
 
-def test_lengths_that_vary_without_a_default_are_collates_to_refuse(tmp_path):
+def test_varying_lengths_without_a_default(tmp_path):
     path = file_of(tmp_path, [encoded({"a": list(range(1, n + 2))}) for n in range(2)])
     source = open_records(path, decode={"a": Feature("int64", (None,))})
     assert [len(sample["a"]) for sample in source] == [1, 2]
@@ -346,7 +295,7 @@ def test_lengths_that_vary_without_a_default_are_collates_to_refuse(tmp_path):
         batch_of(plan_of(source, 2))
 
 
-def test_texts_come_in_batches_of_objects(tmp_path):
+def test_texts_are_batches_of_objects(tmp_path):
     path = file_of(tmp_path, [encoded({"a": [b"x" * n]}) for n in range(3)])
     batch = batch_of(plan_of(open_records(path, decode={"a": Feature(str)}), 3))
     assert batch["a"].tolist() == ["", "x", "xx"]

@@ -1,7 +1,8 @@
-"""Data sets of h5py and zarr as a source: on the disk, a batch in few reads."""
+"""Data sets of h5py and zarr, and mapped arrays, as a source: on the disk, a batch in few reads."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -11,11 +12,10 @@ import numpy as np
 import pytest
 
 from adapters.engine.tuning import obstacle_to_processes
-from adapters.sources import ArraySource
+from adapters.sources import ArraySource, as_source
 from adapters.sources.stored import Stored
-from tests.plans import batch_of, plan_of
+from tests.plans import plan_of
 
-h5py = pytest.importorskip("h5py", reason="h5py isn't installed")
 X = np.arange(100 * 6, dtype=np.int32).reshape(100, 2, 3)
 Y = np.arange(100) * 10
 ORDERS = {
@@ -28,30 +28,18 @@ ORDERS = {
 
 
 @pytest.fixture
-def file(tmp_path):
+def h5py():
+    return pytest.importorskip("h5py", reason="h5py isn't installed")
+
+
+@pytest.fixture
+def file(h5py, tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as made:
         made["plain"], made["labels"] = X, Y
         made.create_dataset("chunked", data=X, chunks=(7, 2, 3), compression="gzip")
         made["texts"] = [b"text %d" % n for n in range(100)]
     with h5py.File(tmp_path / "a.h5", "r") as opened:
         yield opened
-
-
-# In a process of its own, as zarr's threads stay.
-ZARR = """
-import pickle, sys
-import numpy as np, zarr
-from adapters.sources import ArraySource, as_source
-from tests.sources.test_stored import ORDERS, X, Y
-made = zarr.open(sys.argv[1], mode="w", shape=X.shape, chunks=(7, 2, 3), dtype="i4")
-made[:] = X
-for numbers in ORDERS.values():
-    for data in (made, pickle.loads(pickle.dumps(made))):
-        batch = ArraySource({"x": data, "y": Y}).gather(numbers, np.empty)
-        np.testing.assert_array_equal(batch["x"], X[numbers])
-        np.testing.assert_array_equal(batch["y"], Y[numbers])
-        np.testing.assert_array_equal(as_source(data).gather(numbers, np.empty), X[numbers])
-"""
 
 
 class Reads:
@@ -73,43 +61,38 @@ def asked(data, numbers):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", ["plain", "chunked"])
-def test_a_batch_is_the_rows_of_each_data_set(file, name, order):
+def test_batch_is_the_rows_of_each_data_set(file, name, order):
     numbers = ORDERS[order]
     x, y = ArraySource((file[name], file["labels"])).gather(numbers, np.empty)
     np.testing.assert_array_equal(x, X[numbers])
     np.testing.assert_array_equal(y, Y[numbers])
+    np.testing.assert_array_equal(as_source(file[name]).gather(numbers, np.empty), X[numbers])
 
 
-def test_an_array_of_zarr_is_read_by_rows(tmp_path):
-    pytest.importorskip("zarr", reason="zarr isn't installed")
-    subprocess.run([sys.executable, "-c", ZARR, str(tmp_path / "a.zarr")], timeout=100, check=True)
-
-
-def test_a_single_data_set_is_read_as_several_are(file):
-    batch = batch_of(plan_of(file["chunked"], 100, shuffle=True))
-    np.testing.assert_array_equal(np.sort(batch[:, 0, 0]), X[:, 0, 0])
-
-
-def test_texts_stay_objects(file):
+def test_samples_and_texts(file):
     (texts,) = ArraySource((file["texts"],)).gather(np.array([5, 3]), np.empty)
     assert texts.tolist() == [b"text 5", b"text 3"]
-
-
-def test_a_transform_is_given_rows(file):
-    source = ArraySource((file["plain"], file["labels"]))
-    x, y = source.sample(5)
+    x, y = ArraySource((file["plain"], file["labels"])).sample(5)
     assert (x.tolist(), y) == (X[5].tolist(), 50)
+    with pytest.raises(ValueError, match=r"source\[0\]: 100, source\[1\]: 3"):
+        ArraySource((file["plain"], np.arange(3)))
 
 
-def test_rows_of_one_chunk_are_read_at_once():
-    """A chunk is decoded whole, whatever is asked of it; of 1 MB, it wouldn't be kept."""
-    data = Reads((4000, 10_000), (100, 10_000))
-    assert asked(data, [399, 5, 95, 301, 2050]) == [(5, 96), (301, 400), (2050, 2051)]
-
-
-def test_rows_that_lie_near_each_other_are_read_at_once():
-    data = Reads((1_000_000, 8))
-    assert asked(data, [500_000, 3, 10_000, 500_100]) == [(3, 10_001), (500_000, 500_101)]
+@pytest.mark.parametrize(
+    ("shape", "chunks", "numbers", "spans"),
+    [
+        # A chunk is decoded whole, whatever is asked of it; of 1 MB, it wouldn't be kept.
+        (
+            (4000, 10_000),
+            (100, 10_000),
+            [399, 5, 95, 301, 2050],
+            [(5, 96), (301, 400), (2050, 2051)],
+        ),
+        ((1_000_000, 8), None, [500_000, 3, 10_000, 500_100], [(3, 10_001), (500_000, 500_101)]),
+    ],
+)
+def test_rows_near_each_other_are_read_at_once(shape, chunks, numbers, spans):
+    assert asked(Reads(shape, chunks), numbers) == spans
 
 
 @pytest.mark.parametrize("chunks", [None, (1 << 26, 1)], ids=["no chunks", "columns"])
@@ -135,7 +118,7 @@ print((process.memory_info().rss - before) >> 20)
 """
 
 
-def test_a_tuple_of_data_sets_is_not_read_into_memory(tmp_path):
+def test_data_sets_are_not_read_into_memory(h5py, tmp_path):
     """80 MB of them."""
     path = tmp_path / "large.h5"
     with h5py.File(path, "w") as made:
@@ -145,7 +128,7 @@ def test_a_tuple_of_data_sets_is_not_read_into_memory(tmp_path):
     assert int(grown) < 30
 
 
-def test_it_travels_to_another_process_as_the_name_of_its_file(file):
+def test_data_set_pickles_as_the_name_of_its_file(file):
     sent = pickle.dumps(ArraySource((file["chunked"], file["labels"])))
     assert len(sent) < 2000
     file.close()
@@ -153,7 +136,7 @@ def test_it_travels_to_another_process_as_the_name_of_its_file(file):
     assert (x.tolist(), y.tolist()) == (X[[9, 2]].tolist(), [90, 20])
 
 
-def test_a_file_open_for_writing_says_why_processes_cannot_read_it(tmp_path):
+def test_file_open_for_writing_keeps_processes_out(h5py, tmp_path):
     with h5py.File(tmp_path / "w.h5", "w") as made:
         made["x"] = X
         said = str(obstacle_to_processes(plan_of((made["x"],), 4)))
@@ -173,6 +156,81 @@ def test_threads_read_at_once(file):
         assert all(pool.map(right, range(100)))
 
 
-def test_unequal_lengths_are_refused(file):
-    with pytest.raises(ValueError, match=r"source\[0\]: 100, source\[1\]: 3"):
-        ArraySource((file["plain"], np.arange(3)))
+# In a process of its own, as zarr's threads stay.
+SCRIPT = """
+import sys
+import numpy as np
+from adapters import concatenate, split
+from adapters.sources import as_source
+from tests.batches import exact
+from tests.engine.executors import opened, read
+from tests.plans import epoch_of, plan_of
+
+library, folder = sys.argv[1:]
+X = np.arange(90 * 6, dtype=np.int32).reshape(90, 2, 3)
+Y = np.arange(90) * 10
+if library == "h5py":
+    import h5py
+    with h5py.File(folder + "/a.h5", "w") as made:
+        made.create_dataset("group/x", data=X, chunks=(7, 2, 3), compression="gzip")
+        made["y"] = Y
+    file = h5py.File(folder + "/a.h5", "r")
+    x, y = file["group/x"], file["y"]
+elif library == "zarr":
+    import zarr
+    x = zarr.open(folder + "/x.zarr", mode="w", shape=X.shape, chunks=(7, 2, 3), dtype="i4")
+    x[:] = X
+    y = zarr.open(folder + "/y.zarr", mode="w", shape=Y.shape, chunks=(7,), dtype="i8")
+    y[:] = Y
+else:
+    np.save(folder + "/x.npy", X)
+    np.save(folder + "/y.npy", Y)
+    x, y = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in "xy")
+
+stored = {"in": (x, {"again": x}), "out": (y, Y)}
+in_memory = {"in": (X, {"again": X}), "out": (Y, Y)}
+
+
+def main():
+    for make in (
+        as_source,
+        lambda data: split(data, [0.6])[0],
+        lambda data: concatenate([data, split(data, [0.4])[0].select(range(20))]),
+    ):
+        plan = plan_of(make(in_memory), 16, shuffle=True)
+        expected = [exact(batch) for batch in epoch_of(plan, 1)]
+        for executor in ("inline", "threads-2", "processes-1"):
+            with opened(make(stored), executor, 16, shuffle=True) as engine:
+                assert [exact(batch) for batch in read(engine, len(expected), 1)] == expected
+    print("done")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("library", ["h5py", "zarr", "mapped"])
+def test_stored_batches_are_those_of_memory(library, tmp_path):
+    if library != "mapped":
+        pytest.importorskip(library, reason=f"{library} isn't installed")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    said = subprocess.check_output(
+        [sys.executable, str(script), library, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        text=True,
+        timeout=100,
+    )
+    assert said == "done\n"
+
+
+@pytest.mark.parametrize("rows", [7, 64, 1000])
+def test_chunks_are_read_once_for_a_batch(rows):
+    """However its samples are shuffled. Of 6,000 bytes a row, few lie near each other by chance."""
+    numbers = np.random.default_rng(rows).permutation(20_000)[:500]
+    data = Reads((20_000, 6_000), (rows, 6_000))
+    Stored(data).read(numbers, np.empty((500, 6_000), np.uint8))
+    read = [chunk for first, end in data.asked for chunk in range(first // rows, -(-end // rows))]
+    assert len(set(read)) == len(read)
+    assert set(read) >= set((numbers // rows).tolist())

@@ -40,28 +40,21 @@ class Frame:
         return self._columns[name]
 
 
-# --- lists ---
-
-
-def test_files_of_a_list_are_of_the_class_of_their_folder(photos):
+def test_list_of_files_has_classes_of_folders(photos):
     paths = [photos / "y/4.jpg", photos / "x/1.jpg", photos / "y/3.jpg"]
     source = open_images(paths)
     assert seen(source, photos) == [("y/4.jpg", 1), ("x/1.jpg", 0), ("y/3.jpg", 1)]
     assert source.classes == ["x", "y"]
 
 
-def test_a_list_may_have_any_file_and_one_twice(photos):
-    (photos / "x/odd").write_bytes(encoded(picture(4, 5), "PNG"))
-    paths = [str(photos / "x/odd"), str(photos / "x/odd")]
-    assert [image.shape for image, _ in open_images(paths)] == [(4, 5, 3)] * 2
-
-
 @pytest.mark.parametrize("kind", [list, tuple, np.array, iter])
-def test_lists_of_every_kind_are_taken(photos, kind):
-    assert len(open_images(kind([str(photos / "x/1.jpg"), str(photos / "y/3.jpg")]))) == 2
+def test_lists_of_every_kind(photos, kind):
+    (photos / "x/odd").write_bytes(encoded(picture(4, 5), "PNG"))
+    source = open_images(kind([str(photos / "x/odd")] * 2))
+    assert [image.shape for image, _ in source] == [(4, 5, 3)] * 2
 
 
-def test_relative_paths_begin_at_the_working_directory_or_at_root(photos, monkeypatch):
+def test_list_of_relative_paths(photos, monkeypatch):
     monkeypatch.chdir(photos / "x")
     assert seen(open_images(["1.jpg", "../y/3.jpg"]), photos) == [("x/1.jpg", 0), ("y/3.jpg", 1)]
     assert seen(open_images(["y/4.jpg"], root=photos), photos) == [("y/4.jpg", 0)]
@@ -71,19 +64,15 @@ def test_relative_paths_begin_at_the_working_directory_or_at_root(photos, monkey
     ("labels", "expected", "dtype"),
     [
         ([3, 1], [3, 1], np.int64),
-        ([np.uint8(3), np.int64(1)], [3, 1], np.int64),
         ([True, False], [1, 0], np.int64),
         ([0.5, 2], [0.5, 2.0], np.float64),
-        ([np.float32(0.5), 1.0], [0.5, 1.0], np.float64),
-        ([[1, 2], [3, 4]], [[1, 2], [3, 4]], np.int64),
         ([np.array([0.5, 2]), [3, 4]], [[0.5, 2.0], [3.0, 4.0]], np.float32),
         ([[1, 2, 3], [4]], [[1, 2, 3], [4]], object),
         ([[0.5, 2], 4], [[0.5, 2.0], [4.0]], object),
         (["dog", "cat"], [1, 0], np.int64),
-        ([np.str_("dog"), "cat"], [1, 0], np.int64),
     ],
 )
-def test_pairs_of_a_file_and_its_label(photos, labels, expected, dtype):
+def test_list_of_pairs(photos, labels, expected, dtype):
     source = open_images(list(zip([photos / "x/1.jpg", photos / "y/3.jpg"], labels)))
     assert seen(source, photos) == list(zip(["x/1.jpg", "y/3.jpg"], expected))
     assert source.labels.dtype == dtype
@@ -97,39 +86,31 @@ def test_classes_choose_among_names(photos):
     source = open_images(pairs, classes=["dog", "cow", "emu"])
     assert seen(source, photos) == [("x/1.jpg", 0), ("y/3.jpg", 1)]
     assert source.classes == ["dog", "cow", "emu"]
+    numbered = open_images([(photos / "x/1.jpg", 1)], classes=["cat", "dog"])
+    assert (numbered.classes, numbered.labels.tolist()) == (["cat", "dog"], [1])
 
 
-def test_classes_choose_among_the_folders_of_a_list(photos):
+def test_classes_choose_among_folders(photos):
     source = open_images(sorted(photos.glob("*/*")), classes=["y"])
     assert seen(source, photos) == [("y/3.jpg", 0), ("y/4.jpg", 0)]
-
-
-def test_classes_name_numbers(photos):
-    source = open_images([(photos / "x/1.jpg", 1)], classes=["cat", "dog"])
-    assert (source.classes, source.labels.tolist()) == (["cat", "dog"], [1])
 
 
 @pytest.mark.parametrize(
     ("labels", "classes", "error", "message"),
     [
         ([0, 2], ["a", "b"], ValueError, r"range\(2\), and label 2 in row 1"),
-        ([0, -1], ["a", "b"], ValueError, r"label -1 in row 1"),
         ([0.5, 1.0], ["a", "b"], ValueError, "names, or one whole number each"),
-        ([[0, 1], [1, 0]], ["a", "b"], ValueError, "names, or one whole number each"),
         (["a", "b"], ["c"], ValueError, r"classes must name some of \['a', 'b'\], got \['c'\]"),
         (["a", 1], None, TypeError, "got 1 in row 1"),
-        (["a", float("nan")], None, TypeError, "got nan in row 1"),
         ([0.5, float("nan")], None, ValueError, "got nan in row 1"),
-        ([0, None], None, ValueError, "got None in row 1"),
         ([0, []], None, ValueError, r"got \[\] in row 1"),
         ([2**63, 2**63], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
-        ([2**63, -1], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
         ([0, 2**64], None, ValueError, "got 18446744073709551616 in row 1"),
         ([[2**24 + 1], [0.5, 2]], None, ValueError, r"float32 holds.* got .*16777217"),
         ([["a"], ["b"]], None, ValueError, r"got \['a'\] in row 0"),
     ],
 )
-def test_labels_that_cannot_be_are_refused_by_row(photos, labels, classes, error, message):
+def test_wrong_labels_are_refused_by_row(photos, labels, classes, error, message):
     with pytest.raises(error, match=message):
         open_images([(photos / "x/1.jpg", label) for label in labels], classes=classes)
 
@@ -138,28 +119,19 @@ def test_labels_that_cannot_be_are_refused_by_row(photos, labels, classes, error
     ("where", "message"),
     [
         ([("a.jpg", 1), "b.jpg"], "got some of both: 'b.jpg' in place 1"),
-        (["a.jpg", ("b.jpg", 1)], "got some of both"),
         ((["a.jpg", "b.jpg"], [0, 1]), r"got a tuple of lists: list\(zip\("),
         (["a.jpg", 7], "got 7 in place 1"),
-        ([b"a.jpg"], "got b'a.jpg' in place 0"),
         ({"a.jpg": 1}, "got dict"),
         ({"a.jpg", "b.jpg"}, "got a set, which has no order: sorted makes a list of it"),
         (b"photos", "got bytes"),
-        (7, "got int"),
         (None, "got NoneType"),
     ],
 )
-def test_what_is_no_list_of_files_is_told_so(where, message):
+def test_what_is_no_list_is_told(where, message):
     with pytest.raises(TypeError, match=f"where must be a folder, a table, or a list.*{message}"):
         open_images(where)
-
-
-def test_an_empty_list_is_told_so():
     with pytest.raises(ValueError, match="at least one image, got a list or a table of none"):
         open_images([])
-
-
-# --- CSV ---
 
 
 def csv_file(photos: Path, text: str | bytes, name: str = "labels.csv") -> Path:
@@ -177,18 +149,15 @@ def csv_file(photos: Path, text: str | bytes, name: str = "labels.csv") -> Path:
             "id,filename,label,split\n7,x/1.jpg,3,a\n8,y/3.jpg,1,b\n",
             [("x/1.jpg", 3), ("y/3.jpg", 1)],
         ),
-        ("image,breed\r\nx/1.jpg,pug\r\n", [("x/1.jpg", 0)]),
         ("x/1.jpg,5\nx/2.jpg,6\n", [("x/1.jpg", 5), ("x/2.jpg", 6)]),
         ("x/1.jpg;0.5\nx/2.jpg;1\n", [("x/1.jpg", 0.5), ("x/2.jpg", 1.0)]),
-        ("path\tlabel\nx/1.jpg\t2\n", [("x/1.jpg", 2)]),
         ("filename\nx/1.jpg\ny/3.jpg\n", [("x/1.jpg", 0), ("y/3.jpg", 1)]),
         ("\ufefffilename,label\n\nx/1.jpg,1\n\n", [("x/1.jpg", 1)]),
-        ('filename,label\n"x/1.jpg",1\n', [("x/1.jpg", 1)]),
         ("filename, class\nx/1.jpg, dog\nx/2.jpg,dog \n", [("x/1.jpg", 0), ("x/2.jpg", 0)]),
         ("filename,label\nx/1.jpg,1_1\nx/2.jpg,11\n", [("x/1.jpg", 1), ("x/2.jpg", 0)]),
     ],
 )
-def test_a_csv_file_beside_the_images(photos, text, expected):
+def test_csv_beside_the_images(photos, text, expected):
     assert seen(open_images(csv_file(photos, text)), photos) == expected
 
 
@@ -200,15 +169,10 @@ def test_a_csv_file_beside_the_images(photos, text, expected):
         (("name",), [0, 1]),
     ],
 )
-def test_columns_say_which_are_meant(photos, columns, expected):
+def test_csv_columns(photos, columns, expected):
     text = "name,kind,x,y\nx/1.jpg,ant,0.5,1\ny/3.jpg,bee,0.25,2\n"
     source = open_images(csv_file(photos, text), columns=columns)
     assert [label for _, label in seen(source, photos)] == expected
-
-
-def test_columns_without_names_have_numbers(photos):
-    path = csv_file(photos, "9,x/1.jpg,3\n9,x/2.jpg,4\n")
-    assert seen(open_images(path, columns=(1, 2)), photos) == [("x/1.jpg", 3), ("x/2.jpg", 4)]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +183,7 @@ def test_columns_without_names_have_numbers(photos):
         ("filename,class\none,3\ntwo,4\n", None, [("one", 3), ("two", 4)]),
     ],
 )
-def test_no_row_is_lost_where_files_have_no_ending(photos, text, columns, expected):
+def test_csv_of_files_without_an_ending(photos, text, columns, expected):
     for name in ("one", "two"):
         (photos / name).write_bytes(jpeg(1))
     source = open_images(csv_file(photos, text), columns=columns)
@@ -227,17 +191,17 @@ def test_no_row_is_lost_where_files_have_no_ending(photos, text, columns, expect
     assert list(zip(found, source.labels.tolist())) == expected
 
 
-def test_paths_of_a_table_may_begin_elsewhere(photos, tmp_path):
+def test_csv_root(photos, tmp_path):
     path = csv_file(tmp_path, "filename,class\n1.jpg,a\n")
     assert seen(open_images(path, root=photos / "x"), photos) == [("x/1.jpg", 0)]
 
 
-def test_digits_are_names_where_classes_say_so(photos):
+def test_csv_digits_as_classes(photos):
     path = csv_file(photos, "filename,class\nx/1.jpg,7\nx/2.jpg,9\nx/2.jpg,8\n")
     assert seen(open_images(path, classes=["9", "7"]), photos) == [("x/1.jpg", 1), ("x/2.jpg", 0)]
 
 
-def test_a_table_may_name_a_file_whose_name_is_not_utf_8(photos):
+def test_csv_of_a_name_that_is_not_utf_8(photos):
     odd = os.fsdecode(b"odd \xff.jpg")
     (photos / odd).write_bytes(jpeg(3))
     source = open_images(csv_file(photos, b"filename,class\nodd \xff.jpg,a\n"), decode=bytes)
@@ -248,13 +212,10 @@ def test_a_table_may_name_a_file_whose_name_is_not_utf_8(photos):
     ("text", "columns", "message"),
     [
         ("a,b,c\nx/1.jpg,1,2\n", None, r"columns must say which .*\['a', 'b', 'c'\]"),
-        ("a,b,c\nx/1.jpg,x/2.jpg,2\n", None, "columns must say which"),
         ("a,b\nx/1.jpg,1\n", ("a", "z"), r"columns must be of the table's \['a', 'b'\], got 'z'"),
         ("a,b\nx/1.jpg,1\nx/2.jpg\n", None, "labels.csv, line 3: must have 2 cells .* got 1"),
         ("a,b\nx/1.jpg,1\nx/2.jpg,\n", None, "'b' must have a label in each row, .* 'x/2.jpg'"),
-        ("a,b\nx/1.jpg,cat\nx/2.jpg, \n", None, "'b' must have a label in each row"),
         ("one,3\ntwo,4\n", None, r"\['one', '3'\] are the names of columns, .* columns=\(0, 1\)"),
-        ("a,b,b\nx/1.jpg,1,2\n", ("a", "b"), "columns must be named once .* 'b' isn't"),
         (
             "filename,label,label\nx/1.jpg,1,2\n",
             None,
@@ -266,24 +227,20 @@ def test_a_table_may_name_a_file_whose_name_is_not_utf_8(photos):
             tuple("abc"),
             r"numbers that float32 holds.* got .*16777217:",
         ),
-        ("filename,class\n", None, "at least one image"),
         ("", None, "at least one image"),
     ],
 )
-def test_a_csv_file_that_cannot_be_understood_says_why(photos, text, columns, message):
+def test_csv_that_is_wrong_says_why(photos, text, columns, message):
     with pytest.raises(ValueError, match=message):
         open_images(csv_file(photos, text), columns=columns)
 
 
-# --- tables with columns ---
-
-
-def test_a_frame_is_told_by_its_attributes(photos):
+def test_frame_by_its_attributes(photos):
     frame = Frame(filename=["x/1.jpg", "y/3.jpg"], **{"class": ["dog", "cat"]})
     assert seen(open_images(frame, root=photos), photos) == [("x/1.jpg", 1), ("y/3.jpg", 0)]
 
 
-def test_a_path_that_is_none_is_named_by_its_row(photos):
+def test_frame_without_a_path_names_the_row(photos):
     with pytest.raises(TypeError, match="'filename' must hold paths of files, got nan in row 1"):
         open_images(Frame(filename=["x/1.jpg", float("nan")], label=[1, 2]), root=photos)
 
@@ -298,7 +255,7 @@ def test_a_path_that_is_none_is_named_by_its_row(photos):
         ([True, False], [1, 0], None),
     ],
 )
-def test_a_data_frame(photos, library, labels, expected, classes):
+def test_data_frame(photos, library, labels, expected, classes):
     frames = pytest.importorskip(library)
     frame = frames.DataFrame({"filename": ["x/1.jpg", "y/3.jpg"], "class": labels, "other": [1, 2]})
     source = open_images(frame, root=photos)
@@ -306,15 +263,12 @@ def test_a_data_frame(photos, library, labels, expected, classes):
     assert source.classes == classes
 
 
-def test_rows_that_were_chosen_of_a_data_frame_are_those(photos):
+def test_data_frame_of_chosen_rows(photos):
     """Whose index isn't 0, 1, 2 any more."""
     frames = pytest.importorskip("pandas")
     frame = frames.DataFrame({"filename": [f"x/{n}.jpg" for n in range(5)], "label": range(5)})
     source = open_images(frame[frame.label.isin([1, 2])], root=photos)
     assert seen(source, photos) == [("x/1.jpg", 1), ("x/2.jpg", 2)]
-
-
-# --- MXNet's lists ---
 
 
 @pytest.mark.parametrize(
@@ -333,7 +287,7 @@ def test_rows_that_were_chosen_of_a_data_frame_are_those(photos):
         ),
     ],
 )
-def test_a_list_of_mxnets(photos, text, expected, dtype):
+def test_mxnet_list(photos, text, expected, dtype):
     source = open_images(csv_file(photos, text, "train.lst"))
     assert seen(source, photos) == expected
     assert source.labels.dtype == dtype
@@ -342,22 +296,19 @@ def test_a_list_of_mxnets(photos, text, expected, dtype):
 @pytest.mark.parametrize(
     "line", ["0\tx/1.jpg", "0\t1\t", "zero\t1\tx/1.jpg", "0\tcat\tx/1.jpg", "0 1 x"]
 )
-def test_a_line_of_a_list_that_is_none_is_refused_with_its_number(photos, line):
+def test_mxnet_list_names_a_wrong_line(photos, line):
     path = csv_file(photos, f"0\t1\tx/1.jpg\n{line}\n", "train.lst")
     with pytest.raises(ValueError, match=r"train\.lst, line 2: must be number, label"):
         open_images(path)
 
 
-# --- paths ---
-
-
 @pytest.mark.parametrize("name", ["nowhere", "nowhere/", "nowhere.csv", "nowhere.lst"])
-def test_a_path_of_nothing_is_told_so(tmp_path, name):
+def test_missing_path_is_told(tmp_path, name):
     with pytest.raises(FileNotFoundError, match=f"where must be .*{name}' isn't there"):
         open_images(f"{tmp_path}/{name}")
 
 
-def test_a_file_that_is_no_table_is_told_what_is(photos):
+def test_file_that_is_no_table(photos):
     with pytest.raises(ValueError, match=r"record files are for open_records"):
         open_images(photos / "x/1.jpg")
 
@@ -368,9 +319,6 @@ def test_columns_are_for_tables_with_names(photos, where, columns, monkeypatch):
     monkeypatch.chdir(photos)
     with pytest.raises(ValueError, match="columns are for tables"):
         open_images(where, columns=columns)
-
-
-@pytest.mark.parametrize("columns", ["filename", (), {"filename", "label"}])
-def test_columns_that_are_none_are_refused(photos, columns):
-    with pytest.raises(TypeError, match="columns must be names"):
-        open_images(csv_file(photos, "filename,label\nx/1.jpg,1\n"), columns=columns)
+    for wrong in ("filename", (), {"filename", "label"}):
+        with pytest.raises(TypeError, match="columns must be names"):
+            open_images(csv_file(photos, "filename,label\nx/1.jpg,1\n"), columns=wrong)

@@ -34,7 +34,7 @@ def batch(dtype: str = "uint8") -> dict[str, Any]:
 
 @every
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_a_batch_that_is_given_stays_what_it_is(transform, dtype):
+def test_given_batch_stays_what_it_is(transform, dtype):
     given = batch(dtype)
     made = transform(given, rng())
     assert exact(given) == exact(batch(dtype))
@@ -42,47 +42,35 @@ def test_a_batch_that_is_given_stays_what_it_is(transform, dtype):
 
 
 @every
-def test_in_its_own_memory_and_in_a_copy_it_is_the_same_batch(transform):
-    assert exact(transform.on_own_batch(batch(), rng())) == exact(transform(batch(), rng()))
-
-
-@pytest.mark.parametrize("transform", EVERY[:4], ids=lambda transform: type(transform).__name__)
-def test_its_own_images_are_changed_where_they_lie(transform):
+def test_own_memory_and_copy_are_the_same(transform):
     given = batch()
     made = transform.on_own_batch(given, rng())
-    assert made["image"] is given["image"]
+    assert exact(made) == exact(transform(batch(), rng()))
+    if transform in EVERY[:4]:
+        assert made["image"] is given["image"]
 
 
 @pytest.mark.parametrize("transform", EVERY[:4], ids=lambda transform: type(transform).__name__)
-def test_images_that_are_another_member_too_or_constant_are_copied(transform):
+def test_shared_or_constant_images_are_copied(transform):
     given = batch()
-    given["target"] = given["image"]
-    given["half"] = given["image"][:3]
+    given["target"], given["half"] = given["image"], given["image"][:3]
     made = transform.on_own_batch(given, rng())
     assert made["target"].tolist() == batch()["image"].tolist()
-    constant = {
-        **batch(),
-        "image": np.frombuffer(pictures().tobytes(), np.uint8).reshape(6, 13, 17, 3),
-    }
-    made = transform.on_own_batch(constant, rng())
-    assert constant["image"].tolist() == pictures().tolist()
+    constant = np.frombuffer(pictures().tobytes(), np.uint8).reshape(6, 13, 17, 3)
+    transform.on_own_batch({**batch(), "image": constant}, rng())
+    assert constant.tolist() == pictures().tolist()
 
 
 @every
-def test_the_same_generator_gives_the_same_batch_and_another_one_another(transform):
+def test_generator_decides_the_batch(transform):
     assert exact(transform(batch(), rng(1))) == exact(transform(batch(), rng(1)))
     if transform.draws and not isinstance(transform, OneHot):
         assert exact(transform(batch(), rng(1))) != exact(transform(batch(), rng(2)))
-
-
-@every
-def test_no_generator_is_told_so(transform):
-    if transform.draws and not isinstance(transform, OneHot):
         with pytest.raises(TypeError, match="Generator, got None"):
             transform(batch(), None)
 
 
-def test_one_hot_spreads_what_smoothing_takes_and_takes_any_shape():
+def test_one_hot_smoothing_and_shapes():
     x = np.zeros((2, 1))
     labels = OneHot(4, 0.1)((x, np.array([[2], [0]], np.uint8)))[1]
     assert labels.dtype == np.float32
@@ -92,50 +80,41 @@ def test_one_hot_spreads_what_smoothing_takes_and_takes_any_shape():
     assert OneHot(3, dtype="int32")((x, np.array([1, 2])))[1].tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
+NONE = Chain([MixUp(), lambda batch: None])
+
+
 @pytest.mark.parametrize(
     ("error", "message", "make"),
     [
-        (
-            ValueError,
-            "labels must be in range\\(2\\), the number of classes, got 0 to 2",
-            lambda: OneHot(2)((0, np.arange(3))),
-        ),
-        (ValueError, "got -1 to 1", lambda: OneHot(2)((0, np.array([-1, 1])))),
-        (
-            TypeError,
-            "class numbers to be made one-hot, got float64",
-            lambda: OneHot(2)((0, np.array([0.5]))),
-        ),
-        (ValueError, "label_smoothing must be in \\[0, 1\\]", lambda: OneHot(2, 1.5)),
+        (ValueError, r"labels must be in range\(2\).* got 0 to 2", lambda: hot(np.arange(3))),
+        (ValueError, "got -1 to 1", lambda: hot(np.array([-1, 1]))),
+        (TypeError, "class numbers to be made one-hot, got float64", lambda: hot(np.array([0.5]))),
+        (ValueError, r"label_smoothing must be in \[0, 1\]", lambda: OneHot(2, 1.5)),
         (ValueError, "a float type for smoothed labels", lambda: OneHot(2, 0.1, dtype="int32")),
         (ValueError, "transforms must hold at least one", lambda: Chain([])),
         (TypeError, "must be a list of callables", lambda: Chain(MixUp())),
-        (TypeError, "transforms\\[1\\] must be callable", lambda: Chain([MixUp(), 3])),
-        (TypeError, "transforms\\[0\\] must be callable, got None", lambda: Chain([None])),
-        (
-            ValueError,
-            "transforms\\[1\\] .* must return a batch, got None",
-            lambda: Chain([MixUp(), lambda b: None])(pictures(), rng()),
-        ),
+        (TypeError, r"transforms\[1\] must be callable", lambda: Chain([MixUp(), 3])),
+        (ValueError, r"transforms\[1\] .* must return a batch, got None", lambda: drawn(NONE)),
         (ValueError, "got one array without labels", lambda: OneHot(2)(np.ones(3))),
-        (
-            ValueError,
-            "must be \\(images, labels\\), got 1 members",
-            lambda: OneHot(2)((np.ones(3),)),
-        ),
-        (ValueError, "a member \\['a'\\] for image=", lambda: MixUp(image="a")({"b": 1}, rng())),
-        (ValueError, "an array where its image is, got str", lambda: MixUp()(("a", "b"), rng())),
+        (ValueError, r"must be \(images, labels\), got 1 members", lambda: OneHot(2)((1,))),
+        (ValueError, r"a member \['a'\] for image=", lambda: drawn(MixUp(image="a"), {"b": 1})),
+        (ValueError, "an array where its image is, got str", lambda: drawn(MixUp(), ("a", "b"))),
     ],
 )
-def test_wrong_ones_are_refused(error, message, make):
+def test_wrong_arguments_are_refused(error, message, make):
     with pytest.raises(error, match=message):
         make()
 
 
-# --- chains ---
+def hot(labels: Any) -> Any:
+    return OneHot(2)((0, labels))
 
 
-def test_what_one_draws_depends_on_no_other_one():
+def drawn(transform: Any, batch: Any = None) -> Any:
+    return transform(pictures() if batch is None else batch, rng())
+
+
+def test_chain_members_draw_independently():
     erased = Chain([RandomErasing(1.0)])(pictures(), rng()) == 0
     both = Chain([ColorJitter(brightness=(1, 1)), RandomErasing(1.0)])(pictures(), rng()) == 0
     assert both.tolist() == erased.tolist()
@@ -143,7 +122,7 @@ def test_what_one_draws_depends_on_no_other_one():
     assert (twice & erased).sum() == erased.sum() < twice.sum()
 
 
-def test_functions_of_anybodys_own_take_part():
+def test_chain_takes_functions():
     seen = []
 
     def shifted(batch: Any, rng: np.random.Generator) -> Any:
@@ -155,7 +134,7 @@ def test_functions_of_anybodys_own_take_part():
     assert len(seen) == 1
 
 
-def test_what_a_function_keeps_is_not_written_to():
+def test_chain_writes_not_to_what_a_function_keeps():
     kept = pictures()
     keeping = Chain([lambda batch: kept])
     for chain in (Chain([keeping, RandomErasing(1.0)]), Chain([*keeping.functions, MixUp()])):
@@ -163,7 +142,7 @@ def test_what_a_function_keeps_is_not_written_to():
     assert kept.tolist() == pictures().tolist()
 
 
-def test_the_room_is_reached_by_its_name():
+def test_chain_repr():
     assert adapters.transforms.MixUp is MixUp
     assert repr(Chain([MixUp(0.3)])) == "Chain([MixUp(alpha=0.3, probability=1.0)])"
 
@@ -190,17 +169,17 @@ WRONG_PAIRS = {
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.mark.parametrize("value", [INF, -INF, NAN, 10**400])
+@pytest.mark.parametrize("value", [INF, NAN, 10**400])
 @pytest.mark.parametrize("name", WRONG_NUMBERS)
-def test_numbers_that_are_infinite_or_none_are_refused(name, value):
+def test_infinite_numbers_are_refused(name, value):
     for made in WRONG_NUMBERS[name]:
         with pytest.raises((TypeError, ValueError), match=f"{name} must be .*, got {value!r}"):
             made(**{name: value})
 
 
-@pytest.mark.parametrize("value", [INF, -INF, NAN])
+@pytest.mark.parametrize("value", [INF, NAN])
 @pytest.mark.parametrize("name", WRONG_PAIRS)
-def test_bounds_that_are_infinite_or_none_are_refused(name, value):
+def test_infinite_bounds_are_refused(name, value):
     for pair in ((value, 0.3), (0.1, value)):
         with pytest.raises((TypeError, ValueError), match=rf"{name} must be .*, got \(?{value!r}"):
             WRONG_PAIRS[name](**{name: pair})

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import ImageDecoder, RecordError, open_records
+from adapters import RecordError
 from adapters.errors import ContentError
 from adapters.images import kernel
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL
 from adapters.sources import recordparser
-from adapters.sources.decoders import Images
 from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
-from tests.sources.record_files import FORMATS, SIZE, jpeg_file, write_images
-from tests.sources.test_image_rows import every_format, filled, in_parts
+from tests.sources.record_files import FORMATS
 
+every_format = pytest.mark.parametrize("format", FORMATS)
 pytestmark = pytest.mark.skipif(
     kernel.load() is None, reason="the kernel isn't built, or switched off"
 )
@@ -116,7 +115,7 @@ def records(draw: Any) -> tuple[bytes, int, int, str, bool]:
 
 @given(records())
 @settings(max_examples=examples(3_000))
-def test_the_kernel_takes_what_python_takes(record):
+def test_kernel_takes_what_python_takes(record):
     found = looked(*record)
     # Of RecordIO's records in parts, nothing is taken.
     assert found == read(*record) or (record[3] == "recordio" and found is None)
@@ -125,7 +124,7 @@ def test_the_kernel_takes_what_python_takes(record):
 @every_format
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("label", [0, 127, 128, 2**40, -1, 2**63 - 1, -(2**63), 2.5, math.inf])
-def test_it_speaks_of_what_writers_write(format, verify, label):
+def test_kernel_takes_what_writers_write(format, verify, label):
     if format == "tfrecord":
         payload = example.encode({IMAGE: CONTENT, LABEL: label, "other": [b"a", b"b"]})
     else:
@@ -135,91 +134,6 @@ def test_it_speaks_of_what_writers_write(format, verify, label):
         for size in (0, len(one)):
             found = looked(content, offset, size, format, verify)
             assert found == read(content, offset, size, format, verify) != None  # noqa: E711
-
-
-@every_format
-def test_a_bit_flipped_anywhere_is_noticed_as_when_reading(format):
-    one = CODECS[format].encode(CODECS[format].envelope.pack(CONTENT[:60], 3, 7))
-    silent = 0
-    for place in range(8 * len(one)):
-        content = bytearray(one + one)
-        content[place // 8] ^= 1 << place % 8
-        record = bytes(content), 0, 0, format, True
-        found = looked(*record)
-        assert found is None or found == read(*record)
-        silent += found is None
-    assert silent == 8 * len(one) or format == "recordio"  # Which has no CRC.
-
-
-def test_of_a_feature_that_comes_twice_the_last_one_is_taken():
-    parts = [
-        example.encode({IMAGE: CONTENT}),
-        example.encode({LABEL: 3}),
-        example.encode({LABEL: 4}),
-    ]
-    one = CODECS["tfrecord"].encode(b"".join(parts))
-    assert looked(one, 0, 0, "tfrecord", True) == (int, CONTENT, "4")
-
-
-# --- behind a source ---
-
-
-def test_the_first_pass_takes_no_record_apart(tmp_path, monkeypatch):
-    for format in FORMATS:
-        source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
-        expected = [source.sample(number) for number in range(SIZE)]
-        assert source.leaves
-        with monkeypatch.context() as patched:
-            patched.setattr(Images, "split", lambda *_: pytest.fail("taken apart"))
-            (images, labels), failures = filled(source)
-        assert failures == []
-        assert images == [image.tolist() for image, _ in expected]
-        assert labels == [label for _, label in expected]
-        assert all(shard.checked.all() for shard in source._files.shards)
-
-
-@every_format
-def test_records_of_another_kind_among_them_are_read_one_by_one(format, tmp_path):
-    contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
-    labels = [n if n % 3 else [n + 0.25] for n in range(SIZE)]
-    path = write_images(tmp_path / "a", format, contents, labels)
-    source = open_records(path, decode=ImageDecoder(8))
-    first = filled(source)
-    assert filled(source) == first
-    for number in range(SIZE):
-        (images, labels_), failures = filled(source, [number])
-        assert (number in [row for row, _ in first[1]]) == bool(failures)
-        if not failures:
-            image, label = source.sample(number)
-            assert (images[0], labels_[0]) == (image.tolist(), np.asarray(label).tolist())
-
-
-@every_format
-def test_a_damaged_record_is_the_error_that_reading_it_gives(format, tmp_path):
-    path = jpeg_file(tmp_path, format)
-    content = bytearray(path.read_bytes())
-    source = open_records(path, decode=ImageDecoder(8))
-    (shard,) = source._files.shards
-    content[int(shard.offsets[4]) + shard.codec.header_bytes + 1] ^= 64
-    source.close()
-    path.write_bytes(bytes(content))
-    source = open_records(path, decode=ImageDecoder(8))
-    for _ in range(2):
-        ((row, error),) = filled(source)[1]
-        assert row == 4
-        with pytest.raises(RecordError) as caught:
-            source.sample(4)
-        assert str(caught.value) == error
-
-
-def test_records_in_parts_are_read_by_python(tmp_path):
-    source = open_records(in_parts(tmp_path), decode=ImageDecoder(8))
-    first = filled(source)
-    assert first[1] == []
-    assert filled(source) == first
-
-
-# --- arguments ---
 
 
 def files(**changed: Any) -> Any:
@@ -237,7 +151,7 @@ def files(**changed: Any) -> Any:
 @pytest.mark.parametrize("offset", [-1, 2**62, 2**63 - 1, -(2**63), len(CONTENT), len(CONTENT) - 1])
 @pytest.mark.parametrize("size", [None, -1, 0, 1, 2**63 - 1])
 @pytest.mark.parametrize("kind", [0, 1, 2])
-def test_no_place_leads_out_of_the_file(offset, size, kind):
+def test_no_offset_leads_out_of_the_file(offset, size, kind):
     sizes = None if size is None else np.array([size, size])
     for checked in (True, False):
         opened = files(
@@ -250,81 +164,3 @@ def test_no_place_leads_out_of_the_file(offset, size, kind):
         schema = module.schema([field("a", example.INT64_LIST, 0)])
         numbers, column = np.array([1]), np.zeros(1, np.int64)
         assert module.gather(schema, opened, numbers, None, (column,)) == b"\1"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"buffers": (None, None)},
-        {"buffers": [CONTENT]},
-        {"buffers": (3,)},
-        {"offsets": (None,)},
-        {"offsets": (b"123",)},
-        {"sizes": (np.zeros(3, np.int64),)},
-        {"checked": (np.ones(1, bool),)},
-        {"checked": (bytes(2),)},
-        {"checked": (None,)},
-        {"kinds": (3,)},
-        {"kinds": (-1,)},
-        {"kinds": ("a",)},
-    ],
-)
-def test_files_whose_arrays_do_not_fit_are_refused(changed):
-    with pytest.raises((TypeError, ValueError, BufferError)):
-        files(**changed)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        [],
-        [b"a"],
-        [("a", 3, 0, False, 1, b"", None)],
-        [(b"a", 0, 0, False, 1, b"", None)],
-        [(b"a", 4, 0, False, 1, b"", None)],
-        [(b"a", 3, 7, False, 1, b"", None)],
-        [(b"a", 3, 0, True, 1, b"", None)],
-        [(b"a", 3, 0, False, 0, b"", None)],
-        [(b"a", 3, 0, False, 2**40, b"", None)],
-        [(b"a", 3, 0, False, 1, b"x", None)],
-        [(b"a", 3, 0, False, 1, b"", b"1234")],
-        [(b"a", 1, 0, True, 1, b"x", None)],
-    ],
-)
-def test_fields_whose_numbers_do_not_fit_are_refused(fields):
-    module: Any = kernel.load()
-    with pytest.raises((TypeError, ValueError)):
-        module.schema(fields)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"schema": None},
-        {"files": None},
-        {"numbers": None},
-        {"numbers": np.array([2])},
-        {"numbers": np.array([-1])},
-        {"numbers": b"123"},
-        {"rows": np.array([1])},
-        {"rows": np.array([-1])},
-        {"rows": np.array([0, 0])},
-        {"columns": ()},
-        {"columns": [np.zeros(1, np.int64)]},
-        {"columns": (np.zeros(0, np.int64),)},
-        {"columns": (bytes(8),)},
-        {"columns": (np.zeros(4, np.int64)[::2],)},
-    ],
-)
-def test_what_does_not_fit_is_not_gathered(changed):
-    module: Any = kernel.load()
-    given = {
-        "schema": module.schema([field("a", example.INT64_LIST, 0)]),
-        "files": files(),
-        "numbers": np.array([0]),
-        "rows": None,
-        "columns": (np.zeros(1, np.int64),),
-    }
-    assert module.gather(*given.values()) == b"\1"
-    with pytest.raises((TypeError, ValueError, BufferError)):
-        module.gather(*{**given, **changed}.values())

@@ -1,4 +1,4 @@
-"""What an order in blocks announces reaches the files, once for each block."""
+"""What an order in blocks announces is read ahead, once for each block, and no more than that."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def records_of(path):
     return open_records(path, decode=lambda payload: np.frombuffer(payload, np.uint8))
 
 
-def test_each_block_of_a_file_is_told_once(told, tmp_path):
+def test_each_block_of_a_file_is_read_once(told, tmp_path):
     with records_of(tmp_path / "x.rec") as source:
         blocks = Blocks(int(10 * source.sample_bytes), 4)
         order = order_of(SIZE, BATCH, blocks, source=source)
@@ -68,7 +68,7 @@ def test_each_block_of_a_file_is_told_once(told, tmp_path):
     assert all(size <= arrangement.block * stride for _, size in told)
 
 
-def test_parts_and_files_are_told_too(told, tmp_path):
+def test_parts_and_images_are_read_ahead(told, tmp_path):
     with records_of(tmp_path / "x.rec") as source:
         half, _ = split(source, [0.5, 0.5])
         half.will_read(10, 20)
@@ -80,20 +80,6 @@ def test_parts_and_files_are_told_too(told, tmp_path):
     sizes = {os.path.getsize(images._files.path(number)) for number in range(1, 4)}
     assert {size for _, size in told.all()[1:]} == sizes
     assert len(told) == 4
-
-
-def test_a_file_that_is_gone_is_no_error_here(tmp_path):
-    with records_of(tmp_path / "x.rec") as source:
-        os.remove(tmp_path / "x.rec")
-        source.will_read(0, 5)
-
-
-def test_a_range_is_told_in_pieces_that_linux_reads_whole(told, tmp_path):
-    """It forgets what is more than it reads ahead by itself, 128 KiB as a rule."""
-    (tmp_path / "x").write_bytes(bytes(1 << 20))
-    MappedFile(tmp_path / "x").will_read(5000, 300_000)
-    piece = 128 << 10
-    assert told.all() == [(5000, piece), (5000 + piece, piece), (5000 + 2 * piece, 37_856)]
 
 
 PIECE = 4 << 20
@@ -110,7 +96,7 @@ def cold(tmp_path):
 
 
 @pytest.mark.parametrize("read_ahead", [128 << 10, 8 << 20])
-def test_a_block_is_read_as_a_whole_and_nothing_far_behind_it(monkeypatch, read_ahead, cold):
+def test_block_is_read_whole_and_nothing_far_behind(monkeypatch, read_ahead, cold):
     monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: read_ahead)
     MappedFile(cold).will_read(0, 5 * PIECE + 1000)
     wait_until(lambda: AHEAD.is_idle)
@@ -118,43 +104,24 @@ def test_a_block_is_read_as_a_whole_and_nothing_far_behind_it(monkeypatch, read_
     assert cached_share([cold]) < 12 / 16
 
 
-def test_where_the_system_reads_little_ahead_the_next_piece_is_told(told, monkeypatch, tmp_path):
-    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: 128 << 10)
-    (tmp_path / "x").write_bytes(bytes(2 * PIECE + 10))
-    MappedFile(tmp_path / "x").will_read(5, 2 * PIECE + 5)
-    assert sum(size for _, size in told.all()) == 2 * PIECE + 5
-    told.clear()
-    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: 8 << 20)
-    MappedFile(tmp_path / "x").will_read(5, 2 * PIECE + 5)
-    assert told.all() == []
-
-
-def test_a_file_system_that_sends_nothing_is_told(told, monkeypatch, tmp_path):
-    def refuse(*arguments):
-        raise OSError("Invalid argument")
-
-    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: 8 << 20)
-    monkeypatch.setattr(os, "sendfile", refuse)
-    (tmp_path / "x").write_bytes(bytes(2 * PIECE))
-    MappedFile(tmp_path / "x").will_read(0, 2 * PIECE)
-    assert sum(size for _, size in told.all()) == 2 * PIECE
-
-
 @pytest.mark.parametrize(("offset", "size"), [(0, 3 * PIECE), (0, 1 << 60), (2**63 - 10, PIECE)])
-def test_a_file_that_is_shorter_ends_it(offset, size, told, tmp_path):
+def test_shorter_file_ends_it(offset, size, told, tmp_path):
     (tmp_path / "x").write_bytes(bytes(PIECE))
     AHEAD.read(str(tmp_path / "x"), offset, size)
     told.all()
 
 
-def test_what_cannot_be_read_ahead_keeps_nothing_else_from_it(told, tmp_path):
+def test_what_cannot_be_read_ahead_stops_nothing(told, tmp_path):
+    with records_of(tmp_path / "x.rec") as source:
+        os.remove(tmp_path / "x.rec")
+        source.will_read(0, 5)
     (tmp_path / "x").write_bytes(bytes(1000))
     AHEAD.read("no\0path")
     AHEAD.read(str(tmp_path / "x"))
     assert told.all() == [(0, 1000)]
 
 
-def test_what_is_closed_is_read_ahead_no_more(monkeypatch, tmp_path):
+def test_closed_file_is_read_ahead_no_more(monkeypatch, tmp_path):
     (tmp_path / "x").write_bytes(bytes(1 << 20))
     begun, goes_on, told = threading.Event(), threading.Event(), []
 
@@ -175,7 +142,7 @@ def test_what_is_closed_is_read_ahead_no_more(monkeypatch, tmp_path):
 
 
 @forks
-def test_a_forked_child_reads_ahead_too(monkeypatch, tmp_path):
+def test_forked_child_reads_ahead(monkeypatch, tmp_path):
     (tmp_path / "x").write_bytes(bytes(1 << 20))
     monkeypatch.setattr(AHEAD, "_runs", True)  # As if its thread ran, which a child hasn't got.
     child = os.fork()
@@ -188,7 +155,7 @@ def test_a_forked_child_reads_ahead_too(monkeypatch, tmp_path):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_headers_are_read_without_what_is_around_them(tmp_path):
+def test_opening_reads_headers_alone(tmp_path):
     """Opening a large file, with its index, doesn't read it."""
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
         for _ in range(640):
@@ -200,7 +167,7 @@ def test_headers_are_read_without_what_is_around_them(tmp_path):
     assert cached_share([path]) < 0.3
 
 
-def test_labels_are_looked_at_without_what_is_around_them(tmp_path):
+def test_labels_are_read_alone(tmp_path):
     """An order in blocks looks at some, to see whether they are sorted."""
     pixels, path = bytes(100_000), tmp_path / "x.tfrecord"
     with RecordWriter(path, format="tfrecord") as writer:
@@ -234,7 +201,7 @@ def test_labels_of_several_files(gone, tmp_path):
     assert half.tolist() == [100_000, 59 + 10]
 
 
-def test_a_thread_that_cannot_start_is_no_error(monkeypatch, tmp_path):
+def test_thread_that_cannot_start_is_no_error(monkeypatch, tmp_path):
     (tmp_path / "x").write_bytes(bytes(1000))
 
     def fail(thread):
@@ -248,7 +215,7 @@ def test_a_thread_that_cannot_start_is_no_error(monkeypatch, tmp_path):
     wait_until(lambda: AHEAD.is_idle)
 
 
-def test_a_signal_handler_may_close_a_file_meanwhile(tmp_path):
+def test_signal_handler_may_close_a_file(tmp_path):
     with AHEAD._lock:  # As when it comes while this thread has the lock.
         AHEAD.read(str(tmp_path / "x"))
         MappedFile(__file__).close()

@@ -1,30 +1,42 @@
-"""Several sources as one, of every kind, alike and mixed."""
+"""``concatenate``: several sources as one, of every kind, alike and mixed."""
 
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 
 from adapters import (
+    ClosedError,
     Feature,
     ImageDecoder,
     RecordError,
     concatenate,
+    mix,
     open_images,
     open_records,
     split,
 )
-from adapters.sources import Subset, as_source
-from adapters.sources.concatenation import Concatenation, form_of
+from adapters.generators import DECODE, generator
+from adapters.sources import ArraySource, as_source
+from adapters.sources.concatenation import Concatenation, form_of, joined
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
 from tests.sources import example_files
+from tests.sources.conftest import gatherer  # noqa: F401 - a fixture.
 from tests.sources.every_kind import CENTRE, KINDS, SIZE, Fetching, X, Y, all_samples
 from tests.sources.image_folders import folder
-from tests.sources.record_files import write_images
+from tests.sources.record_files import (
+    HEADERS,
+    assert_batches_are_samples,
+    damage,
+    jpeg_file,
+    shards,
+    write_images,
+)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -48,61 +60,29 @@ def test_samples_come_one_source_after_the_other(source):
     assert exact(all_samples(whole)) == exact(all_samples(source))
     if not source.draws:
         assert exact(whole[:]) == exact(source[:])
-        assert exact(whole[-1]) == exact(source[-1])
-
-
-@every_kind
-def test_batches_are_those_of_one_source_random_crops_too(source):
-    """What is random depends on a sample's number in the whole."""
-    expected = [exact(batch) for batch in epoch_of(plan_of(source, 5, shuffle=True), 2)]
-    assert [exact(batch) for batch in epoch_of(plan_of(halves(source), 5, shuffle=True), 2)] == (
-        expected
-    )
-
-
-@every_kind
-def test_it_is_read_in_the_way_that_its_sources_are(source):
-    whole = halves(source)
-    for name in ("gathers", "pads", "python_numbers", "makes_samples", "stored", "fetches_many"):
-        assert getattr(whole, name) == getattr(source, name), name
-    for name in ("draws", "decodes", "holds_images"):
-        assert getattr(whole, name) == getattr(source, name), name
-    assert (whole.leaves is not None) == (source.gathers or source.leaves is not None)
-
-
-@every_kind
-def test_it_travels_to_another_process(source):
-    received = pickle.loads(pickle.dumps(halves(source)))
-    assert exact(batch_of(plan_of(received, 20))) == exact(batch_of(plan_of(source, 20)))
-
-
-@every_kind
-def test_it_may_be_selected_from(source):
     chosen = [len(source) - 1, 0, 3, 3]
-    found = all_samples(halves(source).select(chosen))
+    found = all_samples(whole.select(chosen))
     assert exact(found) == exact(all_samples(source.select(chosen)))
 
 
-def test_sources_may_be_concatenations_without_a_chain():
-    parts = [list(range(3)), list(range(3, 5)), list(range(5, 9))]
-    whole = concatenate([concatenate(parts[:2]), parts[2]])
-    assert [type(part).__name__ for part in whole.parts] == ["MapSource"] * 3
-    assert whole[:] == list(range(9))
+@every_kind
+def test_batches_are_those_of_one_source(source):
+    """What is random depends on a sample's number in the whole; in another process, too."""
+    expected = [exact(batch) for batch in epoch_of(plan_of(source, 5, shuffle=True), 2)]
+    whole = halves(source)
+    for each in (whole, pickle.loads(pickle.dumps(whole))):
+        found = epoch_of(plan_of(each, 5, shuffle=True), 2)
+        assert [exact(batch) for batch in found] == expected
 
 
 def test_one_source_stays_what_it_is():
     source = as_source((X, Y))
     assert concatenate([source]) is source
-
-
-def test_what_was_split_is_gathered_as_one_when_it_is_put_together():
+    parts = [list(range(3)), list(range(3, 5)), list(range(5, 9))]
+    assert concatenate([concatenate(parts[:2]), parts[2]])[:] == list(range(9))
     folds = split((X, Y), [0.25] * 4)
     whole = concatenate(folds[1:])
-    assert type(whole) is Subset
     assert exact(whole[:]) == exact([sample for fold in folds[1:] for sample in fold])
-
-
-# --- of several kinds ---
 
 
 @pytest.fixture
@@ -116,7 +96,7 @@ def files(tmp_path):
     return [open_records(path, decode=CENTRE) for path in paths]
 
 
-def test_records_of_several_formats_and_arrays_are_one_source(files):
+def test_records_of_both_formats_and_arrays(files):
     arrays = np.arange(3 * 8 * 9 * 3, dtype=np.uint8).reshape(3, 8, 9, 3), np.arange(3)
     whole = concatenate([*files, arrays])
     assert whole.leaves is not None
@@ -129,14 +109,14 @@ def test_records_of_several_formats_and_arrays_are_one_source(files):
     assert whole[SIZE][0].tolist() == arrays[0][0].tolist()
 
 
-def test_what_gathers_and_what_is_asked_are_one_source():
+def test_arrays_and_a_list():
     whole = concatenate([(X, Y), [(x, int(y)) for x, y in zip(X, Y)]])
     assert (whole.gathers, whole.leaves) == (False, None)
     x, y = batch_of(plan_of(whole, 2 * SIZE))
     assert (x.tolist(), y.tolist()) == ([*X.tolist()] * 2, [*Y.tolist()] * 2)
 
 
-def test_what_fetches_many_does_so_for_its_own_samples():
+def test_getitems_is_asked_for_its_own_samples():
     asked = []
 
     class Noting(Fetching):
@@ -159,12 +139,12 @@ def test_what_fetches_many_does_so_for_its_own_samples():
         ({"x": X, "y": Y}, r"has \{x: int32 \(2, 3\), y: int64 \(\)\}"),
     ],
 )
-def test_samples_that_differ_are_refused_at_once(others, said):
+def test_other_samples_are_refused(others, said):
     with pytest.raises(ValueError, match=said):
         concatenate([(X, Y), others])
 
 
-def test_records_that_differ_are_refused_at_once(tmp_path):
+def test_other_records_are_refused(tmp_path):
     content = [encoded(picture(9, 9), "JPEG")]
     path = write_images(tmp_path / "a", "recordio", content)
     small, large = (open_records(path, decode=ImageDecoder(size)) for size in (8, 16))
@@ -173,7 +153,7 @@ def test_records_that_differ_are_refused_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("transform", [None, lambda sample: sample])
-def test_numbers_of_several_types_become_those_of_one(files, transform):
+def test_labels_of_several_types_become_one(files, transform):
     """RecordIO has floats as labels, TFRecord integers; all batches have one dtype."""
     whole = concatenate([*files, (np.zeros((3, 8, 9, 3), np.uint8), np.arange(3, dtype="i4"))])
     batches = epoch_of(plan_of(whole, 4, transform=transform))
@@ -183,12 +163,12 @@ def test_numbers_of_several_types_become_those_of_one(files, transform):
     assert {type(label) for _, label in whole} == {float, np.float64}
 
 
-def test_numbers_of_several_types_are_gathered_as_one():
+def test_numbers_of_several_types_become_one():
     whole = concatenate([np.arange(3, dtype="i2"), np.array([0.5], "f4")])
     assert [batch.dtype.str for batch in epoch_of(plan_of(whole, 2))] == ["<f4", "<f4"]
 
 
-def test_numbers_of_a_source_that_does_not_know_them_before_become_those_of_the_others():
+def test_numbers_of_lists_become_those_of_arrays():
     whole = concatenate([np.array([0.5]), np.array([1]), [2, 3], [True], ["a", "b"]])
     batches = epoch_of(plan_of(whole.select(range(5)), 1))
     assert [batch.dtype.str for batch in batches] == ["<f8"] * 5
@@ -200,7 +180,7 @@ def test_numbers_of_a_source_that_does_not_know_them_before_become_those_of_the_
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1])
 @pytest.mark.parametrize("columns", [lambda x: x, lambda x: (np.zeros((len(x), 2)), x)])
-def test_an_integer_that_would_be_another_one_as_a_float_is_refused(value, columns):
+def test_integers_that_floats_lose_are_refused(value, columns):
     whole = concatenate([columns(np.array([2**53, value])), columns(np.array([0.5]))])
     batch = batch_of(plan_of(whole.select([0, 2]), 2))
     assert (batch if isinstance(batch, np.ndarray) else batch[1]).tolist() == [2**53, 0.5]
@@ -212,7 +192,7 @@ def test_an_integer_that_would_be_another_one_as_a_float_is_refused(value, colum
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_labels_beside_images_that_would_be_other_ones_are_refused(shuffle, tmp_path):
+def test_labels_that_floats_lose_are_refused(shuffle, tmp_path):
     """A batch that is filled; what failed in it has no label to look at."""
     paths = [folder(tmp_path / name) for name in "ab"]
     files = [str(path) for path in sorted(paths[0].rglob("*.jpg"))]
@@ -226,14 +206,14 @@ def test_labels_beside_images_that_would_be_other_ones_are_refused(shuffle, tmp_
     assert set(np.concatenate([batch[1] for batch in batches]).tolist()) == {3.0, 0.5}
 
 
-def test_integers_that_no_type_holds_together_are_refused():
+def test_integers_that_no_type_holds_are_refused():
     """As float64, 2^53 + 1 would be 2^53."""
     ids = np.array([2**53 + 1]), np.array([1], np.uint64)
     with pytest.raises(ValueError, match=r"sources\[0\] has int64 \(\), sources\[1\] has uint64"):
         concatenate(ids)
 
 
-def test_features_of_other_names_are_told_where_lengths_vary(tmp_path):
+def test_features_of_other_names_are_told(tmp_path):
     feature = Feature("int64", (None,), default=0)
     sources = []
     for name in "ab":
@@ -244,7 +224,7 @@ def test_features_of_other_names_are_told_where_lengths_vary(tmp_path):
         batch_of(plan_of(concatenate(sources), 4))
 
 
-def test_a_damaged_record_is_named_as_it_stands_in_its_file(tmp_path):
+def test_damaged_record_is_named_as_in_its_file(tmp_path):
     contents = [npy(picture(4, 4)), npy(picture(4, 4)), b"nothing"]
     path = write_images(tmp_path / "a", "recordio", contents)
     decoded = concatenate(
@@ -259,7 +239,7 @@ def test_a_damaged_record_is_named_as_it_stands_in_its_file(tmp_path):
     assert batch[1].tolist() == [0, 1, 2, 0, 1, 0]
 
 
-def test_what_a_source_raises_names_the_number_in_the_whole():
+def test_errors_name_the_number_in_the_whole():
     class Broken(list):
         def __getitem__(self, number):
             raise KeyError(number)
@@ -285,3 +265,132 @@ def test_what_a_source_raises_names_the_number_in_the_whole():
 def test_what_are_no_sources_is_refused(sources, error, said):
     with pytest.raises(error, match=said):
         concatenate(sources)
+
+
+def arrays(count: int, first: int) -> dict[str, Any]:
+    numbers = np.arange(first, first + count)
+    return {"x": numbers[:, np.newaxis] * np.ones(100, np.float32), "y": numbers}
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "<f2", ">i4", "complex128", "M8[us]", "U3", "V5", "i4,f8"]
+)
+def test_rows_of_any_dtype(dtype):
+    memory = np.random.default_rng(0).integers(0, 2, 12 * np.dtype(dtype).itemsize, np.uint8)
+    rows = memory.view(dtype).reshape(4, 3)
+    whole = joined([ArraySource(rows), ArraySource(rows[::-1].copy())])
+    expected = np.concatenate([rows, rows[::-1]])[[7, 0, 5, 2]].astype(dtype)
+    gathered = whole.gather(np.array([7, 0, 5, 2]), np.empty)
+    assert gathered.dtype == expected.dtype
+    assert gathered.tobytes() == expected.tobytes()
+
+
+def test_array_resized_in_place():
+    first, second = np.zeros((200, 40)), np.ones((200, 40))
+    whole: Any = joined([ArraySource(first), ArraySource(second)])
+    first.resize((40_000, 40), refcheck=False)
+    first[:], second[50] = 5, -1
+    assert whole.gather(np.array([3, 250]), np.empty)[:, 0].tolist() == [5, -1]
+    first.resize((100, 40), refcheck=False)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="must keep their 200 rows, got 100"):
+            whole.gather(np.array([3, 250]), np.empty)
+
+
+@pytest.mark.parametrize("count", [2, 9, 33])
+def test_rows_of_many_arrays(count):
+    rng = np.random.default_rng(count)
+    given = [(rng.random((n, 5)), rng.random(n) > 0.5) for n in rng.integers(1, 6, count)]
+    whole: Any = joined([ArraySource(each) for each in given])
+    numbers = rng.permutation(len(whole))
+    for found, columns in zip(whole.gather(numbers, np.empty), zip(*given)):
+        expected = np.concatenate(columns)[numbers]
+        np.testing.assert_array_equal(found, expected, strict=True)
+    masked = np.ma.array(np.arange(20.0), mask=np.arange(20) > 3)
+    whole = joined([as_source(masked), as_source(np.arange(20.0) + 20)])
+    assert whole.gather(np.array([3, 15, 25]), np.empty).tolist() == [3, 15, 25]
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_record_files_of_several_sources(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    second = open_records(paths[2:], decode=HEADERS)
+    whole = mix([open_records(paths[:2], decode=HEADERS), second.select(range(3, 39, 2)), second])
+    assert_batches_are_samples(whole)
+
+
+def test_closed_part_is_closed_in_the_whole(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    given = [open_records(path, decode=HEADERS) for path in (paths[0], paths[1], paths[3])]
+    whole = joined(given)
+    numbers = np.arange(len(whole))
+    rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in whole.leaves]
+    assert whole.fill(numbers, None, rows) == []
+    given[1].close()
+    with pytest.raises(ClosedError):
+        whole.fill(numbers, None, rows)
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "recordio"])
+@pytest.mark.parametrize("draws", [False, True])
+def test_images_of_several_sources_draw_alike(tmp_path, format, draws):
+    """By the same draws, whoever is asked."""
+    decoder = ImageDecoder(9, crop="random_resized", flip=True) if draws else ImageDecoder(9)
+    sources = []
+    for place in range(3):
+        (tmp_path / str(place)).mkdir()
+        path = jpeg_file(tmp_path / str(place), format)
+        sources.append(open_records(path, decode=decoder))
+    whole = joined(sources)
+    for epoch in range(2):
+        numbers = plan_of(whole, 20, shuffle=True).order.batch(epoch, 0)
+        images, labels = batch_of(plan_of(whole, 20, shuffle=True), epoch, 0)
+        for number, image, label in zip(numbers.tolist(), images, labels.tolist()):
+            alone, known = whole.sample(number, generator(0, epoch, number, DECODE))
+            np.testing.assert_array_equal(image, alone, strict=True)
+            assert label == known
+
+
+def test_damaged_image_is_told_by_its_own_source(tmp_path):
+    sources = []
+    for place in range(2):
+        (tmp_path / str(place)).mkdir()
+        path = jpeg_file(tmp_path / str(place), "tfrecord")
+        sources.append(open_records(path, decode=ImageDecoder(9)))
+    whole: Any = joined(sources)
+    damage(path, int(sources[1]._files.shards[0].offsets[4]) + 300)
+    with pytest.raises(RecordError, match=r"1/jpeg\.tfrecord, record 4\b"):
+        batch_of(plan_of(whole, len(whole)), 0, 0)
+
+
+def photos(root, classes, known=None):
+    """Files of these classes; their names, or as many as are known beforehand."""
+    files = open_images(folder(root, classes=classes)).files
+    return open_images(files, decode=ImageDecoder(8), classes=known)
+
+
+@pytest.mark.parametrize("together", [concatenate, mix])
+def test_classes_numbered_otherwise_are_refused(together, tmp_path):
+    one = photos(tmp_path / "a", ["cat", "dog"])
+    for other in (photos(tmp_path / "b", ["bird", "cat"]), photos(tmp_path / "c", ["cat", "eel"])):
+        with pytest.raises(ValueError, match=r"alike, got \['cat', 'dog'\] and, in sources\[1\], "):
+            together([one, other])
+        with pytest.raises(ValueError, match="number their classes alike"):
+            together([one.select([0, 1]), concatenate([other, other]).select([0, 1])])
+
+
+@pytest.mark.parametrize("together", [concatenate, mix])
+def test_classes_given_alike_are_joined(together, tmp_path):
+    known = ["bird", "cat", "dog"]
+    one = photos(tmp_path / "a", ["cat", "dog"], known)
+    whole = together([one, photos(tmp_path / "b", ["bird", "cat"], known)])
+    assert whole.classes == known
+    assert [label for _, label in whole] == [1, 1, 1, 2, 2, 2, 0, 0, 0, 1, 1, 1]
+
+
+def test_classes_that_some_sources_lack(tmp_path):
+    one, more = photos(tmp_path / "a", ["cat"]), photos(tmp_path / "b", ["cat", "dog"])
+    assert concatenate([one, more]).classes == ["cat", "dog"]
+    assert concatenate([one, more]).select([0]).classes == ["cat", "dog"]
+    numbered = open_images([(file, 0) for file in one.files], decode=ImageDecoder(8))
+    assert concatenate([more, numbered]).classes is None

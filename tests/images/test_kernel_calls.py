@@ -1,0 +1,408 @@
+"""The kernel draws Python's boxes, and bears wrong calls, threads, forks and a million images."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from adapters import ImageDecoder
+from adapters.errors import ContentError
+from adapters.generators import DECODE, Generators, generator
+from adapters.images import kernel, pixels
+from adapters.images.geometry import whole
+from adapters.images.kernel import Target
+from adapters.records import crc
+from tests.fuzzing import examples
+from tests.images.pictures import encoded, picture
+from tests.images.test_kernel import BASELINE, PHOTO, jpeg
+
+pytestmark = pytest.mark.skipif(
+    kernel.load() is None, reason="the kernel isn't built, or switched off"
+)
+CUTS = (None, "center", "random", "random_resized")
+EPOCH = 3
+sides = st.one_of(st.integers(1, 40), st.integers(1, 2_000), st.integers(1, 65_535))
+positive = st.floats(1e-300, 1e300)
+
+
+@st.composite
+def decoders(draw: Any) -> ImageDecoder:
+    crop = draw(st.sampled_from(CUTS))
+    options: dict[str, Any] = {"flip": draw(st.booleans())}
+    if crop in ("center", "random") and draw(st.booleans()):
+        options["resize_short"] = draw(st.one_of(st.integers(1, 600), st.integers(1, 2**33)))
+    if crop == "random_resized":
+        usual = draw(st.booleans())
+        number = st.floats(0.3, 3) if usual else positive
+        area = st.floats(0.01, 1) if usual else st.floats(1e-300, 1)
+        options["ratio"] = tuple(sorted((draw(number), draw(number))))
+        options["area"] = tuple(sorted((draw(area), draw(area))))
+    goal = draw(st.integers(1, 300)), draw(st.integers(1, 300))
+    return ImageDecoder(goal, crop=crop, **options)
+
+
+def asked_of(decoder: ImageDecoder) -> Any:
+    cut = CUTS.index(decoder.crop)
+    return kernel.settings_of(cut, decoder.resize_short, decoder.area, decoder.ratio, decoder.flip)
+
+
+def by_python(decoder: ImageDecoder, size: tuple[int, int], number: int) -> bytes | None:
+    """None where there is an error to raise, or another decoder is needed."""
+    assert decoder.size is not None
+    try:
+        crop = decoder.crop_of(*size, generator(7, EPOCH, number, DECODE))
+    except (ContentError, ArithmeticError, ValueError):
+        return None
+    numbers = kernel.numbers_of(crop, decoder.size)
+    return None if numbers is None else np.array(numbers, np.int32).tobytes()
+
+
+@given(decoders(), sides, sides, st.integers(0, 2**63 - 1))
+@example(ImageDecoder(9, crop="random_resized", ratio=(1e300, 1e300)), 3, 4, 0)
+@example(ImageDecoder(9, crop="random_resized", ratio=(1e-300, 1e-300)), 65_535, 4, 0)
+@example(ImageDecoder(9, crop="center", resize_short=2**31 - 1), 1, 65_535, 0)
+@settings(max_examples=examples(3_000))
+def test_crop_is_what_python_draws(decoder, height, width, number):
+    assume(height * width <= pixels.MOST_PIXELS)
+    assume((decoder.resize_short or 0) < 2**31)
+    rng_of = Generators(7, EPOCH, DECODE, np.array([number]))
+    found = kernel.load().crop(
+        (height, width), rng_of.key, rng_of.counters[0], asked_of(decoder), decoder.size
+    )
+    assert found == by_python(decoder, (height, width), number)
+
+
+CONTENTS = [
+    jpeg(PHOTO, "444"),
+    encoded(PHOTO, "PNG"),
+    encoded(PHOTO, "JPEG", progressive=True),
+    BASELINE,
+    encoded(picture(20, 300), "JPEG"),
+    encoded(picture(8, 9, 1), "JPEG"),
+    encoded(PHOTO, "JPEG", "CMYK"),
+    BASELINE[:-30],
+    b"no image",
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"crop": "center"},
+        {"crop": "center", "resize_short": 40},
+        {"crop": "random", "resize_short": 40, "flip": True},
+        {"crop": "random_resized", "flip": True},
+        {"crop": "random_resized", "dtype": "float32", "mean": 9.0, "layout": "NCHW"},
+    ],
+)
+def test_batch_is_its_images_one_by_one(options):
+    decoder = ImageDecoder((30, 40), **options)
+    numbers = np.arange(len(CONTENTS)) + 100
+    rng_of = Generators(1, 2, DECODE, numbers)
+    rows = [5, 0, 8, 1, 2, 3, 7, 4, 6]
+    out = np.zeros((9, *decoder.shape), decoder.dtype)
+    failures = decoder.decode_rows(CONTENTS, rng_of, rows, out)
+    assert sorted(place for place, _ in failures) == [7, 8]
+    for place, row in list(enumerate(rows))[:7]:
+        rng = generator(1, 2, int(numbers[place]), DECODE)
+        np.testing.assert_array_equal(out[row], decoder.decode(CONTENTS[place], rng))
+
+
+def test_own_generators_are_drawn_from():
+    decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
+    out = np.zeros((2, 30, 40, 3), np.uint8)
+    rngs = [np.random.default_rng(n) for n in range(2)]
+    assert decoder.decode_rows([BASELINE] * 2, rngs.__getitem__, [0, 1], out) == []
+    for number, row in enumerate(out):
+        expected = decoder.decode(BASELINE, np.random.default_rng(number))
+        np.testing.assert_array_equal(row, expected)
+
+
+class Upper(ImageDecoder):
+    """Has a box of its own."""
+
+    def crop_of(self, height: int, width: int, rng: Any) -> Any:
+        return super().crop_of(height // 2, width, rng)._replace(image=(height, width))
+
+
+def test_subclass_says_what_is_wanted():
+    out, plain = np.zeros((2, 1, 8, 8, 3), np.uint8)
+    own, rows = Generators(0, 0, DECODE, np.arange(1)), np.arange(1)
+    pieces = np.array([(0, 0, len(BASELINE))])
+    for decoder, into in ((Upper(8, crop="center"), out), (ImageDecoder(8, crop="center"), plain)):
+        assert decoder.decode_pieces([BASELINE], pieces, own, rows, into) == []
+    np.testing.assert_array_equal(out[0], Upper(8, crop="center").decode(BASELINE))
+    assert (out != plain).any()
+
+
+def test_random_box_needs_generators():
+    out = np.zeros((1, 8, 8, 3), np.uint8)
+    with pytest.raises(ValueError, match="rng_of must give generators"):
+        ImageDecoder(8, crop="random").decode_rows([BASELINE], None, [0], out)
+
+
+WHOLE = (0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, False)
+
+
+def draw(**other: Any) -> Any:
+    module = kernel.load()
+    arguments = {
+        "buffers": [b"ab" + BASELINE],
+        "pieces": np.array([(0, 2, len(BASELINE))]),
+        "rows": np.array([0]),
+        "asked": WHOLE,
+        "key": np.zeros(2, np.uint64),
+        "counters": np.zeros((1, 4), np.uint64),
+        "out": np.zeros((1, 9, 9, 3), np.uint8),
+        "shape": (1, 9, 9),
+        "first": False,
+        "table": None,
+    }
+    assert module is not None
+    return module.decode(*{**arguments, **other}.values())
+
+
+@pytest.mark.parametrize("value", [-(2**63), -1, 1, 3, 1 << 20, 2**31, 2**62, 2**63 - 1])
+def test_no_piece_or_row_leads_out_of_memory(value):
+    assert draw() == b"\1"
+    for place in range(3):
+        piece = [0, 2, len(BASELINE)]
+        piece[place] = value
+        assert draw(pieces=np.array([piece])) == b"\0"
+    memory = np.full((3, 9, 9, 3), 77, np.uint8)
+    assert draw(rows=np.array([value]), out=memory[1:2]) == b"\0"
+    assert (memory == 77).all()
+    for buffer in (None, 3, memoryview(BASELINE)[::2]):
+        assert draw(buffers=[buffer], pieces=None) == b"\0"
+
+
+NUMBERS = (0, 75, 103, 1, 0, 75, 9, 0, 0, 103, 9, 0, 0)
+
+
+def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
+    module = kernel.load()
+    assert module is not None
+    arguments = {
+        "jpegs": [BASELINE],
+        "pieces": None,
+        "rows": np.zeros(1, np.int64),
+        "crops": np.array([numbers], np.int32),
+        "key": None,
+        "counters": None,
+        "out": np.zeros((rows, 9, 9, 3), np.uint8),
+        "shape": (rows, 9, 9),
+        "first": False,
+        "table": None,
+    }
+    return module.decode(*{**arguments, **other}.values())
+
+
+@pytest.mark.parametrize("value", [-(2**31), -1, 0, 3, 9, 104, 2**31 - 1])
+def test_no_crop_leads_out_of_memory(value):
+    assert raw(NUMBERS) == b"\1"
+    assert len(NUMBERS) == kernel.load().CROP_NUMBERS
+    assert pixels.MOST_PIXELS == kernel.load().MOST_PIXELS
+    for place in range(13):
+        memory = np.full((3, 9, 9, 3), 77, np.uint8)
+        numbers = [*NUMBERS[:place], value, *NUMBERS[place + 1 :]]
+        assert raw(numbers, out=memory[1:2]) in (b"\0", b"\1")
+        assert (memory[::2] == 77).all()
+
+
+def test_many_threads_draw_and_decode_at_once():
+    decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
+    rng_of = Generators(1, 2, DECODE, np.arange(8))
+    expected = np.stack([decoder.decode(BASELINE, rng_of(number)) for number in range(8)])
+
+    def work(_: int) -> Any:
+        out = np.zeros((8, 30, 40, 3), np.uint8)
+        assert decoder.decode_rows([BASELINE] * 8, rng_of, range(8), out) == []
+        return out
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for out in pool.map(work, range(200)):
+            np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.full
+def test_million_images_leave_nothing_in_memory():
+    """Whole ones, damaged ones, and lists of which one member is no buffer."""
+    content = encoded(picture(8, 8), "JPEG")
+    damaged = content[:-20] + b"\xff\xd9"
+    crop, out = whole(8, 8), np.zeros((1, 8, 8, 3), np.uint8)
+    buffers = [content, damaged] * 500
+    process = psutil.Process()
+    module = kernel.load()
+    offsets, checked, label = np.arange(9), np.zeros(9, bool), np.zeros(9, np.int64)
+    field = (b"a", 3, 0, False, 1, b"", None)
+    rows, wrong = np.zeros(1000, np.int64), np.full((1000, 3), 1 << 40)
+    rng_of = Generators(1, 2, DECODE, np.arange(1000))
+    asked = kernel.settings_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
+    into = Target(out, False, None)
+    unwritable = into._replace(out=np.frombuffer(bytes(out.nbytes), np.uint8).reshape(out.shape))
+
+    def work() -> None:
+        left = kernel.decode_crops(buffers, [crop] * 1000, [0] * 1000, into)
+        assert left == list(range(1, 1000, 2))
+        two = {"rows": np.zeros(2, np.int64), "crops": np.zeros((2, 13), np.int32)}
+        assert raw(NUMBERS, jpegs=[content, None], **two) == b"\0\0"
+        assert kernel.decode(buffers, None, rng_of, rows, asked, into) == left
+        assert len(kernel.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
+        schema = module.schema([field])
+        files = module.files((content,), (offsets,), (None,), (checked,), (1,))
+        assert module.gather(schema, files, offsets, None, (label,)) == b"\1" * 9
+        for wrong_ones in (
+            (schema, files, offsets, None, (b"",)),
+            (schema, schema, offsets, None, ()),
+        ):
+            with pytest.raises((ValueError, BufferError)):
+                module.gather(*wrong_ones)
+        with pytest.raises(TypeError):
+            module.schema([field, None])
+        with pytest.raises(ValueError, match="must fit"):
+            module.files((content,), (offsets,), (None,), (checked[1:],), (1,))
+        with pytest.raises(ValueError, match="read-only"):
+            kernel.decode(buffers, None, rng_of, rows, asked, unwritable)
+
+    for _ in range(20):
+        work()
+    before = process.memory_info().rss
+    for _ in range(1000):
+        work()
+    assert process.memory_info().rss - before < 8 << 20
+
+
+SCRIPT = """
+import os, sys, threading
+import numpy as np
+from adapters.images import kernel
+from adapters.images.geometry import whole
+
+content = open(sys.argv[1], "rb").read()
+expected = np.zeros((1, 30, 40, 3), np.uint8)
+crops = [whole(75, 103)] * 9
+kernel.decode_crops([content], crops[:1], [0], kernel.Target(expected, False, None))
+
+def work(times):
+    for _ in range(times):
+        out = np.zeros((9, 30, 40, 3), np.uint8)
+        target = kernel.Target(out, False, None)
+        left = kernel.decode_crops([content] * 9, crops, range(9), target)
+        assert not left and (out == expected).all()
+
+for _ in range(3):
+    threading.Thread(target=work, args=(10**9,), daemon=True).start()
+for _ in range(20):
+    if (child := os.fork()) == 0:
+        work(5)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+
+
+def test_forks_and_exit_find_threads_at_work(tmp_path):
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(BASELINE)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, path],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_environment_switches_it_off():
+    code = "from adapters.images import kernel; print(kernel.load())"
+    environment = {**os.environ, "ADAPTERS_KERNEL": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert done.stdout == b"None\n"
+
+
+KERNEL = kernel.load()
+
+
+def floats(images: Any, channels: int) -> Any:
+    count, *sides, _ = images.shape
+    out = np.full((count, channels, *sides), np.nan, np.float32)
+    KERNEL.floats(images, count, channels, out)
+    return out
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+def test_floats_are_divided_to_the_bit(channels):
+    values = np.arange(256 * channels).astype(np.uint8)  # Each comes in each channel.
+    images = np.concatenate([np.roll(values, place) for place in range(channels)])
+    images = images.reshape(channels, 256, 1, channels)
+    expected = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
+    assert np.array_equal(floats(images, channels), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 480, 500)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_floats_of_any_size(shape, channels):
+    """The last is above what the GIL is kept for."""
+    images = np.random.default_rng(0).integers(0, 256, (*shape, channels), np.uint8)
+    expected = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
+    assert np.array_equal(floats(images, channels), expected)
+
+
+def crcs(data: Any, begins: Any, ends: Any) -> list[int]:
+    found = KERNEL.crcs(data, np.array(begins, np.int64), np.array(ends, np.int64))
+    return np.frombuffer(found, np.uint32).tolist()
+
+
+def crc32c(data: bytes) -> int:
+    """Bit by bit, as RFC 3720 has it."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def test_crc_is_the_usual_one():
+    assert crcs(b"123456789", [0], [9]) == [0xE3069283]
+    assert crcs(bytes(32), [0], [32]) == [0x8A9136AA]
+    assert crcs(b"", [], []) == []
+
+
+@given(
+    st.binary(min_size=1, max_size=64),
+    st.lists(st.tuples(st.integers(0, 64), st.integers(0, 64)), max_size=9),
+)
+def test_crc_of_any_parts(data, pairs):
+    """Some of one size, which go together, and others."""
+    parts = [sorted(min(end, len(data)) for end in pair) for pair in pairs]
+    begins, ends = [part[0] for part in parts], [part[1] for part in parts]
+    assert crcs(data, begins, ends) == [crc32c(data[begin:end]) for begin, end in parts]
+
+
+@pytest.mark.parametrize("size", [12_287, 12_288, 24_576, 40_003])
+def test_crc_of_long_parts(size):
+    data = np.random.default_rng(size).bytes(size + 3)
+    assert crcs(data, [3], [size + 3]) == [crc32c(data[3:])]
+    many = data * (400_000 // size)  # Above what the GIL is kept for.
+    begins = np.arange(0, len(many), size + 3)
+    assert crcs(many, begins + 3, begins + size + 3) == [crc32c(data[3:])] * len(begins)
+
+
+def test_crc_is_the_same_without_the_kernel(monkeypatch):
+    data = memoryview(np.random.default_rng(0).bytes(50))
+    begins, ends = np.array([0, 3]), np.array([50, 44])
+    found = crc.masked_crcs_of(data, begins, ends)
+    monkeypatch.setattr(crc, "load", lambda: None)
+    assert found.tolist() == crc.masked_crcs_of(data, begins, ends).tolist()
+    assert found[1] == crc.masked_crc(data[3:44])
