@@ -374,8 +374,8 @@ def _patch_get_data_adapter() -> None:
     internals.data_adapters.get_data_adapter = get_data_adapter
 
 
-_viewed = threading.Event()
-"""Set once Keras's own adapter has read a sequence, and a warning has said so."""
+_warned = threading.Event()
+"""Set once a warning has said that Keras's own adapter reads a sequence."""
 
 
 def _view_in_keras_adapter() -> None:
@@ -385,8 +385,8 @@ def _view_in_keras_adapter() -> None:
     @functools.wraps(stock)
     def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(x, SafeSequence):
-            if not _viewed.is_set():
-                _viewed.set()
+            if not _warned.is_set():
+                _warned.set()
                 log.warning(
                     "Keras reads a SafeSequence by its own adapter, as other code has restored its "
                     "get_data_adapter since adapters.keras was imported: the batches are the same, "
