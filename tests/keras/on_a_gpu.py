@@ -11,5 +11,5 @@ import jax
 from adapters.keras import device
 
 jax.default_backend = lambda: "gpu"
-# The batches of tests are few.
-device.MOST_BATCHES, device.LEAST_BATCHES = 3, 0
+# The batches of tests are few, and a busy machine must not make them slow.
+device.MOST_BATCHES, device.LEAST_BATCHES, device._QUICK_SECONDS = 3, 0, 60

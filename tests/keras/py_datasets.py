@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
 from tests.keras.samples import BATCH_SIZE, numbered
-
-_SECONDS = 20.0
 
 
 class Numbered(keras.utils.PyDataset):
@@ -76,51 +71,6 @@ class Hooked(Numbered):
 
     def on_epoch_end(self) -> None:
         self.calls.append("end")
-
-
-class Overlapping(Numbered):
-    """Notices two threads that ask at once; each call waits a little for another."""
-
-    def __init__(self, batches: int) -> None:
-        super().__init__(batches)
-        self.overlaps = 0
-        self._inside = threading.Lock()
-        self._another = threading.Event()
-
-    def __getitem__(self, index: int) -> Any:
-        if self._inside.acquire(blocking=False):
-            self._another.wait(0.02)
-            self._inside.release()
-        else:
-            self.overlaps += 1
-            self._another.set()
-        return super().__getitem__(index)
-
-
-class Meeting(Numbered):
-    """Answers only when two threads ask at once; says that it is thread-safe."""
-
-    thread_safe = True
-
-    def __init__(self, batches: int) -> None:
-        super().__init__(batches)
-        self.barrier = threading.Barrier(2)
-
-    def __getitem__(self, index: int) -> Any:
-        self.barrier.wait(_SECONDS)
-        return super().__getitem__(index)
-
-
-class MeetingOfProcesses(Numbered):
-    """Answers only when two processes ask at once: each opens its end of a pipe."""
-
-    def __init__(self, pipe: Path) -> None:
-        super().__init__(2)
-        self.pipe = pipe
-
-    def __getitem__(self, index: int) -> Any:
-        os.close(os.open(self.pipe, [os.O_RDONLY, os.O_WRONLY][index]))
-        return super().__getitem__(index)
 
 
 class Gaps(Numbered):

@@ -57,26 +57,7 @@ class BrokenList:
         return np.float32([number]), np.float32([-number])
 
 
-def stop_iteration(sample: Any) -> Any:
-    """A transform with an iterator that has run dry."""
-    return next(iter(()))
-
-
-def forget(sample: Any) -> None:
-    """A transform without a ``return``."""
-
-
 def frameworks(sample: Any) -> Any:
     """How many frameworks the process has imported that computes the sample."""
     names = ("keras", "tensorflow", "jax", "torch")
     return np.float32([sum(name in sys.modules for name in names)])
-
-
-class Owner:
-    """Has a sequence whose transform is its method, and was set from outside."""
-
-    sequence: Any = None
-
-    def frameworks(self, sample: Any) -> Any:
-        """As the function of that name."""
-        return frameworks(sample)

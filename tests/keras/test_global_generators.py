@@ -1,14 +1,14 @@
 """Code that draws from ``random`` and ``numpy.random`` draws the same with all workers.
 
-So does Keras's own generator of images, and classes of every kind.
+So does Keras's own generator of images.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,18 @@ import pytest
 from PIL import Image
 
 from adapters import SafeSequence
-from adapters.engine import processes
 from adapters.engine.pool import shared_pool
 from tests.batches import exact
-from tests.engine.executors import end_idle_workers
-from tests.keras.recording import ALL_WORKERS, AUTO, INLINE, PROCESSES, TWO_THREADS, Options
-from tests.test_generator_search import Slots
+from tests.engine.executors import end_idle_workers, wait_until
+from tests.engine.executors import workers as worker_processes
+from tests.keras.recording import (
+    AUTO,
+    FOUR_THREADS,
+    INLINE,
+    PROCESSES,
+    TWO_THREADS,
+    Options,
+)
 
 pytestmark = pytest.mark.one_backend
 
@@ -32,6 +38,14 @@ pytestmark = pytest.mark.one_backend
 def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes import Keras without a framework behind it."""
     monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+
+def drawn(sample: Any) -> Any:
+    return sample + np.random.rand()
+
+
+def from_python(sample: Any) -> Any:
+    return sample + random.random()
 
 
 class Drawing(keras.utils.PyDataset):
@@ -71,6 +85,19 @@ def flipped(sample: Any) -> Any:
     return sample * random.choice([-1.0, 1.0])
 
 
+class Noisy(list):
+    def __getitem__(self, number: Any) -> Any:
+        return super().__getitem__(number) + random.random()
+
+
+@dataclass(slots=True)
+class Slots:
+    scale: float = 1.0
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.scale * np.random.rand()
+
+
 SOURCES: dict[str, Any] = {
     "batches": lambda **workers: SafeSequence(Drawing(), **workers),
     "samples": lambda **workers: SafeSequence(DrawingSamples(), 4, **workers),
@@ -78,7 +105,18 @@ SOURCES: dict[str, Any] = {
     "transforms": lambda **workers: SafeSequence(
         np.ones((24, 2)), 4, transform=flipped, batch_transform=jittered, **workers
     ),
+    "a collate": lambda **workers: SafeSequence(np.ones(24), 4, collate=noisy, **workers),
+    "a list": lambda **workers: SafeSequence(Noisy(range(24)), 4, **workers),
+    "slots": lambda **workers: SafeSequence(np.arange(24.0), 4, transform=Slots(), **workers),
+    "slots of batches": lambda **workers: SafeSequence(
+        np.arange(24.0), 4, batch_transform=Slots(), **workers
+    ),
 }
+IN_PROCESSES = ("batches", "transforms", "a list", "slots", "slots of batches")
+
+
+def noisy(samples: list[Any]) -> Any:
+    return np.array(samples) + np.random.rand(len(samples))
 
 
 def epochs(kind: str, workers: Any) -> Any:
@@ -87,26 +125,20 @@ def epochs(kind: str, workers: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize(
-    "workers", [each for each in ALL_WORKERS if each.values[0] not in (INLINE, PROCESSES)]
-)
-def test_what_is_drawn_is_the_same_for_all_workers(kind, workers):
+def test_draws_are_the_same_for_all_workers(kind):
     random.seed(1)
     np.random.seed(1)
     inline = epochs(kind, INLINE)
-    random.seed(2)
-    np.random.seed(2)
-    assert epochs(kind, workers) == inline
     assert inline[0] != inline[1]
-
-
-@pytest.mark.parametrize("kind", ["batches", "transforms"])
-def test_what_is_drawn_in_processes_is_the_same(kind):
-    assert epochs(kind, PROCESSES) == epochs(kind, INLINE)
+    for workers in (INLINE, TWO_THREADS, FOUR_THREADS, AUTO, PROCESSES):
+        if workers is not PROCESSES or kind in IN_PROCESSES:
+            random.seed(2)
+            np.random.seed(2)
+            assert epochs(kind, workers) == inline
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_the_generators_are_afterwards_as_they_were(kind):
+def test_generators_are_afterwards_as_they_were(kind):
     random.seed(3)
     np.random.seed(3)
     expected = random.random(), np.random.rand()
@@ -116,12 +148,8 @@ def test_the_generators_are_afterwards_as_they_were(kind):
     assert (random.random(), np.random.rand()) == expected
 
 
-def from_python(sample: Any) -> Any:
-    return sample + random.random()
-
-
 @pytest.mark.parametrize("inner", [False, True])
-def test_they_are_as_they_were_where_a_batch_within_a_batch_draws_from_the_other_one(inner):
+def test_generators_after_a_batch_within_a_batch(inner):
     first, second = (drawn, from_python) if inner else (from_python, drawn)
     random.seed(3)
     np.random.seed(3)
@@ -131,7 +159,7 @@ def test_they_are_as_they_were_where_a_batch_within_a_batch_draws_from_the_other
     assert (random.getstate(), str(np.random.get_state())) == before
 
 
-def test_the_second_of_a_pair_of_normal_numbers_is_kept():
+def test_generators_keep_the_second_normal_number():
     np.random.seed(3)
     expected = np.random.randn(2)[1]
     np.random.seed(3)
@@ -140,7 +168,7 @@ def test_the_second_of_a_pair_of_normal_numbers_is_kept():
     assert np.random.randn() == expected
 
 
-def test_they_are_as_they_were_after_an_error_too():
+def test_generators_after_an_error():
     class Failing(Drawing):
         def __getitem__(self, index: int) -> Any:
             np.random.rand()
@@ -152,48 +180,6 @@ def test_they_are_as_they_were_after_an_error_too():
     with pytest.raises(OSError, match="spoilt"):
         SafeSequence(Failing(), **INLINE)[0]
     assert np.random.rand() == expected
-
-
-def test_a_transform_that_draws_nothing_leaves_threads_alone():
-    barrier = threading.Barrier(2)
-
-    def meeting(batch: Any) -> Any:
-        if batch[0] >= 8:  # The first two batches are computed one after the other.
-            barrier.wait(20)
-        return batch
-
-    numbers = np.arange(24)
-    arguments = {"workers": 2, "thread_safe": True}
-    with SafeSequence(numbers, 4, batch_transform=meeting, **arguments) as sequence:
-        assert len(list(sequence)) == 6
-        barrier.abort()
-
-
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
-def test_a_sequence_that_draws_may_read_another_one_that_draws(workers):
-    class Mixed(keras.utils.PyDataset):
-        """Reads another sequence whose transform draws on threads, and draws itself."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = SafeSequence(np.zeros((24, 2)), 4, transform=drawn, **TWO_THREADS)
-
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> Any:
-            return np.random.rand(4, 2), next(self.batches), np.random.rand(4, 2)
-
-        def read(self, **options: Any) -> Any:
-            with self.inner, SafeSequence(self, **options) as sequence:
-                self.batches = iter(self.inner)
-                return list(sequence)
-
-    assert exact(Mixed().read(**workers)) == exact(Mixed().read(**INLINE))
-
-
-def drawn(sample: Any) -> Any:
-    return sample + np.random.rand()
 
 
 class Waiting(Drawing):
@@ -224,13 +210,15 @@ def read(workers: Any, busy_seconds: float) -> tuple[set[str], Any, Any]:
 
 
 @pytest.mark.parametrize("start_seconds", [100.0, 0.05], ids=["never worth it", "worth it"])
-def test_no_thread_draws_beside_the_trainer_until_processes_do(start_seconds, monkeypatch):
-    """Whose step takes longer than a batch, so that it would pay."""
+def test_trainer_draws_beside_no_thread(start_seconds, monkeypatch):
     monkeypatch.setattr(shared_pool(), "start_seconds", start_seconds)
     monkeypatch.setattr(type(shared_pool()), "idle", 0)
     names, *drawn = read("auto", 0.02)
     assert names == {"MainThread"}
     assert drawn == [*read(0, 0.0)[1:]]
+
+
+# --- processes that start meanwhile ---
 
 
 class ChangedBetweenEpochs(Drawing):
@@ -254,66 +242,17 @@ def processes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("processes_at_once")
-def test_while_processes_start_the_plan_is_not_sent_at_each_epoch(monkeypatch):
-    sent = []
-    opened = processes.SerializedPlan
-    monkeypatch.setattr(
-        processes, "SerializedPlan", lambda *about: sent.append(len(sent)) or opened(*about)
-    )
+def test_epochs_while_processes_start():
+    """What a hook changes counts, whether the batches are made here or there."""
+    found = []
     with SafeSequence(ChangedBetweenEpochs(), workers="auto", seed=3) as sequence:
-        batches, starting = [], 0
-        while not starting or sequence._engine._dispatcher.starting:
-            batches.append(list(sequence))
-            starting += sequence._engine._dispatcher.starting
-        assert len(sent) <= 3  # Then, when they are asked for something, and an epoch later.
-        assert starting > 4
-        batches += [list(sequence) for _ in range(2)]
+        wait_until(lambda: found.append(list(sequence)) or worker_processes())
+        found += [list(sequence) for _ in range(3)]
     with SafeSequence(ChangedBetweenEpochs(), workers=0, seed=3) as sequence:
-        assert exact([list(sequence) for _ in batches]) == exact(batches)
+        assert exact([list(sequence) for _ in found]) == exact(found)
 
 
-class OfAProcess(Drawing):
-    def __len__(self) -> int:
-        return 200
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(0.005)
-        return np.random.rand(4, 2), np.full(4, os.getpid())
-
-
-@pytest.mark.usefixtures("processes_at_once")
-def test_what_belongs_into_processes_is_not_made_here_while_they_start():
-    with SafeSequence(OfAProcess(), workers="auto") as sequence:
-        here, decided, dispatcher = 0, False, sequence._engine._dispatcher
-        for _, pids in sequence:
-            here += decided and dispatcher.starting and pids[0] == os.getpid()
-            decided = not sequence._engine.undecided
-        assert dispatcher.is_open
-        assert not here
-
-
-# --- classes of every kind ---
-
-
-class Noisy(list):
-    def __getitem__(self, number: Any) -> Any:
-        return super().__getitem__(number) + random.random()
-
-
-@pytest.mark.parametrize("way", ["transform", "batch_transform", "source"])
-def test_the_batches_are_the_same_for_every_kind_of_workers_and_nobody_elses_state_changes(way):
-    before = random.getstate(), np.random.get_state()[1].tolist()
-    source = Noisy(range(24)) if way == "source" else np.arange(24.0)
-    arguments = {} if way == "source" else {way: Slots()}
-
-    def batches(**workers: Any) -> list[Any]:
-        with SafeSequence(source, 4, **arguments, **workers) as sequence:
-            return [np.asarray(batch).tolist() for batch in sequence]
-
-    expected = batches(workers=0)
-    assert batches(workers=0) == expected
-    assert batches(workers=2, use_multiprocessing=True) == expected
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+# --- Keras's generator of images ---
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +283,7 @@ def generated(folder: Path, workers: Options, **settings: Any) -> list[Any]:
 @pytest.mark.filterwarnings("ignore:Your `PyDataset` class should call")
 @pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.parametrize("workers", [TWO_THREADS, PROCESSES, AUTO])
-def test_images_that_keras_s_generator_draws_are_the_same_for_all_workers(workers, pictures):
+def test_image_data_generator(workers, pictures):
     settings = {"horizontal_flip": True, "channel_shift_range": 50.0}
     inline = generated(pictures, INLINE, **settings)
     assert len(inline) == 3

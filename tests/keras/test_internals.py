@@ -1,22 +1,29 @@
-"""Keras's private names: one file knows them, and Keras may move each of them."""
+"""Keras's private names, which may move, and other packages that patch ``keras.Model``."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import json
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+from keras.src.trainers import data_adapters
 
 import adapters.keras
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
+from adapters.keras.adapter import _Batches
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
+from tests.keras.recording import built_recorder, epochs_of, sequence_of
 
 # What moves, and what the warning calls it; none for what the user asks for.
 NAMES: dict[str, str | None] = {
@@ -30,9 +37,8 @@ NAMES: dict[str, str | None] = {
     "its parameters": "get_data_adapter",
     "get_data_adapter": "get_data_adapter",
 }
-if BACKEND == "tensorflow":
-    NAMES |= dict.fromkeys(("data_adapter_utils", "get_tensor_spec"), "get_tensor_spec")
 BATCHES = 10
+CALLS = ("fit", "evaluate", "predict")
 
 
 @pytest.fixture(scope="module")
@@ -42,37 +48,28 @@ def found() -> dict[str, list[Any]]:
     return {name: rest for name, *rest in map(json.loads, lines)}
 
 
-def test_nothing_is_missing_in_this_keras():
+def test_names_of_this_keras(found):
     assert (internals.missing(), internals.by_keras_adapter()) == ([], False)
-
-
-def test_every_name_was_taken_away(found):
     assert list(found) == list(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_keras_is_left_as_it_is_and_one_warning_names_what_moved(found, name):
-    warnings, as_it_was, *_ = found[name]
+def test_name_that_has_moved(found, name):
+    """One warning names it, Keras is left as it is, and the batches are the same."""
+    warnings, as_it_was, predicted, trained, tested, epoch, left = found[name]
     expected = [] if NAMES[name] is None else [True]
     assert [f"({NAMES[name]})" in warning for warning in warnings] == expected
     assert as_it_was
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_batches_are_the_same_without_a_name(found, name):
-    _, _, predicted, trained, tested, epoch, left = found[name]
     assert predicted == list(range(10))
     assert trained == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
     assert tested == 2 * [list(range(4 * i, 4 * i + 4)) for i in range(BATCHES)]
     assert (epoch, left) == (2, [])
 
 
-def test_the_adapter_of_a_safe_sequence_is_ours_and_that_of_a_py_dataset_keras_s():
-    adapters_of = (
-        internals.data_adapters.get_data_adapter(x) for x in (sequence_of(1), Numbered(2))
+def test_adapter_of_a_py_dataset_is_keras_s():
+    assert type(internals.data_adapters.get_data_adapter(Numbered(2))).__name__ == (
+        "PyDatasetAdapter"
     )
-    names = [type(adapter).__name__ for adapter in adapters_of]
-    assert names == ["SafeSequenceAdapter", "PyDatasetAdapter"]
 
 
 ROOM = Path(adapters.keras.__file__).parent
@@ -106,7 +103,7 @@ def defined_names(path: Path) -> set[str]:
     return found
 
 
-def test_one_file_knows_the_private_names():
+def test_private_names_are_in_one_file():
     """What other files ask objects for, they define themselves."""
     others = sorted(set(ROOM.glob("*.py")) - {ROOM / "internals.py"})
     ours = {name for path in ROOM.parent.rglob("*.py") for name in defined_names(path)}
@@ -116,9 +113,88 @@ def test_one_file_knows_the_private_names():
     assert [path.name for path in others if "keras.src" in path.read_text()] == []
 
 
-def test_resume_is_refused_where_keras_cannot_begin_within_an_epoch(tmp_path, monkeypatch):
+def test_resume_refused_by_old_keras(tmp_path, monkeypatch):
     monkeypatch.setattr(internals, "missing_to_continue", lambda: ["a name"])
     model = built_recorder()
     said = r"3\.9 or newer: Keras .* has no a name"
     with SafeSequence(np.arange(8), 4) as sequence, pytest.raises(ImportError, match=said):
         model.fit(sequence, verbose=0, callbacks=[Resume(tmp_path)])
+
+
+# --- other packages' patches, as those of autologgers and tuners ---
+
+
+@pytest.fixture(autouse=True)
+def put_back_at_the_end() -> Iterator[None]:
+    ours = {name: getattr(keras.Model, name) for name in CALLS}
+    of_adapters = data_adapters.get_data_adapter
+    yield
+    data_adapters.get_data_adapter = of_adapters
+    for name, method in ours.items():
+        setattr(keras.Model, name, method)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrapper_lost(name, caplog):
+    setattr(keras.Model, name, inspect.unwrap(getattr(keras.Model, name)))
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.arange(8, dtype="float32").reshape(-1, 1)
+    with SafeSequence(x if name == "predict" else (x, x), 2, workers=0) as sequence:
+        getattr(model, name)(sequence, verbose=0)
+        assert [f"around {name}," in line for line in warnings_of(caplog)] == [True]
+        getattr(model, name)(sequence, verbose=0)
+    assert len(warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize("late_seconds", [0.0, 0.5])
+def test_batches_without_wrapper(late_seconds, monkeypatch):
+    """TensorFlow may ask for the end of the data only when ``fit`` is over, if at all."""
+    finish = _Batches._finish
+
+    def late(self: _Batches) -> None:
+        time.sleep(late_seconds)
+        finish(self)
+
+    monkeypatch.setattr(_Batches, "_finish", late)
+    keras.Model.fit = inspect.unwrap(keras.Model.fit)
+    recorder = built_recorder()
+    with sequence_of(BATCHES, shuffle=True, workers=2) as sequence:
+        recorder.fit(sequence, epochs=2, verbose=0)
+        assert sequence.epoch == 2
+    assert recorder.trained == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
+
+
+@pytest.mark.one_keras  # Resume needs a newer one than the oldest.
+@pytest.mark.parametrize("wraps", [True, False])
+def test_patch_around_ours(wraps, tmp_path, caplog):
+    recorder, inner, calls = built_recorder(), keras.Model.fit, []
+
+    def fit(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        calls.append(1)
+        return inner(self, *arguments, **keywords)
+
+    keras.Model.fit = functools.wraps(inner)(fit) if wraps else fit
+    with sequence_of(BATCHES, workers=0) as sequence:
+        recorder.fit(sequence, epochs=2, callbacks=[Resume(tmp_path)], verbose=0)
+    assert (len(recorder.trained), calls, warnings_of(caplog)) == (2 * BATCHES, [1], [])
+
+
+@pytest.mark.one_keras
+def test_resume_without_wrapper(tmp_path):
+    keras.Model.fit = inspect.unwrap(keras.Model.fit)
+    with sequence_of(BATCHES, workers=0) as sequence, pytest.raises(RuntimeError, match="Resume"):
+        built_recorder().fit(sequence, callbacks=[Resume(tmp_path)], verbose=0)
+
+
+def test_adapter_lost(caplog):
+    data_adapters.get_data_adapter = inspect.unwrap(data_adapters.get_data_adapter)
+    recorder = built_recorder()
+    with sequence_of(BATCHES, workers=0) as sequence:
+        recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
+    assert ["restored its get_data_adapter" in line for line in warnings_of(caplog)] == [True]
+    assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)

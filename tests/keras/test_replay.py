@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from pathlib import Path
@@ -20,15 +21,17 @@ from adapters import (
     open_images,
     open_records,
 )
+from adapters.cli import main
 from adapters.images import decode
-from adapters.keras import Watch
+from adapters.keras import Watch, internals
 from adapters.packing import pack
 from adapters.records import example
-from tests.keras.py_datasets import Shuffling
+from tests.keras.py_datasets import Given, Shuffling
 from tests.keras.recording import BACKEND
 from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
+SIZE = 40
 
 
 def noisy(batch: Any, rng: Any) -> Any:
@@ -51,7 +54,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def test_it_is_the_batch_that_was_delivered():
+def test_replay():
     numbers = np.arange(20.0)
     with SafeSequence(
         (numbers, numbers), 4, shuffle=True, seed=5, batch_transform=noisy, workers=0
@@ -66,26 +69,23 @@ def test_it_is_the_batch_that_was_delivered():
         assert sequence.state_dict() == state
 
 
-def test_batches_that_fit_shuffles_are_counted_as_it_does():
-    class Keeps(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.losses: list[float] = []
+def test_replay_of_batches_that_fit_permutes():
+    losses: list[float] = []
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.losses.append(logs["loss"] * (batch + 1) - sum(self.losses))
+    def keep(batch: int, logs: Any) -> None:
+        losses.append(logs["loss"] * (batch + 1) - sum(losses))
 
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
-    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
+    keeps = keras.callbacks.LambdaCallback(on_train_batch_end=keep)
+    model = zero()
     numbers = np.arange(12, dtype="float32").reshape(12, 1)
     with SafeSequence((numbers, numbers), 1, workers=0) as sequence:
-        model.fit(sequence, verbose=0, callbacks=[keeps := Keeps()])
+        model.fit(sequence, verbose=0, callbacks=[keeps])
         for step in (0, 5, 11):
             replay = sequence.replay(0, step, shuffled=True)
-            assert replay.labels == [[pytest.approx(keeps.losses[step] ** 0.5, abs=0.01)]]
+            assert replay.labels == [[pytest.approx(losses[step] ** 0.5, abs=0.01)]]
 
 
-def test_what_lies_where_and_what_was_drawn(photos):
+def test_replay_origins_and_crops(photos):
     decoder = ImageDecoder(32, crop="random_resized", flip=True)
     files = open_images(photos / "photos", decode=decoder)
     records = open_records(photos / "photos.tfrecord", decode=decoder)
@@ -114,7 +114,7 @@ def test_what_lies_where_and_what_was_drawn(photos):
 
 
 @pytest.mark.parametrize("outputs", [("image/encoded", "image/class/label"), None])
-def test_the_box_of_an_image_among_features(photos, outputs):
+def test_replay_crop_among_features(photos, outputs):
     decoder = ImageDecoder(32, crop="random_resized", flip=True)
     path = photos / "photos.tfrecord"
     features = {"image/class/label": Feature("int64"), "image/encoded": decoder}
@@ -130,7 +130,7 @@ def test_the_box_of_an_image_among_features(photos, outputs):
     assert np.array_equal(found.before(0), expected.before(0))
 
 
-def test_a_sheet_shows_images_before_and_after_the_transforms(photos, tmp_path):
+def test_sheet(photos, tmp_path):
     files = open_images(photos / "photos", decode=ImageDecoder(48, crop="random"))
     with SafeSequence(files, 2, workers=0) as sequence:
         replay = sequence.replay(0, 0)
@@ -143,7 +143,7 @@ def test_a_sheet_shows_images_before_and_after_the_transforms(photos, tmp_path):
 
 
 @pytest.mark.parametrize("crop", [None, "random_resized"])
-def test_a_damaged_image_that_was_replaced_has_no_before(crop, tmp_path):
+def test_sheet_of_a_damaged_image(crop, tmp_path):
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
         for number, image in enumerate([jpeg(0), b"\xff\xd8\xffdamaged"]):
             writer.write(example.encode({"image/encoded": image, "image/class/label": number}))
@@ -153,7 +153,7 @@ def test_a_damaged_image_that_was_replaced_has_no_before(crop, tmp_path):
     assert (page[132:260] != 255).any()
 
 
-def test_a_sheet_without_images_is_refused(tmp_path):
+def test_sheet_without_images(tmp_path):
     with (
         SafeSequence(np.arange(8.0), 4, workers=0) as sequence,
         pytest.raises(ValueError, match="must have an array of images"),
@@ -169,12 +169,12 @@ def test_a_sheet_without_images_is_refused(tmp_path):
         (("0", 0), TypeError, "epoch must be an integer"),
     ],
 )
-def test_wrong_arguments(arguments, error, said):
+def test_replay_refused(arguments, error, said):
     with SafeSequence(np.arange(8.0), 4, workers=0) as sequence, pytest.raises(error, match=said):
         sequence.replay(*arguments)
 
 
-def test_the_hooks_of_the_current_epoch_are_called_first():
+def test_replay_calls_hooks():
     with SafeSequence(Shuffling(4), workers=0) as sequence:
         sequence.set_epoch(2)
         replayed, batch = sequence.replay(2, 1).batch, sequence[1]
@@ -182,7 +182,7 @@ def test_the_hooks_of_the_current_epoch_are_called_first():
     assert (batch[1] == 2).all()
 
 
-def test_epochs_of_the_source_s_own_are_refused():
+def test_replay_of_another_epoch_of_the_source():
     class Own(keras.utils.PyDataset):
         def __len__(self) -> int:
             return 2
@@ -199,16 +199,90 @@ def test_epochs_of_the_source_s_own_are_refused():
             sequence.replay(1, 0)
 
 
+# --- an epoch that other shards, or batches of another size, have begun ---
+
+
+def opened(shard: Any, batch_size: int = 4, **options: Any) -> SafeSequence:
+    data = np.arange(SIZE, dtype="float32").reshape(SIZE, 1)
+    given = {"shuffle": True, "seed": 5, "workers": 0, **options}
+    return SafeSequence((data, data), batch_size, shard=shard, **given)
+
+
+def saved(batches: int = 3) -> dict[str, int]:
+    """The state of three shards in epoch 1."""
+    with opened((0, 3)) as sequence:
+        sequence.set_epoch(1)
+        list(itertools.islice(sequence, batches))
+        return sequence.state_dict()
+
+
+def test_replay_of_a_continued_epoch():
+    """In the sequence that has gone on itself, and in another one that is given the state."""
+    with opened((0, 1), 5) as sequence, opened((0, 1), 5) as other:
+        sequence.load_state_dict(saved())
+        delivered = list(sequence)
+        first = len(sequence) - len(delivered)
+        assert first > 0
+        sequence.load_state_dict(saved())
+        for index, (x, _) in enumerate(delivered, first):
+            for replay in (
+                sequence.replay(1, index),
+                sequence.replay(1, index - len(sequence)),
+                other.replay(1, index, state=saved()),
+                other.replay(1, index, shuffled=True, state=saved()),
+            ):
+                assert np.array_equal(replay.batch[0], x)
+                assert replay.numbers.tolist() == x[:, 0].tolist()
+        assert not np.array_equal(other.replay(1, first).batch[0], delivered[0][0])
+        # Other epochs are whole.
+        assert np.array_equal(sequence.replay(2, 0).batch[0], other.replay(2, 0).batch[0])
+
+
+def test_replay_of_what_others_have_begun():
+    with opened((0, 1), 5) as sequence:
+        said = r"batch must be >= 7, .* first 36 samples of epoch 1.*batch_size and shard, got 0"
+        with pytest.raises(ValueError, match=said):
+            sequence.replay(1, 0, state=saved())
+        sequence.load_state_dict(saved())
+        with pytest.raises(ValueError, match=said):
+            sequence.replay(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"epoch": 2, "samples": 4}, "state must be of epoch 1, .* got {'epoch': 2"),
+        ({"epoch": 1, "samples": 400}, r"samples in range\(40\)"),
+        ({"epoch": 1}, "must be what state_dict"),
+    ],
+)
+def test_replay_state_refused(state, said):
+    with opened((0, 1)) as sequence, pytest.raises(ValueError, match=said):
+        sequence.replay(1, 3, state=state)
+
+
+def test_replay_with_equal_shards():
+    with opened((1, 3)) as sequence:
+        expected = [sequence.replay(1, index).labels for index in range(len(sequence))]
+        sequence.load_state_dict(saved())
+        assert [sequence.replay(1, i).labels for i in range(len(sequence))] == expected
+
+
 # --- Watch ---
 
 
-def watched(labels: Any, watch: Watch) -> None:
-    """Train on a label for each batch, whose loss is its square."""
+def zero() -> keras.Model:
+    """Predicts zero and learns nothing: the loss is the square of the label."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
+    return model
+
+
+def watched(labels: Any, watch: Watch) -> None:
+    """Train on a label for each batch."""
     data = np.array(labels, "float32").reshape(-1, 1)
     with SafeSequence((data, data), 1, shuffle=True, seed=2, workers=0) as sequence:
-        model.fit(sequence, epochs=2, callbacks=[watch], verbose=0)
+        zero().fit(sequence, epochs=2, callbacks=[watch], verbose=0)
         for found in watch.noticed:
             (label,) = sequence.replay(found.epoch, found.batch).labels or [[]]
             assert label == [data.max()] or np.isnan(label[0])
@@ -224,25 +298,20 @@ def identity() -> keras.Model:
 
 
 @pytest.mark.parametrize(("label", "kind"), [(9.0, "spike"), (np.nan, "not a number")])
-def test_the_batch_is_named_that_stands_out(label, kind, tmp_path, caplog, monkeypatch):
+def test_watch_names_the_batch(label, kind, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["my train.py", "--name", "a b"])
-    watch = Watch(tmp_path / "watch.txt")
+    watch = Watch(tmp_path / "made" / "watch.txt")
     with caplog.at_level(logging.WARNING, "adapters"):
         watched([1.0] * 29 + [label], watch)
     (found,) = watch.noticed
     assert found.kind == kind
-    line = (tmp_path / "watch.txt").read_text().strip()
+    line = (tmp_path / "made" / "watch.txt").read_text().strip()
     command = f"adapters replay 'my train.py' --epoch {found.epoch} --batch {found.batch}"
     assert line.endswith(f"{command} -- --name 'a b'")
     assert line in caplog.text
 
 
-def test_its_folder_is_made(tmp_path):
-    watched([1.0] * 29 + [np.nan], Watch(tmp_path / "logs" / "watch.txt"))
-    assert "not a number" in (tmp_path / "logs" / "watch.txt").read_text()
-
-
-def test_a_file_that_cannot_be_written_is_told_before_the_training(tmp_path):
+def test_watch_file_that_cannot_be_written(tmp_path):
     (tmp_path / "logs").write_text("a file")
     watch = Watch(tmp_path / "logs" / "watch.txt")
     with pytest.raises(OSError, match=r"Watch can write, got .*watch\.txt"):
@@ -250,7 +319,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_training(tmp_path):
     assert watch.noticed == []
 
 
-def test_a_training_outlives_its_file(tmp_path, caplog):
+def test_watch_file_that_is_gone(tmp_path, caplog):
     class Removes(Watch):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             super().on_epoch_begin(epoch, logs)
@@ -264,38 +333,29 @@ def test_a_training_outlives_its_file(tmp_path, caplog):
     assert "can't be written" in caplog.text
 
 
-def test_losses_as_usual_are_no_news(tmp_path):
+def test_watch_usual_losses(tmp_path):
     watch = Watch(tmp_path / "watch.txt")
     watched([1.0, 2.0] * 15, watch)
     assert watch.noticed == []
     assert not (tmp_path / "watch.txt").exists()
 
 
-class Uneven(keras.utils.PyDataset):
+def uneven(large: float) -> Given:
     """Batches of 4, but one of 200; the loss of a sample is its value."""
-
-    def __init__(self, large: float) -> None:
-        super().__init__()
-        self._large = large
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, number: int) -> Any:
-        rows, value = (200, self._large) if number == 30 else (4, 1.0)
-        return np.full((rows, 1), value, "float32"), np.zeros((rows, 1), "float32")
+    shapes = [(200, large) if number == 30 else (4, 1.0) for number in range(40)]
+    return Given(*((np.full((n, 1), value, "f4"), np.zeros((n, 1), "f4")) for n, value in shapes))
 
 
 @pytest.mark.parametrize(("large", "noticed"), [(1.5, 0), (100.0, 1)])
-def test_a_batch_of_another_size_counts_by_its_samples(large, noticed):
-    watch, model = Watch(), identity()
-    with SafeSequence(Uneven(large), workers=0) as sequence:
-        model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
+def test_watch_counts_by_samples(large, noticed):
+    watch = Watch()
+    with SafeSequence(uneven(large), workers=0) as sequence:
+        identity().fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
     assert [found.batch for found in watch.noticed] == noticed * [30]
     assert all(found.loss == pytest.approx(large, rel=1e-3) for found in watch.noticed)
 
 
-def test_a_short_last_batch_counts_by_its_samples():
+def test_watch_short_last_batch():
     x = np.ones((32 * 30 + 1, 1), "float32")
     x[-1] = 100
     watch, model = Watch(), identity()
@@ -339,7 +399,7 @@ class Steps(keras.Model):
 
 
 @pytest.mark.parametrize("averaged", [False, True])
-def test_a_step_of_ones_own_may_tell_the_loss_of_each_batch_or_their_mean(averaged):
+def test_watch_a_step_of_ones_own(averaged):
     losses = 1 + np.random.default_rng(0).normal(0, 0.1, 200).astype("float32")
     losses[150] = 30
     watch = Watch()
@@ -349,7 +409,7 @@ def test_a_step_of_ones_own_may_tell_the_loss_of_each_batch_or_their_mean(averag
     assert (found.batch, found.loss) == (150, pytest.approx(30, rel=1e-2))
 
 
-def test_each_fit_is_watched_anew():
+def test_watch_each_fit_anew():
     watch = Watch()
     for place in (2, 4):
         x = np.ones((8, 1), "float32")
@@ -359,12 +419,56 @@ def test_each_fit_is_watched_anew():
     assert [found.batch for found in watch.noticed] == [2, 4]
 
 
-def test_a_wrong_path():
-    with pytest.raises(TypeError, match="path must be that of a file"):
-        Watch(3)
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"path": 3}, TypeError, "path must be that of a file"),
+        ({"spike": 1}, ValueError, "spike must be"),
+        ({"spike": "2"}, TypeError, "spike must be"),
+    ],
+)
+def test_watch_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Watch(**arguments)
 
 
-@pytest.mark.parametrize(("spike", "error"), [(1, ValueError), ("2", TypeError)])
-def test_a_wrong_spike(spike, error):
-    with pytest.raises(error, match="spike must be"):
-        Watch(spike=spike)
+CONTINUES = bool(internals.missing_to_continue())
+
+
+@pytest.mark.skipif(CONTINUES, reason="this Keras can't begin within an epoch")
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_watch_names_the_state(shuffle, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
+    watch = Watch(tmp_path / "watch.txt")
+    data = np.arange(SIZE, dtype="float32").reshape(SIZE, 1)
+    given = {"seed": 5, "workers": 0, "shuffle": shuffle}
+    state = {"epoch": 1, "samples": 12}
+    with SafeSequence((data, data), 5, shard=(0, 1), **given) as sequence:
+        bad = int(sequence.replay(1, len(sequence) - 2, state=state).numbers[3])
+        data[bad] = np.nan
+        sequence.load_state_dict(state)
+        model.fit(sequence, epochs=1, callbacks=[watch], verbose=0)
+        (found,) = watch.noticed
+        assert (found.epoch, found.batch, found.state) == (1, len(sequence) - 2, state)
+    assert (tmp_path / "watch.txt").read_text().strip().endswith("--samples 12")
+
+
+def test_replay_command_takes_samples(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import numpy as np, keras\n"
+        "from adapters import SafeSequence\n"
+        "model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\n"
+        "x = np.arange(40.0).reshape(40, 1)\n"
+        "with SafeSequence((x, x), 5, shuffle=True, seed=5, workers=0) as train:\n"
+        "    model.fit(train)\n"
+    )
+    asked = ["replay", "--epoch", "1", "--batch", "7", "--samples", "36", str(script)]
+    assert main(asked) == 0
+    table = capsys.readouterr().out.splitlines()[2:]
+    with opened((0, 1), 5) as sequence:
+        expected = sequence.replay(1, 7, state=saved()).numbers.tolist()
+    assert [int(line.split()[1]) for line in table] == expected

@@ -1,7 +1,12 @@
-"""``Resume``: a training that was killed goes on as if it had not been."""
+"""``Resume``: a training that was killed or stopped goes on as if it had not been.
+
+The state during a training that goes on is what the next file of ``Resume`` will say. Metrics of a
+half epoch go on exactly, or a warning names one that doesn't.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -19,19 +24,15 @@ from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
+from tests.keras.recording import NEEDS_RESUME
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
-from tests.keras.versions import NEEDS_RESUME
 
 pytestmark = NEEDS_RESUME
 BACKEND = keras.backend.backend()
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
 WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN = (4, "train", 0), (3, "test", 2), (BATCHES, "train", 0)
-
-
-def first(moment: int, *others: int) -> list[Any]:
-    """One of several moments that no backend can tell apart; the others are on one backend only."""
-    return [moment, *(pytest.param(each, marks=pytest.mark.one_backend) for each in others)]
+SAMPLES = 5
 
 
 @functools.cache
@@ -71,41 +72,46 @@ def assert_as_if_never_killed(folder: Path, kills: Any, least: int = 1, **option
 
 
 @pytest.mark.timeout(300)
-def test_a_training_that_is_killed_within_an_epoch(tmp_path):
-    """With no worker; two go on."""
+def test_kill_within_an_epoch(tmp_path):
     assert_as_if_never_killed(tmp_path, [(BATCHES + 4, "train", 0)], BATCHES)
 
 
 @full_on_tensorflow
 @pytest.mark.timeout(600)
-def test_a_training_that_is_killed_again_and_again(tmp_path):
-    """Within an epoch, in validation and at an epoch's begin, with 0 and 2 workers."""
+def test_kills_again_and_again(tmp_path):
     assert_as_if_never_killed(tmp_path, [WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN], BATCHES)
 
 
 @full_on_tensorflow
-@pytest.mark.parametrize("kill_at", first(BATCHES, 0, 1, BATCHES - 1, 2 * BATCHES + 1))
-def test_a_training_that_is_killed_once(kill_at, tmp_path):
-    assert_as_if_never_killed(tmp_path, [(kill_at, "train", 2)], least=max(0, kill_at - 5))
-
-
-@full_on_tensorflow
-@pytest.mark.parametrize("kill_at", first(3, 6, 8))
-def test_epochs_of_another_length_than_the_sequence(kill_at, tmp_path):
-    assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], steps=7)
-
-
-@full_on_tensorflow
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras has no steps_per_execution on PyTorch")
-@pytest.mark.parametrize("kill_at", first(2, 4, 7))
-def test_several_steps_in_one_execution(kill_at, tmp_path):
-    """Ten batches by three: the last execution of an epoch has one."""
-    assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], together=3)
+@pytest.mark.parametrize(
+    ("kill_at", "options"),
+    [
+        (BATCHES, {}),
+        (3, {"steps": 7}),
+        pytest.param(0, {}, marks=pytest.mark.one_backend),
+        pytest.param(BATCHES - 1, {}, marks=pytest.mark.one_backend),
+        pytest.param(2 * BATCHES + 1, {}, marks=pytest.mark.one_backend),
+        pytest.param(8, {"steps": 7}, marks=pytest.mark.one_backend),
+        # Ten batches by three: the last execution of an epoch has one.
+        *(
+            pytest.param(kill_at, {"together": 3}, marks=marks)
+            for kill_at, *marks in (
+                (2,),
+                (4, pytest.mark.one_backend),
+                (7, pytest.mark.one_backend),
+            )
+            if BACKEND != "torch"
+        ),
+    ],
+)
+def test_kill_once(kill_at, options, tmp_path):
+    workers, least = (0, 1) if options else (2, max(0, kill_at - 5))
+    assert_as_if_never_killed(tmp_path, [(kill_at, "train", workers)], least, **options)
 
 
 @full_on_tensorflow
 @pytest.mark.timeout(300 * KILLS + 300)
-def test_kill_9_at_random_moments(tmp_path):
+def test_kill_9(tmp_path, report):
     """Of as many launches as ADAPTERS_RESUME_KILLS says, or 2, each with 0 or 2 workers."""
     expected, _, _ = whole()
     drawn, kills, trainings, launches = random.Random(1), 0, 0, 0
@@ -126,6 +132,67 @@ def test_kill_9_at_random_moments(tmp_path):
             assert logs == expected[name], name
         assert {name for name, _ in seen} == set(expected)
     print(f"{kills} kills in {trainings} trainings")
+
+
+# --- each place of a small training ---
+
+
+class States(keras.callbacks.Callback):
+    """Keeps the state behind each batch.
+
+    Args:
+        kill_at: Number of the batch of this run before which it ends; None for never.
+    """
+
+    def __init__(self, sequence: SafeSequence, resume: Any, kill_at: int | None) -> None:
+        super().__init__()
+        self.sequence, self.resume, self.kill_at = sequence, resume, kill_at
+        self.seen: dict[tuple[int, int], Any] = {}
+        self.epoch = self.count = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.resume is not None:
+            self.resume._writer.wait()
+        if self.count == self.kill_at:
+            raise Killed
+        self.count += 1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen[self.epoch, batch] = self.sequence.state_dict(), float(logs["loss"])
+
+
+def trained(folder: Path | None, steps: int | None, kill_at: int | None = None) -> Any:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    x = np.arange(SAMPLES, dtype="float32").reshape(-1, 1) / SAMPLES
+    sequence = SafeSequence((x, 1 - x), batch_size=1, shuffle=True, workers=0)
+    resume = None if folder is None else Resume(folder, every="1 batch")
+    states = States(sequence, resume, kill_at)
+    given = [states] if resume is None else [resume, states]
+    with contextlib.suppress(Killed):
+        model.fit(sequence, epochs=3, steps_per_epoch=steps, callbacks=given, verbose=0)
+    return states.seen
+
+
+@functools.cache
+def uninterrupted(steps: int | None) -> Any:
+    return trained(None, steps)
+
+
+@pytest.mark.parametrize("first", range(1, 4))
+@pytest.mark.parametrize("steps", [None, 1, 2, 3, 7])
+def test_states_and_losses(steps, first, tmp_path):
+    """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
+    expected = uninterrupted(steps)
+    for kill_at in range(first, 3 * (steps or SAMPLES), 3):
+        seen = trained(tmp_path / str(kill_at), steps, kill_at)
+        assert len(seen) == kill_at
+        seen.update(trained(tmp_path / str(kill_at), steps))
+        assert seen == expected, kill_at
 
 
 # --- the end ---
@@ -169,7 +236,7 @@ def small_fit(
     return model
 
 
-def test_a_training_that_has_ended_stays_there_and_can_be_longer(tmp_path):
+def test_ended_training_can_be_longer(tmp_path):
     def stopping() -> Any:
         return keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
 
@@ -185,7 +252,7 @@ def test_a_training_that_has_ended_stays_there_and_can_be_longer(tmp_path):
     assert nothing.seen == {}
 
 
-def test_what_was_stopped_within_an_epoch_goes_on_there(tmp_path):
+def test_stop_within_an_epoch(tmp_path):
     """As a machine is taken away with a warning: also long before it is time to save."""
     small_fit(tmp_path, Stops(batch=1), every=1000)
     losses = Losses()
@@ -194,18 +261,13 @@ def test_what_was_stopped_within_an_epoch_goes_on_there(tmp_path):
     assert np.array_equal(weights(model), weights(small_fit(None)))
 
 
-def test_what_was_stopped_at_the_end_of_an_epoch_is_over(tmp_path):
+def test_stop_at_the_end_of_an_epoch(tmp_path):
     small_fit(tmp_path, Stops(epoch=0))
-    losses = Losses()
-    small_fit(tmp_path, losses)
-    assert losses.seen == {}
-
-
-def test_what_was_stopped_at_the_end_of_an_epoch_goes_on_with_more_epochs(tmp_path):
-    small_fit(tmp_path, Stops(epoch=0), epochs=2)
-    losses = Losses()
-    model = small_fit(tmp_path, losses, epochs=3)
-    assert {name[0] for name in losses.seen} == {"1", "2"}
+    over, more = Losses(), Losses()
+    small_fit(tmp_path, over)
+    assert over.seen == {}
+    model = small_fit(tmp_path, more, epochs=3)
+    assert {name[0] for name in more.seen} == {"1", "2"}
     assert np.array_equal(weights(model), weights(small_fit(None, epochs=3)))
 
 
@@ -213,8 +275,6 @@ def test_what_was_stopped_at_the_end_of_an_epoch_goes_on_with_more_epochs(tmp_pa
 
 
 class Counts(keras.callbacks.Callback):
-    """A callback with a state of its own."""
-
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
@@ -229,7 +289,7 @@ class Counts(keras.callbacks.Callback):
         self.batches = state["batches"]
 
 
-def test_a_callback_of_ones_own_is_given_its_state_back(tmp_path):
+def test_state_of_a_callback(tmp_path):
     with pytest.raises(Killed):
         small_fit(tmp_path, Counts(), Losses(6), every="1 batch")
     counts = Counts()
@@ -248,7 +308,7 @@ def test_early_stopping_keeps_the_sign_of_min_delta(tmp_path):
     assert again.min_delta == -0.5
 
 
-def test_the_process_s_generators_go_on_where_they_were(tmp_path):
+def test_generators_of_the_process(tmp_path):
     class Draws(keras.callbacks.Callback):
         def __init__(self) -> None:
             super().__init__()
@@ -266,7 +326,7 @@ def test_the_process_s_generators_go_on_where_they_were(tmp_path):
     assert continued.drawn == expected.drawn[-len(continued.drawn) :] != []
 
 
-def test_the_last_few_files_stay(tmp_path):
+def test_last_few_files_stay(tmp_path):
     small_fit(tmp_path, Losses(), every="1 epoch", keep=2, epochs=4)
     assert [path.name for path in sorted(tmp_path.iterdir())] == [
         "000003-000000000.npz",
@@ -274,7 +334,7 @@ def test_the_last_few_files_stay(tmp_path):
     ]
 
 
-def test_a_damaged_file_is_passed_over(tmp_path, caplog):
+def test_damaged_file_is_passed_over(tmp_path, caplog):
     model = small_fit(tmp_path, Losses(), every="1 epoch", epochs=2)
     newest = max(tmp_path.iterdir())
     octets = bytearray(newest.read_bytes())
@@ -288,7 +348,7 @@ def test_a_damaged_file_is_passed_over(tmp_path, caplog):
     assert np.array_equal(weights(again), weights(model))
 
 
-def test_a_disk_that_is_full_is_a_warning(tmp_path, caplog, monkeypatch):
+def test_full_disk_is_a_warning(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space")))
     small_fit(tmp_path)
     assert "could not be saved" in caplog.text
@@ -296,7 +356,7 @@ def test_a_disk_that_is_full_is_a_warning(tmp_path, caplog, monkeypatch):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_training_stops_for_the_copy_alone(tmp_path, monkeypatch):
+def test_training_waits_for_the_copy_alone(tmp_path, monkeypatch):
     """While a file is being written, batches go on, and no other file is begun."""
     import threading
 
@@ -321,52 +381,7 @@ def test_training_stops_for_the_copy_alone(tmp_path, monkeypatch):
     assert seen.batches == 4
 
 
-# --- where it can't ---
-
-
-def test_another_model_is_refused(tmp_path):
-    small_fit(tmp_path)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    model.compile("adam", "mse", run_eagerly=True)
-    x = np.zeros((8, 3), "float32")
-    with (
-        SafeSequence((x, x[:, :2]), batch_size=2, workers=0) as sequence,
-        pytest.raises(ValueError, match=r"kernel of shape \(3, 1\), here it is \(3, 2\)"),
-    ):
-        model.fit(sequence, epochs=9, callbacks=[Resume(tmp_path)], verbose=0)
-
-
-def test_data_that_is_no_safe_sequence_is_refused(tmp_path):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
-    x = np.zeros((8, 3), "float32")
-    with pytest.raises(TypeError, match="fit must train on a SafeSequence"):
-        model.fit(x, x[:, :1], callbacks=[Resume(tmp_path)], verbose=0)
-
-
-def test_backup_and_restore_beside_it_is_refused(tmp_path):
-    other = keras.callbacks.BackupAndRestore(tmp_path / "other")
-    with pytest.raises(ValueError, match="BackupAndRestore"):
-        small_fit(tmp_path, other)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "said"),
-    [
-        ({"folder": 3}, TypeError, "folder must be a path, got 3"),
-        ({"every": 0}, ValueError, "every must be above 0, got 0"),
-        ({"every": "often"}, ValueError, "every must be a number and a unit, got 'often'"),
-        ({"every": "3 fortnights"}, ValueError, "a unit that is known"),
-        ({"every": None}, TypeError, "every must be a number or a text, got None"),
-        ({"keep": 0}, ValueError, "keep must be >= 1, got 0"),
-    ],
-)
-def test_wrong_arguments(arguments, error, said, tmp_path):
-    with pytest.raises(error, match=said):
-        Resume(**{"folder": tmp_path, **arguments})
-
-
-def test_a_position_within_an_epoch_numbers_its_batches(tmp_path):
+def test_position_numbers_batches(tmp_path):
     """Also without Resume: Keras asks for the rest, and doesn't run out of data."""
     losses = Losses()
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -382,12 +397,121 @@ def test_a_position_within_an_epoch_numbers_its_batches(tmp_path):
     assert int(model.optimizer.iterations) == 5
 
 
-def test_all_variables_are_saved():
-    """Those of the model, its optimizer and metrics; seeds, too."""
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
-    model.compile("adam", "mse", metrics=["mae"])
-    model.fit(np.zeros((4, 3)), np.zeros((4, 1)), verbose=0)
-    saved = trainingstate.state_of(model)["variables"]
-    assert len(saved["model variables"]) == 3  # Kernel, bias and the state of the dropout's seed.
-    assert len(saved["optimizer variables"]) == len(model.optimizer.variables) >= 6
-    assert len(saved["metric variables"]) == len(model.metrics_variables) == 4
+def test_weights_that_are_not_finite(tmp_path, caplog):
+    x = np.ones((8, 1), "float32")
+
+    def run() -> Any:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        given = [Resume(tmp_path, every="1 batch"), keras.callbacks.TerminateOnNaN()]
+        with SafeSequence((x, 0 * x), 1, workers=0) as sequence:
+            history = model.fit(sequence, epochs=2, shuffle=False, callbacks=given, verbose=0)
+        return history.epoch, bool(np.isfinite(model.get_weights()[0]).all())
+
+    x[5] = np.nan
+    assert run() == ([0], False)
+    assert caplog.text.count("values that are NaN or infinite: nothing is saved") == 1
+    x[5] = 1
+    assert run() == ([0, 1], True)
+
+
+def test_renamed_attribute_of_a_callback(tmp_path, caplog):
+    class Renamed(keras.callbacks.ReduceLROnPlateau):
+        def on_train_begin(self, logs: Any = None) -> None:
+            super().on_train_begin(logs)
+            self.cooling = self.__dict__.pop("cooldown_counter")
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            pass
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((8, 1), "float32")
+    with SafeSequence((x, x), 2, workers=0) as sequence:
+        given = [Resume(tmp_path, every="1 batch"), Renamed()]
+        model.fit(sequence, epochs=2, callbacks=given, verbose=0)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "has no ReduceLROnPlateau.cooldown_counter, which Resume saves of a Renamed" in said[0]
+
+
+def test_callbacks_of_keras_without_a_warning(tmp_path, caplog):
+    x = np.ones((8, 1), "float32")
+    for epochs in (1, 2):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(use_ema=True), "mse")
+        with SafeSequence((x, x), 2, workers=0) as sequence:
+            given = [
+                Resume(tmp_path / "resume", every="1 batch"),
+                keras.callbacks.EarlyStopping("loss"),
+                keras.callbacks.ReduceLROnPlateau("loss"),
+                keras.callbacks.ModelCheckpoint(tmp_path / "model.keras"),
+                keras.callbacks.SwapEMAWeights(),
+            ]
+            history = model.fit(sequence, epochs=epochs, callbacks=given, verbose=0)
+    assert history.epoch == [0, 1]
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
+# --- metrics ---
+
+
+class PythonCount(keras.metrics.Metric):
+    """Counts its calls in Python."""
+
+    def __init__(self) -> None:
+        super().__init__(name="calls")
+        self.count = 0
+
+    def update_state(self, *_: Any, **__: Any) -> None:
+        self.count += 1
+
+    def result(self) -> Any:
+        return float(self.count)
+
+    def reset_state(self) -> None:
+        self.count = 0
+
+
+def with_metrics(folder: Path | None, losses: Losses, metrics: list[Any]) -> None:
+    """One epoch of eight batches."""
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "sigmoid")])
+    model.compile("sgd", "mse", metrics=metrics, run_eagerly=True)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(32, 3)), np.eye(2, dtype="float32")[rng.integers(0, 2, 32)]
+    with SafeSequence((x, y), 4, shuffle=True, workers=0) as sequence:
+        given: list[Any] = [losses]
+        if folder is not None:
+            losses.resume = Resume(folder, "1 batch")
+            given.append(losses.resume)
+        model.fit(sequence, callbacks=given, verbose=0)
+
+
+# Keras's MeanIoU asks JAX for int64.
+@pytest.mark.one_keras
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64:UserWarning")
+def test_metrics_of_half_an_epoch(tmp_path):
+    def metrics() -> list[Any]:
+        kinds = keras.metrics
+        made = [kinds.F1Score("macro"), kinds.AUC(), kinds.MeanIoU(2), kinds.RootMeanSquaredError()]
+        for metric in made:
+            metric.name = type(metric).__name__  # Without a number, as in a process of its own.
+        return made
+
+    expected, continued = Losses(), Losses()
+    with_metrics(None, expected, metrics())
+    with pytest.raises(Killed):
+        with_metrics(tmp_path, Losses(5), metrics())
+    with_metrics(tmp_path, continued, metrics())
+    assert 1 < len(continued.seen) < len(expected.seen)
+    assert continued.seen == {name: expected.seen[name] for name in continued.seen}
+
+
+@pytest.mark.one_keras
+def test_metric_that_counts_in_python(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(trainingstate, "_warned", set())
+    with_metrics(tmp_path, Losses(), [PythonCount(), "accuracy"])
+    assert caplog.text.count("the metric calls keeps count in no variable") == 1
+    assert "calls" in caplog.text
+    assert "accuracy" not in caplog.text

@@ -19,8 +19,8 @@ import pytest
 from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
 from tests.engine.executors import wait_until
+from tests.keras.recording import NEEDS_RESUME
 from tests.keras.trainings import Killed
-from tests.keras.versions import NEEDS_RESUME
 
 pytestmark = [pytest.mark.one_keras, NEEDS_RESUME]
 X = np.arange(24, dtype="float32").reshape(8, 3)
@@ -76,13 +76,54 @@ def fitted(
         ({"bucket_by": np.arange(8)}, {"bucket_by": None}, "shuffle must be 'by length"),
     ],
 )
-def test_what_differs_is_named_with_both_values(before, after, said, tmp_path):
+def test_difference_names_both_values(before, after, said, tmp_path):
     fitted(tmp_path, **before)
     with pytest.raises(ValueError, match=f"{said}.*(another|new) folder"):
         fitted(tmp_path, **{"epochs": 2, **before, **after})
 
 
-def test_what_may_change_is_not_refused(tmp_path):
+def test_another_model(tmp_path):
+    fitted(tmp_path)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("adam", "mse", run_eagerly=True)
+    x = np.zeros((8, 3), "float32")
+    with (
+        SafeSequence((x, x[:, :2]), batch_size=2, workers=0) as sequence,
+        pytest.raises(ValueError, match=r"kernel of shape \(3, 1\), here it is \(3, 2\)"),
+    ):
+        model.fit(sequence, epochs=9, callbacks=[Resume(tmp_path)], verbose=0)
+
+
+def test_data_that_is_no_safe_sequence(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    with pytest.raises(TypeError, match="fit must train on a SafeSequence"):
+        model.fit(X, X[:, :1], callbacks=[Resume(tmp_path)], verbose=0)
+
+
+def test_backup_and_restore_refused(tmp_path):
+    other = keras.callbacks.BackupAndRestore(tmp_path / "other")
+    with pytest.raises(ValueError, match="BackupAndRestore"):
+        fitted(tmp_path, extra=[other])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"folder": 3}, TypeError, "folder must be a path, got 3"),
+        ({"every": 0}, ValueError, "every must be above 0, got 0"),
+        ({"every": "often"}, ValueError, "every must be a number and a unit, got 'often'"),
+        ({"every": "3 fortnights"}, ValueError, "a unit that is known"),
+        ({"every": None}, TypeError, "every must be a number or a text, got None"),
+        ({"keep": 0}, ValueError, "keep must be >= 1, got 0"),
+    ],
+)
+def test_argument_refused(arguments, error, said, tmp_path):
+    with pytest.raises(error, match=said):
+        Resume(**{"folder": tmp_path, **arguments})
+
+
+def test_what_may_change(tmp_path):
     """Learning rates, also as a schedule, workers, and the numbers in layers' names."""
     fitted(tmp_path)
     model = fitted(tmp_path, keras.optimizers.Adam(0.5), workers=1, epochs=2)
@@ -90,17 +131,6 @@ def test_what_may_change_is_not_refused(tmp_path):
     rates = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     model = fitted(tmp_path, keras.optimizers.Adam(rates), epochs=3)
     assert int(model.optimizer.iterations) == 12
-
-
-def test_other_shards_go_on_where_samples_are_counted(tmp_path):
-    """With another batch size, too, and so may as many shards as there were."""
-    fitted(tmp_path, shard=(0, 2), batch_size=1)
-    fitted(tmp_path, shard=(0, 1), batch_size=4, epochs=2)
-    fitted(tmp_path, shard=(0, 4), batch_size=1, epochs=3)
-    fitted(tmp_path, shard=(0, 4), batch_size=2, epochs=4)
-
-
-# --- optimizers of a model's own ---
 
 
 class Several(keras.Model):
@@ -136,7 +166,7 @@ def several(value: float) -> Any:
     return model
 
 
-def test_optimizers_in_lists_dicts_and_others_are_saved():
+def test_optimizers_in_lists_and_dicts():
     saved, fresh = several(3), several(1)
     trainingstate.set_state(fresh, trainingstate.state_of(saved), metrics=False)
     for optimizer in fresh.own:
@@ -144,14 +174,14 @@ def test_optimizers_in_lists_dicts_and_others_are_saved():
             assert np.all(keras.ops.convert_to_numpy(variable) == 3), variable.path
 
 
-def test_one_of_several_optimizers_that_differs_is_named():
+def test_one_of_several_optimizers_differs():
     saved, other = several(3), several(1)
     other.by_name["deeper"]["sgd"][0] = keras.optimizers.Adagrad()
     with pytest.raises(ValueError, match=r"SGD.*Adagrad"):
         trainingstate.set_state(other, trainingstate.state_of(saved), metrics=False)
 
 
-def test_an_optimizer_that_a_loaded_model_has_is_no_reason_not_to_save(tmp_path):
+def test_optimizer_of_a_loaded_model(tmp_path):
     base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     base.compile("adam", "mse")
     model = keras.Sequential([keras.Input((3,)), base, keras.layers.Dense(1)])
@@ -159,9 +189,6 @@ def test_an_optimizer_that_a_loaded_model_has_is_no_reason_not_to_save(tmp_path)
     with SafeSequence((X, X.sum(1)), 2, workers=0) as sequence:
         model.fit(sequence, callbacks=[Resume(tmp_path)], verbose=0)
     assert list(tmp_path.glob("*.npz"))
-
-
-# --- other shards, within an epoch ---
 
 
 class Seen(keras.callbacks.Callback):
@@ -195,7 +222,7 @@ def sharded(folder: Path, shard: Any, batch_size: int, seen: Seen, samples: int 
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(1, 8), (3, 2), (1, 1), (2, 4)])
-def test_other_shards_go_on_within_an_epoch(count, batch_size, tmp_path):
+def test_other_shards_within_an_epoch(count, batch_size, tmp_path):
     """Of two ranks that had 3 of 6 batches of 2 each, 12 of 24 samples."""
     with pytest.raises(Killed):
         sharded(tmp_path, (0, 2), 2, Seen(kill_at=3))
@@ -211,16 +238,13 @@ def test_other_shards_go_on_within_an_epoch(count, batch_size, tmp_path):
     ]
 
 
-def test_an_epoch_of_which_nothing_is_left_for_other_shards_is_over(tmp_path):
+def test_other_shards_with_nothing_left(tmp_path):
     """Of 11 samples, two ranks had 8; four find three left, of which none gets any."""
     with pytest.raises(Killed):
         sharded(tmp_path, (0, 2), 1, Seen(kill_at=4), samples=11)
     seen = Seen()
     sharded(tmp_path, (0, 4), 1, seen, samples=11)
     assert seen.batches == [(1, 0), (1, 1)]
-
-
-# --- several trainings at a time ---
 
 
 class Calls(keras.callbacks.Callback):
@@ -242,7 +266,7 @@ def ranked(folder: Path, shard: Any = None, act: Any = None, epochs: int = 1) ->
     return fitted(folder, shard=shard, epochs=epochs, **options)
 
 
-def test_a_second_training_in_the_folder_is_refused(tmp_path):
+def test_second_training_refused(tmp_path):
     said: list[Any] = []
 
     def another() -> None:
@@ -258,7 +282,7 @@ def test_a_second_training_in_the_folder_is_refused(tmp_path):
     assert {path.suffix for path in tmp_path.iterdir()} == {".npz"}
 
 
-def test_a_training_that_has_failed_leaves_the_folder(tmp_path):
+def test_failed_training_leaves_the_folder(tmp_path):
     def fails() -> None:
         raise ZeroDivisionError
 
@@ -273,8 +297,7 @@ def writing() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "adapters-resume"]
 
 
-def test_ranks_share_a_folder_that_rank_0_writes(tmp_path):
-    """And go on from what it has written, each with the generators of its own process."""
+def test_ranks_share_a_folder(tmp_path):
     written: list[Any] = []
 
     def other_rank() -> None:
@@ -298,7 +321,7 @@ def test_ranks_share_a_folder_that_rank_0_writes(tmp_path):
     assert other.history.epoch == [0]
 
 
-def test_a_rank_without_rank_0_in_its_folder_saves_nothing_and_warns(tmp_path, caplog):
+def test_rank_without_rank_0(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "adapters"):
         ranked(tmp_path, (1, 2))
     assert caplog.text.count(f"rank 1 has found no rank 0 in {tmp_path}") == 1

@@ -1,11 +1,13 @@
-"""``shard="auto"``: the part of this process, found out when it can be, and kept.
+"""``shard``: the part of this process, also under a distribution of Keras's, and its states.
 
-Under a ``keras.distribution`` over several processes, each of them trains on its part, once.
+A state is the samples that all shards have consumed: any number of shards goes on from it.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
+import json
 import logging
 import pickle
 import sys
@@ -16,21 +18,25 @@ import numpy as np
 import pytest
 from keras.src.trainers import data_adapters
 
-from adapters import SafeSequence
+from adapters import Blocks, SafeSequence
 from adapters.keras import internals
 from adapters.ranks import sharding
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import (
     BACKEND,
+    KINDS_OF_WORKERS,
     TWO_THREADS,
     VERSION,
+    AfterBatch,
     built_recorder,
     samples_of,
     sequence_of,
 )
 
-X = np.arange(24)
-BATCHES = 6
+BATCHES, SIZE = 6, 101
+X = np.arange(SIZE)
+ORDER = {"shuffle": True, "seed": 5}
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -75,15 +81,10 @@ def read(sequence: SafeSequence) -> list[int]:
     return [int(number) for batch in sequence for number in batch]
 
 
-def test_it_is_the_shard_of_that_rank(second_of_three):
-    with SafeSequence(X, 4, shard="auto", workers=0) as sequence:
+def test_auto_is_the_shard_of_the_rank(second_of_three):
+    with SafeSequence(X[:24], 4, shard="auto", workers=0) as sequence:
         assert len(sequence) == 2
-        assert read(sequence) == X[1::3].tolist()
-
-
-def test_alone_it_is_all_of_the_data():
-    with SafeSequence(X, 4, shard="auto", workers=0) as sequence:
-        assert read(sequence) == X.tolist()
+        assert read(sequence) == X[1:24:3].tolist()
 
 
 FIRST_USES = {
@@ -100,15 +101,15 @@ FIRST_USES = {
 
 
 @pytest.mark.parametrize("name", FIRST_USES)
-def test_the_first_use_settles_it(name, started):
-    with SafeSequence(X, 4, shard="auto", workers=0) as sequence:
+def test_auto_is_settled_by_the_first_use(name, started):
+    with SafeSequence(X[:24], 4, shard="auto", workers=0) as sequence:
         started()
         FIRST_USES[name](sequence)
         sys.modules.pop("torch.distributed")
-        assert read(sequence) == X[1::2].tolist()
+        assert read(sequence) == X[1:24:2].tolist()
 
 
-def test_fit_settles_it(started):
+def test_auto_is_settled_by_fit(started):
     recorder = built_recorder()
     with sequence_of(6, shard="auto", workers=0) as sequence:
         started()
@@ -116,15 +117,15 @@ def test_fit_settles_it(started):
     assert samples_of(recorder.trained) == [*range(1, 24, 2)]
 
 
-def test_copies_keep_it(second_of_three, monkeypatch):
-    with SafeSequence(X, 4, shard="auto", workers=0) as sequence:
+def test_auto_is_kept_by_copies(second_of_three, monkeypatch):
+    with SafeSequence(X[:24], 4, shard="auto", workers=0) as sequence:
         sent = pickle.dumps(sequence)
     monkeypatch.setenv("RANK", "2")
     with pickle.loads(sent) as copy:
-        assert read(copy) == X[1::3].tolist()
+        assert read(copy) == X[1:24:3].tolist()
 
 
-def test_what_keras_gives_goes_before_it(second_of_three, share):
+def test_auto_under_a_distribution(second_of_three, share):
     share(0, 2)
     recorder = built_recorder()
     with sequence_of(6, shard="auto", workers=0) as sequence:
@@ -132,27 +133,28 @@ def test_what_keras_gives_goes_before_it(second_of_three, share):
     assert samples_of(recorder.trained) == [*range(0, 24, 2)]
 
 
+# --- distributions of Keras's, which say the part of this process ---
+
+
 @pytest.mark.parametrize("shard", ["auto", None])
-def test_under_a_strategy_of_several_processes_tensorflow_shards(
-    shard, second_of_three, monkeypatch, caplog
-):
+def test_strategy_of_several_processes(shard, second_of_three, monkeypatch, caplog):
     monkeypatch.setattr(internals, "tensorflow_shards", lambda model: True)
     recorder = built_recorder()
-    with sequence_of(6, shard=shard, workers=0) as sequence:
+    with sequence_of(BATCHES, shard=shard, workers=0) as sequence:
         recorder.fit(sequence, verbose=0, shuffle=False)
     assert samples_of(recorder.trained) == [*range(24)]
     assert caplog.records == []
 
 
-def test_a_shard_under_such_a_strategy_is_refused(monkeypatch):
+def test_strategy_refuses_a_shard(monkeypatch):
     monkeypatch.setattr(internals, "tensorflow_shards", lambda model: True)
     message = r"shard must be left out, or \(0, 1\), where .* got \(1, 3\)"
-    with sequence_of(6, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
+    with sequence_of(BATCHES, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
         built_recorder().fit(sequence, verbose=0)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="about TensorFlow's strategies")
-def test_a_strategy_of_one_process_is_none_of_several():
+def test_strategy_of_one_process():
     import tensorflow as tf
 
     with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
@@ -166,21 +168,13 @@ def test_a_strategy_of_one_process_is_none_of_several():
 
 
 @pytest.mark.parametrize("way", ["loop", "fit"])
-def test_every_process_with_all_of_the_data_is_warned_of(way, second_of_three, caplog):
+def test_all_of_the_data_in_each_process(way, second_of_three, caplog):
     caplog.set_level(logging.WARNING, logger="adapters")
-    with sequence_of(6, workers=0) as sequence:
+    with sequence_of(BATCHES, workers=0) as sequence:
         for _ in range(2):
             list(sequence) if way == "loop" else built_recorder().fit(sequence, verbose=0)
     (record,) = caplog.records
     assert 'give shard="auto"' in record.getMessage()
-
-
-def test_another_word_is_refused():
-    with pytest.raises(TypeError, match=r"shard must be \(index, count\), got 'Auto'; or \"auto\""):
-        SafeSequence(X, shard="Auto")
-
-
-# --- distributions of Keras ---
 
 
 class Shared:
@@ -202,7 +196,7 @@ def distribution(monkeypatch: pytest.MonkeyPatch) -> Shared:
     not hasattr(data_adapters, "distribution_lib"), reason="this Keras shards no data set"
 )
 @pytest.mark.skipif(VERSION >= (3, 16), reason="from Keras 3.16 on it is sharded")
-def test_what_keras_refuses_to_shard_is_refused(distribution):
+def test_distribution_that_keras_refuses(distribution):
     with pytest.raises(ValueError, match=r"auto_shard_dataset = False|tf\.data\.Dataset"):
         data_adapters.get_data_adapter(sequence_of(BATCHES))
 
@@ -214,14 +208,14 @@ def test_what_keras_refuses_to_shard_is_refused(distribution):
     "auto_shard_dataset" not in inspect.getsource(data_adapters),
     reason="this Keras refuses every PyDataset",
 )
-def test_a_distribution_that_shards_nothing_is_no_obstacle(distribution):
+def test_distribution_that_shards_nothing(distribution):
     distribution.auto_shard_dataset = False
     with sequence_of(BATCHES) as sequence:
         assert data_adapters.get_data_adapter(sequence).num_batches == BATCHES
 
 
 @pytest.mark.parametrize("source", [None, Numbered(BATCHES)], ids=["samples", "whole batches"])
-def test_the_processes_together_train_on_every_sample_once(share, source):
+def test_distribution_has_every_sample_once(share, source):
     trained = []
     for index in range(3):
         share(index, 3)
@@ -237,7 +231,7 @@ def test_the_processes_together_train_on_every_sample_once(share, source):
     assert samples_of(trained) == list(range(4 * BATCHES))
 
 
-def test_nothing_is_sharded_twice(share):
+def test_distribution_shards_nothing_twice(share):
     recorder = built_recorder()
     with sequence_of(BATCHES, shard=(1, 3), **TWO_THREADS) as sequence:
         expected = samples_of([list(map(int, sequence[i][0].ravel())) for i in range(2)])
@@ -246,14 +240,14 @@ def test_nothing_is_sharded_twice(share):
     assert samples_of(recorder.trained) == expected
 
 
-def test_a_part_that_differs_from_keras_is_refused(share):
+def test_distribution_refuses_another_shard(share):
     share(0, 2)
     message = r"shard must be left out, or \(0, 2\).*got \(1, 3\); or set"
     with sequence_of(BATCHES, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
         built_recorder().fit(sequence, verbose=0)
 
 
-def test_without_the_distribution_all_of_it_is_read_again(share):
+def test_distribution_that_has_ended(share):
     with sequence_of(BATCHES) as sequence:
         share(0, 2)
         assert data_adapters.get_data_adapter(sequence).num_batches == BATCHES // 2
@@ -261,10 +255,257 @@ def test_without_the_distribution_all_of_it_is_read_again(share):
         assert data_adapters.get_data_adapter(sequence).num_batches == BATCHES
 
 
-def test_an_adapter_that_is_not_the_known_one_is_left_to_keras(monkeypatch):
+def test_adapter_that_is_unknown(monkeypatch):
     class Another(internals.PyDatasetAdapter):
         pass
 
     monkeypatch.setattr(data_adapters, "PyDatasetAdapter", Another)
     with sequence_of(BATCHES) as sequence:
         assert type(data_adapters.get_data_adapter(sequence)) is Another
+
+
+# --- states ---
+
+
+def opened(shard: Any, batch_size: int = 4, **options: Any) -> SafeSequence:
+    return SafeSequence(X, batch_size, shard=shard, **{"workers": 0, **ORDER, **options})
+
+
+def saved_on(count: int, batches: int, epoch: int = 1, **options: Any) -> tuple[list[int], Any]:
+    """What all shards have consumed by then, and the state, which is the same on each."""
+    consumed, states = [], []
+    for index in range(count):
+        with opened((index, count), **options) as sequence:
+            sequence.set_epoch(epoch)
+            consumed += read(itertools.islice(sequence, batches))
+            states.append(sequence.state_dict())
+    assert all(state == states[0] for state in states)
+    return consumed, json.loads(json.dumps(states[0]))
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 4), (3, 3), (16, 4)])
+def test_state_of_eight_shards(count, batch_size):
+    consumed, state = saved_on(8, 2)
+    assert state == {"epoch": 1, "samples": 64}
+    rest, after = [], []
+    for index in range(count):
+        with opened((index, count), batch_size) as sequence:
+            sequence.load_state_dict(state)
+            assert sequence.state_dict() == state
+            rest += read(sequence)
+            assert sequence.state_dict() == {"epoch": 2, "samples": 0}
+            after += read(sequence)
+    # Each remaining sample once, up to equal lengths of the shards; then whole epochs.
+    assert len({*consumed, *rest}) == len(consumed) + len(rest)
+    assert len(rest) == (SIZE - 64) // count * count
+    with opened((0, 1), batch_size) as sequence:
+        sequence.set_epoch(2)
+        assert sorted(after) == sorted(read(sequence)[: SIZE // count * count])
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"shuffle": Blocks(64, 2)},
+        {"weights": np.arange(1, SIZE + 1)},
+        {"shuffle": False},
+        {"shuffle": False, "bucket_by": X % 7},
+    ],
+)
+def test_state_in_other_orders(order):
+    with opened((0, 1), **order) as sequence:
+        expected = read(sequence)
+    rest = []
+    for index in range(3):
+        with opened((index, 3), 5, **order) as sequence:
+            sequence.load_state_dict({"epoch": 0, "samples": 20})
+            rest.append(read(sequence))
+    assert np.stack(rest, axis=1).ravel().tolist() == expected[20:][: 81 // 3 * 3]
+
+
+@pytest.mark.one_keras
+def test_state_counts_batches_of_a_size():
+    buckets = {"bucket_by": X % 7}
+    with opened((0, 2), **buckets) as sequence:
+        assert sequence.state_dict() == {"epoch": 0, "batch": 0}
+        next(iter(sequence))
+        state = sequence.state_dict()
+        assert state == {"epoch": 0, "batch of 8": 1}
+        sequence.load_state_dict(state)
+        assert sequence.state_dict() == state
+        with pytest.raises(ValueError, match="state must be what state_dict"):
+            sequence.load_state_dict({"epoch": 0, "samples": 8})
+    for shard, batch_size in (((0, 4), 2), (None, 8)):
+        with opened(shard, batch_size, **buckets) as sequence:
+            expected = read(sequence)[batch_size:]
+            sequence.load_state_dict(state)
+            assert read(sequence) == expected
+    for shard, batch_size in (((0, 3), 4), ((0, 2), 8), (None, 4)):
+        with (
+            opened(shard, batch_size, **buckets) as sequence,
+            pytest.raises(ValueError, match="'batch of 8': 1"),
+        ):
+            sequence.load_state_dict(state)
+
+
+@pytest.mark.one_keras
+def test_state_that_leaves_no_batch_of_buckets():
+    x = np.arange(16)
+    order = {"shuffle": True, "bucket_by": 1 + x % 5}
+    with SafeSequence(x, 4, shard=(0, 3), **order) as sequence:
+        next(iter(sequence))
+        state = sequence.state_dict()
+        assert state == {"epoch": 0, "batch of 12": 1}
+    with SafeSequence(x, 2, shard=(0, 6), **order) as sequence:
+        sequence.set_epoch(1)
+        expected = read(sequence)
+        sequence.load_state_dict(state)
+        assert sequence.state_dict() == {"epoch": 1, "batch": 0}
+        assert read(sequence) == expected
+        with pytest.raises(ValueError, match=r"batch of 12 in range\(2\), got .*'batch of 12': 2"):
+            sequence.load_state_dict({"epoch": 0, "batch of 12": 2})
+        with pytest.raises(ValueError, match=r"batch in range\(1\), got .*'batch': 1"):
+            sequence.load_state_dict({"epoch": 0, "batch": 1})
+
+
+@pytest.mark.one_keras
+def test_state_of_a_process_alone():
+    with opened("auto") as sequence:
+        next(iter(sequence))
+        assert sequence.state_dict() == {"epoch": 0, "samples": 4}
+    with opened(None) as sequence:
+        next(iter(sequence))
+        assert sequence.state_dict() == {"epoch": 0, "batch": 1}
+
+
+@pytest.mark.one_keras
+def test_state_of_shards_without_a_shard():
+    with opened(None) as sequence:
+        sequence.load_state_dict({"epoch": 0, "samples": 50})
+        batches = iter(sequence)
+        next(batches)
+        assert sequence.state_dict() == {"epoch": 0, "samples": 54}
+        list(batches)
+        assert sequence.state_dict() == {"epoch": 1, "batch": 0}
+
+
+@pytest.mark.one_keras
+def test_state_that_leaves_no_batch():
+    with opened((0, 3), drop_remainder=True) as sequence:
+        sequence.load_state_dict({"epoch": 4, "samples": 90})
+        assert sequence.state_dict() == {"epoch": 5, "samples": 0}
+
+
+def noisy(batch: Any, rng: np.random.Generator) -> Any:
+    return batch + rng.random(len(batch))
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize("options", KINDS_OF_WORKERS)
+def test_state_goes_on_bit_by_bit(options):
+    state = {"epoch": 1, "samples": 16}
+    with opened((1, 2), batch_transform=noisy) as sequence:
+        sequence.set_epoch(1)
+        whole = [batch.tolist() for batch in sequence]
+    with opened((1, 2), batch_transform=noisy, **options) as sequence:
+        list(sequence)
+        sequence.load_state_dict(state)
+        with pickle.loads(pickle.dumps(sequence)) as copy:
+            assert copy.state_dict() == sequence.state_dict() == state
+            assert [batch.tolist() for batch in copy] == whole[2:]
+        assert next(iter(sequence)).tolist() == whole[2]  # A pass that is given up is replayed.
+        assert [batch.tolist() for batch in sequence] == whole[2:]
+        assert sequence.state_dict() == {"epoch": 2, "samples": 0}
+        sequence.load_state_dict(state)
+        sequence.set_epoch(1)
+        assert [batch.tolist() for batch in sequence] == whole
+
+
+@pytest.mark.one_keras
+def test_fit_from_state():
+    states: list[Any] = []
+    recorder = built_recorder()
+    with sequence_of(10, shuffle=True, seed=3, shard=(0, 2), workers=2) as sequence:
+        whole = [*range(40)]
+        sequence.load_state_dict({"epoch": 0, "samples": 6})
+        look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
+        recorder.fit(sequence, epochs=2, verbose=0, callbacks=[look])
+    with sequence_of(10, shuffle=True, seed=3, shard=(1, 2), workers=0) as other:
+        other.load_state_dict({"epoch": 0, "samples": 6})
+        rest = [int(number) for x, _ in other for number in np.ravel(x)]
+    count = len(recorder.trained) - 5
+    first = [number for batch in recorder.trained[:count] for number in batch]
+    assert [state["samples"] for state in states[: count - 1]] == [14, 22, 30, 38][: count - 1]
+    assert len({*first, *rest}) == 40 - 6
+    assert {*first, *rest} < {*whole}
+
+
+@pytest.mark.one_keras
+def test_fit_does_not_permute_the_rest():
+    recorder = built_recorder()
+    with sequence_of(10, workers=0, shard=(0, 1)) as sequence:
+        sequence.load_state_dict({"epoch": 0, "samples": 10})
+        recorder.fit(sequence, verbose=0)
+    assert samples_of(recorder.trained) == [*range(10, 40)]
+
+
+@pytest.mark.one_keras
+def test_fit_counts_batches_that_it_permutes():
+    states: list[Any] = []
+    with sequence_of(10, workers=0, shard=(0, 2)) as sequence:
+        look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
+        built_recorder().fit(sequence, verbose=0, callbacks=[look])
+    assert states[0] == {"epoch": 0, "batch": 1}
+    assert states[-1] == {"epoch": 1, "samples": 0}
+
+
+@pytest.mark.one_keras
+def test_fit_from_state_under_a_distribution(share):
+    trained = []
+    for index in range(2):
+        share(index, 2)
+        recorder = built_recorder()
+        with sequence_of(10, workers=0, shuffle=True) as sequence:
+            sequence.load_state_dict({"epoch": 0, "samples": 10})
+            recorder.fit(sequence, verbose=0)
+        trained += samples_of(recorder.trained)
+    assert len(set(trained)) == len(trained) == 30
+
+
+@pytest.mark.one_keras
+def test_state_of_whole_batches():
+    rest = []
+    for index in range(3):
+        with SafeSequence(Numbered(11), shard=(index, 3), workers=0) as sequence:
+            sequence.load_state_dict({"epoch": 0, "samples": 4})
+            rest += [int(np.ravel(x)[0]) // 4 for x, _ in sequence]
+    assert sorted(rest) == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.one_keras
+def test_state_that_counts_batches(caplog):
+    with opened((1, 2)) as sequence:
+        expected = read(sequence)
+        sequence.load_state_dict({"epoch": 0, "batch": 3})
+        assert sequence.state_dict() == {"epoch": 0, "samples": 24}
+        assert read(sequence) == expected[12:]
+    (record,) = caplog.records
+    assert "counts batches, taken to be of 8 samples" in record.getMessage()
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"epoch": 0, "samples": SIZE}, r"samples in range\(101\), got .*another data set"),
+        ({"epoch": -1, "samples": 0}, "epoch >= 0"),
+        ({"epoch": 0, "samples": -1}, r"samples in range\(101\)"),
+        ({"samples": 1}, "state must be what state_dict"),
+        ({"epoch": 0, "samples": 1.5}, "state must be what state_dict"),
+    ],
+)
+def test_state_refused(state, message):
+    with opened((0, 2)) as sequence, pytest.raises(ValueError, match=message):
+        sequence.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Subclasses of ``SafeSequence``: which methods may be a user's own."""
+"""Subclasses of ``SafeSequence``: hooks between epochs, and methods that may not be overridden."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ import pytest
 from adapters import SafeSequence
 from tests.keras.recording import (
     AUTO,
-    INLINE,
-    PROCESSES,
+    KINDS_OF_WORKERS,
     TWO_THREADS,
     AfterBatch,
     Recorder,
     built_recorder,
+    epochs_of,
+    numbers,
 )
 from tests.keras.samples import numbered
 
+WORKERS = [*KINDS_OF_WORKERS, pytest.param(AUTO, id="auto")]
 BATCHES = 5
-WORKERS = [
-    pytest.param(INLINE, id="inline"),
-    pytest.param(TWO_THREADS, id="threads"),
-    pytest.param(PROCESSES, id="processes"),
-    pytest.param(AUTO, id="auto"),
-]
 
 
 class Hooked(SafeSequence):
@@ -56,35 +52,30 @@ EPOCHS = [0] * BATCHES + [1] * BATCHES + [2] * BATCHES
 
 @pytest.mark.parametrize("model", [Recorder, built_recorder])
 @pytest.mark.parametrize("workers", WORKERS)
-def test_its_hooks_are_called_once_per_epoch_of_fit(workers, model):
-    with Hooked(**workers) as sequence:
-        model().fit(sequence, epochs=3, verbose=0)
-        assert sequence.calls == 3 * ["begin", "end"]
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_no_batch_is_made_before_the_hook_that_changes_it(workers):
-    recorder = built_recorder()
+def test_hooks_of_fit(workers, model):
+    """Each is called once an epoch, and no batch is made before the hook that changes it."""
+    recorder = model()
     with Hooked(**workers) as sequence:
         recorder.fit(sequence, epochs=3, verbose=0)
+        assert sequence.calls == 3 * ["begin", "end"]
     assert labels(recorder.lists.trained) == EPOCHS
 
 
-def test_steps_per_epoch_are_not_the_epochs_of_its_hooks():
+def test_hooks_with_steps_per_epoch():
     recorder = built_recorder()
     with Hooked(**TWO_THREADS) as sequence:
         recorder.fit(sequence, epochs=4, steps_per_epoch=3, verbose=0)
     assert labels(recorder.lists.trained) == EPOCHS[:12]
 
 
-def test_its_hooks_are_called_in_evaluate_and_in_a_loop_too():
+def test_hooks_of_evaluate_and_loop():
     with Hooked(**TWO_THREADS) as sequence:
         built_recorder().evaluate(sequence, verbose=0)
         found = labels(list(sequence))
         assert (sequence.calls, found) == (2 * ["begin", "end"], [1] * BATCHES)
 
 
-def test_an_epoch_that_is_replayed_is_not_begun_again():
+def test_hooks_of_a_replayed_epoch():
     recorder = built_recorder()
 
     def stop(model: Any, batches: int) -> None:
@@ -96,16 +87,58 @@ def test_an_epoch_that_is_replayed_is_not_begun_again():
         assert sequence.calls == ["begin", "end"]
 
 
-def test_its_hooks_are_called_where_it_is_the_source_of_another():
+def test_hooks_as_source_of_another():
     with Hooked() as inner, SafeSequence(inner, **TWO_THREADS) as sequence:
         found = [label for _ in range(2) for label in labels(list(sequence))]
         assert (inner.calls[:3], found) == (["begin", "end", "begin"], EPOCHS[: 2 * BATCHES])
 
 
-def test_a_call_of_a_users_own_reaches_the_method():
+def test_hook_called_by_the_user():
     with Hooked() as sequence:
         sequence.on_epoch_end()
         assert sequence.calls == ["end"]
+
+
+class WithHooks(SafeSequence):
+    """Writes down its hooks; as stock classes do, it calls those of its base."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.calls: list[str] = []
+        self.on_epoch_end()  # As stock classes do, to shuffle for the first time.
+        super().__init__(*args, **options)
+
+    def on_epoch_begin(self) -> None:
+        super().on_epoch_begin()
+        self.calls.append(f"begin {self.epoch}")
+
+    def on_epoch_end(self) -> None:
+        self.calls.append("end")
+        if len(self.calls) > 1:
+            super().on_epoch_end()
+
+
+class Inheriting(WithHooks):
+    """Its hooks call those of its base."""
+
+    def on_epoch_end(self) -> None:
+        super().on_epoch_end()
+
+
+@pytest.mark.parametrize("kind", [WithHooks, Inheriting])
+@pytest.mark.parametrize("begins", [False, True])
+def test_hooks_in_own_loop(kind, begins):
+    with kind(numbered(4 * BATCHES), 4, shuffle=True, seed=5, **TWO_THREADS) as sequence:
+        found, plain = [], SafeSequence(numbered(4 * BATCHES), 4, shuffle=True, seed=5)
+        for _ in range(2):
+            if begins:
+                sequence.on_epoch_begin()
+            found += [numbers(sequence[index]) for index in range(BATCHES)]
+            sequence.on_epoch_end()
+        assert found == epochs_of(plain, 2)
+        assert sequence.calls == ["end", "begin 0", "end", "begin 1", "end"]
+        assert [numbers(batch) for batch in sequence] == epochs_of(plain, 1, first=2)
+        sequence.on_epoch_end()
+        assert sequence.calls[5:] == ["begin 2", "end"]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +153,13 @@ def test_a_call_of_a_users_own_reaches_the_method():
         "max_queue_size",
     ],
 )
-def test_a_method_that_fit_would_pass_by_is_refused_with_the_remedy(name):
+def test_override_refused(name):
     message = rf"must not override {name}, as Mine does: .*batch_transform.*PyDataset and wrap it"
     with pytest.raises(TypeError, match=message):
         type("Mine", (SafeSequence,), {name: lambda self, *_: None})
 
 
-def test_one_that_comes_from_a_mixin_is_refused_too():
+def test_override_by_mixin_refused():
     class Mixin:
         def __getitem__(self, index: int) -> Any:
             return index

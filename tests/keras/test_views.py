@@ -14,7 +14,6 @@ from adapters.keras.adapter import scales
 from tests.batches import exact
 
 pytestmark = pytest.mark.one_keras
-
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (128, 8, 8, 3), np.uint8)
 FLOATS = IMAGES.astype(np.float32)
@@ -22,7 +21,7 @@ LABELS = RNG.integers(0, 4, 128)
 SORTED = np.sort(LABELS)
 
 
-def test_peek_shows_the_current_epochs_batches_and_changes_nothing():
+def test_peek():
     sequence = SafeSequence((IMAGES, LABELS), 16, shuffle=True, workers=0)
     sequence.set_epoch(2)
     state = sequence.state_dict()
@@ -36,7 +35,7 @@ def test_peek_shows_the_current_epochs_batches_and_changes_nothing():
         sequence.peek(0)
 
 
-def test_peek_shows_what_is_left_of_an_epoch_that_went_on_elsewhere():
+def test_peek_within_an_epoch():
     sequence = SafeSequence(np.arange(100), 10, shuffle=True, shard=(0, 2), workers=0)
     sequence.load_state_dict({"epoch": 1, "samples": 30})
     peek = sequence.peek(3)
@@ -62,7 +61,7 @@ def said(caplog: Any, model: Any, x: Any, y: Any, **arguments: Any) -> list[str]
     return [record.getMessage() for record in caplog.records if record.name == "adapters.mistakes"]
 
 
-def test_fit_says_each_mistake_once_and_evaluate_and_predict_say_none(caplog):
+def test_mistakes_are_said_once(caplog):
     scaled = keras.layers.Rescaling(1 / 255)
     assert said(caplog, network(scaled), FLOATS, LABELS, shuffle=True) == []
     lines = said(caplog, network(), FLOATS, SORTED)
@@ -71,7 +70,7 @@ def test_fit_says_each_mistake_once_and_evaluate_and_predict_say_none(caplog):
     assert said(caplog, network(scaled), FLOATS, SORTED, shuffle=True) == []
 
 
-def test_fit_on_arrays_looks_at_no_validation(caplog):
+def test_mistakes_of_validation(caplog):
     model = network(keras.layers.Rescaling(1 / 255))
     with (
         caplog.at_level(logging.WARNING, "adapters.mistakes"),
@@ -81,7 +80,7 @@ def test_fit_on_arrays_looks_at_no_validation(caplog):
     assert caplog.text == ""
 
 
-def test_what_a_model_does_to_its_inputs_first():
+def test_model_that_scales_its_inputs():
     layers, inputs = keras.layers, keras.Input((8, 8, 3))
     assert not scales(network())
     assert not scales(network(layers.ZeroPadding2D(), layers.Conv2D(2, 3)))

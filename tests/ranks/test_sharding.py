@@ -33,13 +33,11 @@ def said(monkeypatch, variables):
 IN_A_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
 SPOKEN = {
     "torchrun": ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4)),
-    "Slurm": ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, (3, 4)),
     "srun": ({**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 4)),
     "Open MPI": ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, (1, 3)),
     "MPICH": ({"PMI_RANK": "1", "PMI_SIZE": "3"}, (1, 3)),
     "horovodrun": ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "3"}, (1, 3)),
     "SageMaker": ({"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}, (1, 2)),
-    "a worker": (tf_config("worker", 1), (1, 2)),
     "a worker beside a chief": (tf_config("worker", 1, {"chief": ["h:1"], **WORKERS}), (2, 3)),
     "a chief": (tf_config("chief", 0, {"chief": ["h:1"], **WORKERS}), (0, 3)),
 }
@@ -56,28 +54,25 @@ SILENT = {
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_who_speaks_is_heard(name, monkeypatch):
+def test_rank_of_launcher(name, monkeypatch):
     variables, expected = SPOKEN[name]
     said(monkeypatch, variables)
     assert place_of() == expected
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_who_is_no_task_of_a_job_says_nothing(name, monkeypatch):
+def test_no_rank(name, monkeypatch):
     said(monkeypatch, SILENT[name])
     assert place_of() is None
 
 
 UNPLACED = {
-    "WORLD_SIZE=4 and RANK=²": {"RANK": "²", "WORLD_SIZE": "4"},
     "WORLD_SIZE=3 and RANK=None": {"WORLD_SIZE": "3"},
-    "PMI_SIZE=3 and PMI_RANK=None": {"PMI_SIZE": "3"},
     "HOROVOD_SIZE=3 and HOROVOD_RANK=": {"HOROVOD_SIZE": "3", "HOROVOD_RANK": ""},
     'SM_HOSTS=["a", "b"] and SM_CURRENT_HOST=c': {
         "SM_HOSTS": '["a", "b"]',
         "SM_CURRENT_HOST": "c",
     },
-    'SM_HOSTS=["a", "b"] and SM_CURRENT_HOST=None': {"SM_HOSTS": '["a", "b"]'},
     'SM_HOSTS=["a", 2] and SM_CURRENT_HOST=a': {"SM_HOSTS": '["a", 2]', "SM_CURRENT_HOST": "a"},
     "WORLD_SIZE=three and RANK=1": {"RANK": "1", "WORLD_SIZE": "three"},
     "SLURM_STEP_NUM_TASKS=4 and SLURM_PROCID=None": {
@@ -85,19 +80,14 @@ UNPLACED = {
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": "4",
     },
-    "TF_CONFIG's cluster of 2 and its task's type=None and index=None": {
-        "TF_CONFIG": json.dumps({"cluster": WORKERS})
-    },
     "TF_CONFIG's cluster of 2 and its task's type=worker and index=None": {
         "TF_CONFIG": json.dumps({"cluster": WORKERS, "task": {"type": "worker"}})
     },
-    "SM_HOSTS=a,b and SM_CURRENT_HOST=b": {"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "b"},
 }
 
 
 @pytest.mark.parametrize("told", UNPLACED)
-def test_one_of_several_that_nobody_can_place_is_refused(told, monkeypatch):
-    """All of the data in each of them would be wrong in silence."""
+def test_rank_missing_among_several(told, monkeypatch):
     said(monkeypatch, UNPLACED[told])
     shard = ShardArgument("auto")
     assert shard.open
@@ -109,7 +99,7 @@ def test_one_of_several_that_nobody_can_place_is_refused(told, monkeypatch):
     assert shard.value == (1, 4)
 
 
-def test_an_interactive_step_is_one_process_of_whatever_was_allocated(monkeypatch):
+def test_rank_of_interactive_step(monkeypatch):
     said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
     assert place_of() == (0, 1)
@@ -118,7 +108,7 @@ def test_an_interactive_step_is_one_process_of_whatever_was_allocated(monkeypatc
 # --- frameworks ---
 
 
-def test_torch_is_heard_once_it_is_started(monkeypatch, in_torch):
+def test_rank_of_torch(monkeypatch, in_torch):
     never = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "torch.distributed", never)
     assert place_of() is None
@@ -126,7 +116,7 @@ def test_torch_is_heard_once_it_is_started(monkeypatch, in_torch):
     assert place_of() == (1, 3)
 
 
-def test_horovod_is_heard_once_it_is_started(monkeypatch):
+def test_rank_of_horovod(monkeypatch):
     started = []
     module = SimpleNamespace(is_initialized=lambda: bool(started), rank=lambda: 2, size=lambda: 5)
     monkeypatch.setitem(sys.modules, "horovod.torch", module)
@@ -151,28 +141,28 @@ def jax_says(monkeypatch, rank: int, world: int, *, backends: bool = False, clie
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
 
 
-def test_jax_is_heard_after_initialize_without_its_backends(monkeypatch):
+def test_rank_of_jax_without_its_backends(monkeypatch):
     jax_says(monkeypatch, 1, 4)
     assert place_of() is None
     jax_says(monkeypatch, 1, 4, client=object())
     assert place_of() == (1, 4)
 
 
-def test_jax_is_asked_where_its_backends_run(monkeypatch):
+def test_rank_of_jax_with_its_backends(monkeypatch):
     jax_says(monkeypatch, 1, 4, backends=True)
     assert place_of() == (1, 4)
     jax_says(monkeypatch, 0, 1, backends=True)
     assert place_of() is None
 
 
-def test_a_jax_with_other_private_names_says_nothing(monkeypatch):
+def test_rank_of_jax_with_other_private_names(monkeypatch):
     jax_says(monkeypatch, 1, 4)
     for name in ("jax._src.distributed", "jax._src.xla_bridge"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace())
     assert place_of() is None
 
 
-def test_the_private_names_of_the_installed_jax_are_there():
+def test_rank_of_the_installed_jax():
     pytest.importorskip("jax", reason="JAX isn't installed")
     script = (
         "import sys, jax, jax.distributed\n"
@@ -184,12 +174,13 @@ def test_the_private_names_of_the_installed_jax_are_there():
         "print(sys.modules['jax._src.xla_bridge'].backends_are_initialized())\n"
     )
     finished = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert finished.stdout.split("\n")[:4] == ["None 0 1", "False", "None", "False"]
 
 
 # --- whom to believe ---
+
 
 NESTED = {
     "torchrun on Slurm's hosts": ((5, 8), {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}),
@@ -202,7 +193,7 @@ NESTED = {
 
 @pytest.mark.parametrize("framework", [False, True])
 @pytest.mark.parametrize("name", NESTED)
-def test_launchers_may_nest(name, framework, monkeypatch, in_torch):
+def test_launchers_nested(name, framework, monkeypatch, in_torch):
     (rank, world), outer = NESTED[name]
     said(monkeypatch, outer)
     if framework:
@@ -212,7 +203,7 @@ def test_launchers_may_nest(name, framework, monkeypatch, in_torch):
     assert place_of() == (rank, world)
 
 
-def test_a_daemon_of_mpirun_is_no_place(monkeypatch):
+def test_daemon_of_mpirun(monkeypatch):
     """It runs in a step of ``srun -N2 -n2``, on the 2 of 3 hosts on which mpirun itself isn't."""
     said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
     said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_SIZE": "24"})
@@ -227,7 +218,7 @@ def test_a_daemon_of_mpirun_is_no_place(monkeypatch):
         pytest.param("5", "7", (5, 7), id="its tasks are mpiexec's daemons"),
     ],
 )
-def test_srun_is_heard_where_it_started_as_many_as_mpich_says(rank, world, expected, monkeypatch):
+def test_srun_and_mpich(rank, world, expected, monkeypatch):
     said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
     said(monkeypatch, {"PMI_RANK": rank, "PMI_SIZE": world})
     assert place_of() == expected
@@ -236,20 +227,19 @@ def test_srun_is_heard_where_it_started_as_many_as_mpich_says(rank, world, expec
 CONTRADICTING = {
     "other ranks": {"SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
     "more tasks": {"SLURM_PROCID": "1", "SLURM_NTASKS": "8"},
-    "no divisor": {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"},
     "another host": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
 }
 
 
 @pytest.mark.parametrize("name", CONTRADICTING)
-def test_a_contradiction_is_an_error_that_names_both(name, monkeypatch):
+def test_contradiction_names_both(name, monkeypatch):
     said(monkeypatch, {"RANK": "0", "WORLD_SIZE": "4", **CONTRADICTING[name]})
     message = r'shard="auto" needs one .*torchrun \(RANK, WORLD_SIZE\) says 0 of 4, Slurm .*: give'
     with pytest.raises(ValueError, match=message):
         ShardArgument("auto")
 
 
-def test_two_frameworks_must_agree(monkeypatch, in_torch):
+def test_frameworks_contradict(monkeypatch, in_torch):
     in_torch(1, 2)
     said(monkeypatch, tf_config("worker", 0))
     with pytest.raises(ValueError, match=r"torch\.distributed says 1 of 2, TF_CONFIG says 0 of 2"):
@@ -257,14 +247,14 @@ def test_two_frameworks_must_agree(monkeypatch, in_torch):
 
 
 @pytest.mark.parametrize("rank", [4, -1])
-def test_a_rank_that_cannot_be_is_refused(monkeypatch, rank):
+def test_rank_that_cannot_be(monkeypatch, rank):
     said(monkeypatch, {"RANK": str(rank), "WORLD_SIZE": "4"})
     message = rf"rank in range\(world\), and torchrun .* says {rank} of 4"
     with pytest.raises(ValueError, match=message):
         ShardArgument("auto")
 
 
-def test_a_broken_tf_config_is_named(monkeypatch):
+def test_broken_tf_config(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{worker")
     with pytest.raises(ValueError, match=r"TF_CONFIG must be JSON like .*got '\{worker'"):
         ShardArgument("auto")
@@ -279,7 +269,7 @@ def test_mxnets_workers_need_the_kvstore(monkeypatch):
 # --- when it is settled, and what is said ---
 
 
-def test_what_somebody_says_is_settled_at_once_and_logged(monkeypatch, caplog):
+def test_auto_settled_at_once(monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="adapters")
     said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
     asked = ShardArgument("auto")
@@ -288,7 +278,7 @@ def test_what_somebody_says_is_settled_at_once_and_logged(monkeypatch, caplog):
     assert [record.getMessage() for record in caplog.records] == [expected]
 
 
-def test_what_nobody_says_is_asked_once_more(caplog, in_torch):
+def test_auto_asked_once_more(caplog, in_torch):
     caplog.set_level(logging.INFO, logger="adapters")
     asked = ShardArgument("auto")
     assert (asked.open, asked.part, caplog.records) == (True, (0, 1), [])
@@ -299,19 +289,16 @@ def test_what_nobody_says_is_asked_once_more(caplog, in_torch):
     assert len(caplog.records) == 1
 
 
-def test_a_process_alone_gets_all_and_the_log_says_so(caplog):
+def test_auto_alone(caplog):
     caplog.set_level(logging.INFO, logger="adapters")
     asked = ShardArgument("auto")
     assert (asked.settle(), asked.value) == (False, (0, 1))
     assert "0 of 1, all of the data" in caplog.text
 
 
-def test_a_kvstore_says_its_rank():
+def test_kvstore():
     asked = ShardArgument(SimpleNamespace(rank=1, num_workers=3, type="dist_sync"))
     assert (asked.value, asked.requested) == ((1, 3), (1, 3))
-
-
-# --- what is noticed ---
 
 
 def warnings_of(caplog, *shards):
@@ -321,20 +308,20 @@ def warnings_of(caplog, *shards):
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_all_of_the_data_in_each_process_is_noticed_once(monkeypatch, caplog):
+def test_warning_of_all_data_in_each_process(monkeypatch, caplog):
     said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
     (line,) = warnings_of(caplog, None, None)
     assert "in each of 4 processes (torchrun" in line
     assert 'give shard="auto"' in line
 
 
-def test_another_process_s_shard_is_noticed(monkeypatch, caplog):
+def test_warning_of_another_process_s_shard(monkeypatch, caplog):
     said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
     (line,) = warnings_of(caplog, (2, 4), (2, 4))
     assert "shard=(2, 4) is another process's, as torchrun" in line
 
 
-def test_a_framework_that_is_started_too_late_is_noticed(caplog, in_torch):
+def test_warning_of_a_framework_started_too_late(caplog, in_torch):
     shard = ShardArgument("auto")
     shard.settle()
     assert warnings_of(caplog, shard) == []
@@ -343,25 +330,28 @@ def test_a_framework_that_is_started_too_late_is_noticed(caplog, in_torch):
     assert "before the loader is used" in line
 
 
-def test_workers_of_mxnets_that_load_all_are_noticed(monkeypatch, caplog):
+def test_warning_of_mxnets_workers(monkeypatch, caplog):
     said(monkeypatch, {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2"})
     (line,) = warnings_of(caplog, None, (1, 2))
     assert "each of 2 workers" in line
     assert "shard=kv" in line
 
 
-def test_what_is_right_or_meant_is_not_noticed(monkeypatch, caplog):
+def test_no_warning(monkeypatch, caplog):
     assert warnings_of(caplog, None, (0, 1), (1, 2)) == []
     said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
     assert warnings_of(caplog, (1, 4), (0, 1), (1, 2)) == []
 
 
-def test_a_contradiction_is_nobodys_business_where_a_shard_is_given(monkeypatch, caplog):
-    said(monkeypatch, {"RANK": "0", "WORLD_SIZE": "4", **CONTRADICTING["other ranks"]})
-    assert warnings_of(caplog, None, (1, 4)) == []
-
-
-@pytest.mark.parametrize("variables", [{}, {"RANK": "0", "WORLD_SIZE": "1"}])
-def test_a_single_process_hears_nothing(variables, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"RANK": "0", "WORLD_SIZE": "4", **CONTRADICTING["other ranks"]},
+    ],
+)
+def test_no_warning_without_shard(variables, monkeypatch, caplog):
+    """Of a single process, or of a contradiction."""
     said(monkeypatch, variables)
     assert warnings_of(caplog, None) == []

@@ -1,4 +1,4 @@
-"""What tests need an interpreter of its own for; each module is run with ``run_program``."""
+"""What tests need an interpreter of its own for: ``moved``, and the functions of ``fits``."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ class Program:
     """A program that runs; it leads a process group of its own.
 
     Args:
-        name: A module of this folder.
+        name: ``"moved"``, or a function of ``fits``.
         arguments: For its command line.
         environment: Further variables.
     """
 
     def __init__(self, name: str, *arguments: str, environment: dict[str, str] | None = None):
+        module = "moved" if name == "moved" else "fits"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.keras.programs.{name}", *arguments],
+            [sys.executable, "-m", f"tests.keras.programs.{module}", name, *arguments],
             cwd=_ROOT,
             env={**os.environ, "PYTHONFAULTHANDLER": "1", **(environment or {})},
             stdin=subprocess.DEVNULL,

@@ -1,10 +1,12 @@
-"""Batches that are on the trainer's device before it asks for them: the same ones, counted alike.
+"""Batches on their way to the trainer: groups for TensorFlow, transfers ahead to a GPU for JAX.
 
-Forced here, as there is a GPU on few machines; groups are small, as the batches of tests are few.
+``on_a_gpu.py`` runs the other tests with such transfers; here they are forced.
+Groups are small, as the batches of tests are few.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, SafeSequence
-from adapters.keras import device
+from adapters.keras import dataset, device
 from adapters.structure import map_leaves
 from tests.keras.recording import (
     AUTO,
@@ -23,15 +25,84 @@ from tests.keras.recording import (
     AfterBatch,
     Recorder,
     built_recorder,
-    epochs_of,
     sequence_of,
 )
 from tests.keras.samples import BATCH_SIZE, FailsAt, Unreadable, numbered
 
-# Keras 3.6 copies the batches itself: its EpochIterator has no _get_iterator.
-pytestmark = pytest.mark.one_keras
 BATCHES = 17
 ON_JAX = pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")
+
+
+# --- groups of small batches, on TensorFlow ---
+
+
+def changing(batch: Any) -> Any:
+    """Every 40th batch is wider, some are shorter, and all are nested."""
+    number = int(batch[0][0, 0]) // BATCH_SIZE
+    features = np.repeat(batch[0], 2 if number % 40 == 1 else 1, axis=1)
+    rows = 3 if number % 30 == 29 else 4
+    return {"a": features[:rows]}, {"label": batch[1][:rows]}
+
+
+def texts(batch: Any) -> Any:
+    return {"a": batch[0]}, {"label": batch[0].astype(int).astype(str)}
+
+
+def plain(labels: Any) -> Any:
+    return labels.astype("S") if labels.dtype.kind in "OU" else labels
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
+@pytest.mark.parametrize(
+    ("transform", "workers", "seconds"),
+    [(changing, INLINE, 0), (changing, TWO_THREADS, 60), (texts, TWO_THREADS, 60)],
+)
+def test_groups(transform, workers, seconds, monkeypatch):
+    """However many are ready in time."""
+    monkeypatch.setattr(dataset, "_GROUP_SECONDS", seconds)
+    count, recorder = 120, built_recorder()
+    expected = [transform(batch) for batch in SafeSequence(numbered(4 * count), 4, workers=0)]
+    options = {**workers, "batch_transform": transform}
+    with SafeSequence(numbered(4 * count), 4, **options) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0)
+    for found, batch in zip(recorder.lists.trained, expected, strict=True):
+        np.testing.assert_array_equal(found[0]["a"], batch[0]["a"])
+        np.testing.assert_array_equal(plain(found[1]["label"]), plain(batch[1]["label"]))
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO], ids=["inline", "threads", "auto"])
+@pytest.mark.parametrize("queue", [1, 3, 10])
+def test_queue_bounds_what_is_ahead(workers, queue):
+    computed, ahead = itertools.count(1), []
+    latest = [0]
+
+    def transform(batch: Any) -> Any:
+        latest[0] = next(computed)
+        return batch
+
+    def look(model: keras.Model, trained: int) -> None:
+        ahead.append(latest[0] - trained)
+
+    options = {**workers, "max_queue_size": queue, "batch_transform": transform}
+    with SafeSequence(numbered(400), 4, **options) as sequence:
+        recorder = built_recorder()
+        recorder.fit(sequence, callbacks=[AfterBatch(look)], shuffle=False, verbose=0)
+    assert len(recorder.trained) == 100
+    # Each of two workers has one in progress beside those that are ready; the trainer has one.
+    window = queue if workers is INLINE else queue + 2
+    assert max(ahead) <= max(window, 2) + 1
+
+
+@pytest.mark.parametrize("workers", [INLINE, AUTO], ids=["inline", "auto"])
+def test_state_of_the_batch_in_training(workers):
+    states: list[Any] = []
+    with SafeSequence(numbered(480), 4, **workers) as sequence:
+        look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
+        built_recorder().fit(sequence, callbacks=[look], shuffle=False, verbose=0)
+    assert [state["batch"] for state in states] == [*range(1, 120), 0]
+
+
+# --- transfers ahead, on JAX ---
 
 
 @pytest.fixture
@@ -64,11 +135,10 @@ def structured(sample: Any) -> Any:
     return inputs, np.int32(number), np.float32(1 / (number + 1))
 
 
+@pytest.mark.one_keras
 @ON_JAX
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_values_dtypes_and_structures_are_those_of_batches_that_are_not_ahead(
-    workers, sent, monkeypatch
-):
+def test_values_dtypes_and_structures(workers, sent, monkeypatch):
     kept = []
     for wanted in ("0", "1"):
         monkeypatch.setenv("ADAPTERS_STAGING", wanted)
@@ -88,8 +158,9 @@ def test_values_dtypes_and_structures_are_those_of_batches_that_are_not_ahead(
         assert sent.count(3) >= 4
 
 
+@pytest.mark.one_keras
 @ON_JAX
-def test_batches_of_other_shapes_end_a_group(sent):
+def test_shapes_that_differ(sent):
     def cut(batch: Any) -> Any:
         features, labels = batch
         width = 2 if 5 <= features[0, 0] // BATCH_SIZE < 9 else 3
@@ -105,9 +176,10 @@ def test_batches_of_other_shapes_end_a_group(sent):
     assert 3 in sent
 
 
+@pytest.mark.one_keras
 @ON_JAX
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO])
-def test_what_is_ahead_is_not_counted(workers, sent):
+def test_state_does_not_count_what_is_ahead(workers, sent):
     states: list[int] = []
     with sequence_of(BATCHES, **workers) as sequence:
         look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
@@ -118,23 +190,9 @@ def test_what_is_ahead_is_not_counted(workers, sent):
         assert 3 in sent
 
 
+@pytest.mark.one_keras
 @ON_JAX
-def test_a_training_that_is_stopped_begins_its_epoch_again(sent):
-    recorder = built_recorder()
-    sequence = sequence_of(BATCHES, shuffle=True, **INLINE)
-
-    def stop(model: keras.Model, count: int) -> None:
-        model.stop_training = count == 10
-
-    recorder.fit(sequence, callbacks=[AfterBatch(stop)], verbose=0)
-    recorder.fit(sequence, epochs=2, verbose=0)
-    epochs = epochs_of(sequence, 2)
-    assert 3 in sent
-    assert recorder.trained == epochs[:10] + epochs
-
-
-@ON_JAX
-def test_a_state_of_the_middle_of_a_group_continues_there(sent):
+def test_state_within_a_group(sent):
     states: list[dict[str, Any]] = []
     recorder, sequence = built_recorder(), sequence_of(BATCHES, shuffle=True, **INLINE)
     look = AfterBatch(lambda model, count: states.append(sequence.state_dict()))
@@ -145,19 +203,10 @@ def test_a_state_of_the_middle_of_a_group_continues_there(sent):
     assert rest.trained == recorder.trained[10:]
 
 
-@ON_JAX
-def test_epochs_of_so_many_steps_follow_on_each_other(sent):
-    recorder, sequence = built_recorder(), sequence_of(BATCHES, shuffle=True, **INLINE)
-    recorder.fit(sequence, epochs=4, steps_per_epoch=10, verbose=0)
-    position = sequence.state_dict()
-    assert recorder.trained == epochs_of(sequence, 3)[:40]
-    assert (position["epoch"], position["batch"]) == (2, 40 - 2 * BATCHES)
-    assert 3 in sent
-
-
+@pytest.mark.one_keras
 @ON_JAX
 @pytest.mark.parametrize("call", ["fit", "evaluate"])
-def test_an_error_comes_in_its_batchs_place(call, sent):
+def test_error_in_its_place(call, sent):
     failing, recorder = 11, built_recorder()
     sequence = SafeSequence(
         numbered(BATCHES * BATCH_SIZE),
@@ -174,8 +223,9 @@ def test_an_error_comes_in_its_batchs_place(call, sent):
     assert 3 in sent
 
 
+@pytest.mark.one_keras
 @ON_JAX
-def test_a_sequence_that_is_closed_gives_no_more_batches(sent):
+def test_closed_within_fit(sent):
     recorder, sequence = built_recorder(), sequence_of(BATCHES, **INLINE)
     close = AfterBatch(lambda model, count: sequence.close() if count == 10 else None)
     with pytest.raises(ClosedError):
@@ -183,38 +233,18 @@ def test_a_sequence_that_is_closed_gives_no_more_batches(sent):
     assert len(recorder.trained) == 10
 
 
+@pytest.mark.one_keras
 @ON_JAX
-def test_a_model_that_is_compiled_trains_to_the_same_weights(sent, monkeypatch):
-    weights = []
-    for wanted in ("0", "1"):
-        monkeypatch.setenv("ADAPTERS_STAGING", wanted)
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(3)])
-        model.compile("sgd", "mse", steps_per_execution=4)
-        count = BATCHES * BATCH_SIZE - 1
-        model.fit(
-            SafeSequence(
-                (np.linspace(0, 1, count, dtype=np.float32)[:, None], np.ones((count, 3))), 4
-            ),
-            epochs=2,
-            verbose=0,
-        )
-        weights.append(model.get_weights())
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
-    assert 3 in sent
-
-
-@ON_JAX
-def test_no_more_share_a_transfer_than_the_queue_may_hold(sent):
+def test_queue_bounds_a_transfer(sent):
     with sequence_of(BATCHES, max_queue_size=2, **INLINE) as sequence:
         built_recorder().fit(sequence, verbose=0)
     assert set(sent) == {1, 2}
 
 
+@pytest.mark.one_keras
 @ON_JAX
 @pytest.mark.parametrize("wanted", ["", "0", "1"])
-def test_it_is_off_on_a_cpu_and_under_a_distribution(wanted, monkeypatch):
+def test_off_on_a_cpu_and_under_a_distribution(wanted, monkeypatch):
     monkeypatch.setattr("jax.default_backend", lambda: "cpu")
     monkeypatch.setenv("ADAPTERS_STAGING", wanted)
     assert (device.jax_transfer(1000, 10) is not None) == (wanted == "1")
@@ -222,57 +252,25 @@ def test_it_is_off_on_a_cpu_and_under_a_distribution(wanted, monkeypatch):
         assert device.jax_transfer(1000, 10) is None
 
 
-# --- whatever the backend ---
+@pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_no_batch_ahead_under_a_distribution(platform, monkeypatch):
+    import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    states: list[int] = []
+    with sequence_of(BATCHES, **INLINE) as sequence, keras.distribution.DataParallel().scope():
+        look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
+        built_recorder().fit(sequence, callbacks=[look], verbose=0)
+    assert states[:-1] == list(range(1, BATCHES))
 
 
-class Noted:
-    """Sends nothing; notes what it was given at once."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.sent: list[int] = []
-
-    def kind(self, batch: Any) -> tuple[Any, int]:
-        return None, self.most
-
-    def start(self, batches: list[Any]) -> Any:
-        self.sent.append(len(batches))
-        return iter(batches)
+# --- pinned memory, on PyTorch ---
 
 
-@pytest.mark.parametrize("most", [1, 2, 4])
-def test_batches_come_in_order_and_no_more_than_a_group_is_ahead(most, monkeypatch):
-    monkeypatch.setattr(device, "_QUICK_SECONDS", 60)
-    numbers, fetched, ahead = iter(range(40)), [], []
-    transfer = Noted(most)
-    staged = device.Staged(transfer)
-
-    def fetch() -> int:
-        fetched.append(next(numbers))
-        return fetched[-1]
-
-    taken = []
-    for _ in range(40):
-        taken.append(staged.next(fetch, lambda: len(fetched) < 40))
-        ahead.append(len(fetched) - len(taken))
-        assert staged.ahead == ahead[-1]
-    assert taken == list(range(40))
-    assert (ahead[0], max(ahead)) == (0, most if most > 1 else 0)
-    assert max(transfer.sent) == most
-
-
-def test_batches_that_are_slow_or_not_there_are_not_waited_for_ahead(monkeypatch):
-    numbers = iter(range(20))
-    staged = device.Staged(Noted(4))
-    monkeypatch.setattr(device, "_QUICK_SECONDS", -1)
-    assert [staged.next(lambda: next(numbers), lambda: True) for _ in range(5)] == list(range(5))
-    monkeypatch.setattr(device, "_QUICK_SECONDS", 60)
-    assert [staged.next(lambda: next(numbers), lambda: False) for _ in range(5)] == [5, 6, 7, 8, 9]
-    assert next(numbers) == 10
-
-
+@pytest.mark.one_keras
 @pytest.mark.skipif(BACKEND != "torch", reason="of PyTorch alone")
-def test_tensors_from_pinned_memory_are_those_that_keras_makes(monkeypatch):
+def test_pinned_tensors(monkeypatch):
     import torch
 
     dtypes: list[Any] = []

@@ -1,8 +1,11 @@
-"""Hooks of callbacks around batches: called as Keras does, and not at all where none has any."""
+"""Callbacks: hooks around batches as Keras calls them, and ``WaitReport``."""
 
 from __future__ import annotations
 
-import concurrent.futures
+import copy
+import itertools
+import logging
+import time
 from typing import Any
 
 import keras
@@ -10,9 +13,16 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from adapters.keras import WaitReport, waits
 from adapters.keras.internals import sync_state
+from tests.engine.executors import wait_until
+from tests.keras.py_datasets import Endless
+from tests.keras.recording import BACKEND, AfterBatch, sequence_of
+from tests.keras.samples import numbered
 
-BATCHES, BATCH_SIZE = 5, 4
+# Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+BATCHES, BATCH_SIZE, SLOW = 5, 4, 0.05
 X = np.arange(BATCHES * BATCH_SIZE, dtype="float32").reshape(-1, 1)
 CALLS = ("fit", "evaluate", "predict")
 KINDS = {"fit": "train", "evaluate": "test", "predict": "predict"}
@@ -94,21 +104,16 @@ def heard(ours: bool, name: str, callback: Any, **arguments: Any) -> Any:
     return callback.heard
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_callbacks_are_told_what_keras_tells_them(name):
-    assert heard(True, name, Told()) == heard(False, name, Told())
-
-
 @pytest.mark.parametrize(
-    "named", ["on_KIND_batch_begin", "on_KIND_batch_end", "on_batch_begin", "on_batch_end"]
+    "named", [None, "on_KIND_batch_begin", "on_KIND_batch_end", "on_batch_begin", "on_batch_end"]
 )
 @pytest.mark.parametrize("name", CALLS)
-def test_hooks_of_batches_are_called_as_keras_calls_them(name, named):
-    kind = hooks(KINDS[name], named)
+def test_hooks_as_keras_calls_them(name, named):
+    kind = hooks(KINDS[name], named) if named else Told
     assert heard(True, name, kind()) == heard(False, name, kind())
 
 
-def test_a_function_in_the_place_of_a_hook_is_called():
+def test_hook_of_lambda_callback():
     batches: list[int] = []
     callback = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: batches.append(batch)
@@ -117,7 +122,7 @@ def test_a_function_in_the_place_of_a_hook_is_called():
     assert batches == list(range(BATCHES))
 
 
-def test_the_hooks_of_a_validation_within_fit_are_called():
+def test_hooks_of_validation():
     kind = hooks("test", "on_KIND_batch_end")
     runs = [
         heard(ours, "fit", kind(), validation_data=data_of(ours, "evaluate"))
@@ -127,42 +132,27 @@ def test_the_hooks_of_a_validation_within_fit_are_called():
     assert sum(each[0] == "on_KIND_batch_end" for each in runs[0] if len(each) == 3) == 2 * BATCHES
 
 
-def test_steps_per_epoch_are_the_steps_that_callbacks_are_told():
+def test_params_with_steps_per_epoch():
     told = Told()
     compiled().fit(data_of(True, "fit"), verbose=0, callbacks=[told], steps_per_epoch=2, epochs=2)
     assert ("train", {"verbose": 0, "epochs": 2, "steps": 2}) in told.heard
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_no_thread_is_given_hooks_that_do_nothing(name, monkeypatch):
-    submitted: list[str] = []
-    submit = concurrent.futures.ThreadPoolExecutor.submit
-
-    def noted(self: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
-        submitted.append(getattr(function, "__name__", ""))
-        return submit(self, function, *arguments, **keywords)
-
-    monkeypatch.setattr(concurrent.futures.ThreadPoolExecutor, "submit", noted)
-    getattr(compiled(), name)(data_of(True, name), verbose=0, callbacks=[Told()])
-    assert not any("batch" in each for each in submitted)
-
-
-@pytest.mark.parametrize("named", ["on_train_batch_end", "on_batch_end"])
 @pytest.mark.parametrize("moment", ["on_train_begin", "on_epoch_begin"])
-def test_a_hook_that_a_callback_gets_later_is_called(moment, named):
+def test_hook_set_later(moment):
     """As tqdm's callback sets its own."""
     batches: list[int] = []
 
     class Later(keras.callbacks.Callback):
         def _set(self, *_: Any, **__: Any) -> None:
-            setattr(self, named, lambda batch, logs=None: batches.append(batch))
+            self.on_batch_end = lambda batch, logs=None: batches.append(batch)
 
     setattr(Later, moment, Later._set)
     compiled().fit(data_of(True, "fit"), verbose=0, callbacks=[Later()])
     assert sorted(batches) == list(range(BATCHES))  # Keras calls such hooks in several threads.
 
 
-def test_a_list_of_callbacks_calls_all_hooks_in_a_later_call_of_keras_own():
+def test_callback_list_in_a_later_call():
     kind = hooks("test", "on_KIND_batch_end")
     callback, model = kind(), compiled()
     listed = keras.callbacks.CallbackList([], model=model)
@@ -172,7 +162,7 @@ def test_a_list_of_callbacks_calls_all_hooks_in_a_later_call_of_keras_own():
     assert sum(each[0] == "on_KIND_batch_end" for each in callback.heard) == BATCHES
 
 
-def test_a_class_of_callback_lists_with_hooks_of_its_own_keeps_them():
+def test_callback_list_with_hooks_of_its_own():
     batches: list[int] = []
 
     class Own(keras.callbacks.CallbackList):
@@ -184,7 +174,7 @@ def test_a_class_of_callback_lists_with_hooks_of_its_own_keeps_them():
     assert batches == list(range(BATCHES))
 
 
-def test_a_list_of_callbacks_is_as_it_was_after_a_call():
+def test_callback_list_is_left_as_it_was():
     model = compiled()
     listed = keras.callbacks.CallbackList([keras.callbacks.History()], model=model)
     before = set(vars(listed))
@@ -194,7 +184,7 @@ def test_a_list_of_callbacks_is_as_it_was_after_a_call():
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_list_of_callbacks_may_serve_an_evaluation_within_fit(ours):
+def test_callback_list_in_evaluation_within_fit(ours):
     model, data = compiled(), data_of(True, "fit")
     states: list[Any] = []
 
@@ -209,3 +199,120 @@ def test_a_list_of_callbacks_may_serve_an_evaluation_within_fit(ours):
     model.fit(data, epochs=2, verbose=0, callbacks=listed)
     assert states == 2 * [*range(1, BATCHES), 0]
     assert data.epoch == 2
+
+
+# --- WaitReport ---
+
+
+def slow(item: Any) -> Any:
+    time.sleep(SLOW)
+    return item
+
+
+def wait_model(**options: Any) -> keras.Model:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", **options)
+    model.fit(*numbered(4 * BATCH_SIZE), batch_size=BATCH_SIZE, verbose=0)
+    return model
+
+
+def reported(sequence: SafeSequence, *callbacks: Any, model: Any = None, **fit: Any) -> WaitReport:
+    report = WaitReport(sequence)
+    with sequence:
+        (model or wait_model()).fit(sequence, callbacks=[report, *callbacks], verbose=0, **fit)
+    return report
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    ("make", "fit", "waits"),
+    [
+        ({}, {"epochs": 2}, BATCHES),
+        ({}, {"epochs": 3, "steps_per_epoch": 3}, 3),
+        ({}, {"steps_per_epoch": BATCHES + 3}, BATCHES + 3),
+        ({}, {"validation_data": True}, BATCHES),
+        ({"start": 3}, {}, BATCHES - 3),
+        ({"shard": (1, 5), "batches": 5 * BATCHES}, {"epochs": 2, "shuffle": False}, BATCHES),
+        ({"endless": True}, {"steps_per_epoch": BATCHES, "shuffle": False}, BATCHES),
+    ],
+    ids=str,
+)
+def test_waits_of_each_batch(make, fit, waits):
+    if make.get("endless"):
+        sequence = SafeSequence(Endless(), workers=0)
+    else:
+        sequence = sequence_of(make.get("batches", BATCHES), shard=make.get("shard"), workers=0)
+    if "start" in make:
+        sequence.load_state_dict({"epoch": 2, "batch": make["start"]})
+    if "validation_data" in fit:
+        fit = {"validation_data": sequence_of(2 * BATCHES, workers=0)}
+    report = reported(sequence, **fit)
+    assert (len(report.waits_seconds), len(report.shares)) == (waits, fit.get("epochs", 1))
+
+
+@pytest.mark.one_keras
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
+def test_waits_of_several_steps_in_an_execution(monkeypatch):
+    monkeypatch.setattr(waits, "_LOOKED_UP", 3)  # They are looked up in the midst of the epoch.
+    model = wait_model(steps_per_execution=2)
+    report = reported(sequence_of(2 * BATCHES, workers=0), model=model, epochs=2)
+    assert len(report.waits_seconds) == 2 * BATCHES
+
+
+@pytest.mark.one_keras
+def test_waits_for_slow_batches():
+    """On TensorFlow, which reads ahead, each batch is made after the trainer has asked for it."""
+    computed, asked = itertools.count(), []
+
+    def late(batch: Any) -> Any:
+        number = next(computed)
+        if BACKEND == "tensorflow" and 2 <= number < BATCHES:  # It looks at the first two before.
+            wait_until(lambda: len(asked) > number)
+        return slow(batch)
+
+    asks = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: asked.append(batch)
+    )
+    sequence = sequence_of(BATCHES, workers=0, batch_transform=late)
+    report = reported(sequence, asks, shuffle=False)
+    assert min(report.waits_seconds[2:]) >= 0.9 * SLOW
+    assert report.shares[0] > 0
+    assert (sequence.waits.batches, sequence.waits.seconds[-1] >= SLOW) == (BATCHES, True)
+
+
+@pytest.mark.one_keras
+@pytest.mark.serial
+def test_waits_for_batches_read_ahead():
+    report = reported(sequence_of(2 * BATCHES, workers=2), AfterBatch(lambda *_: slow(0)), epochs=2)
+    assert np.median(report.waits_seconds) < SLOW
+
+
+@pytest.mark.one_keras
+def test_waits_of_a_loop():
+    with sequence_of(BATCHES, workers=0, batch_transform=slow) as sequence:
+        for _ in sequence:
+            pass
+        assert sequence.waits.share > 0.5
+        found = [(wait.epoch, wait.step) for wait in sequence.waits.latest()]
+    assert found == [(0, step) for step in range(BATCHES)]
+
+
+@pytest.mark.one_keras
+def test_wait_report_deep_copy():
+    with sequence_of(BATCHES, workers=0) as sequence:
+        report = copy.deepcopy(WaitReport(sequence))
+        wait_model().fit(sequence, callbacks=[report], verbose=0)
+    assert len(report.waits_seconds) == BATCHES
+
+
+def test_wait_report_log(caplog):
+    with caplog.at_level(logging.INFO, "adapters"):
+        reported(sequence_of(BATCHES, workers=0), epochs=2)
+    lines = [record.getMessage() for record in caplog.records if ": waited " in record.getMessage()]
+    assert [line[:16] for line in lines] == ["epoch 0: waited ", "epoch 1: waited "]
+    assert "99% of them within" in lines[0]
+
+
+def test_wait_report_of_another():
+    with pytest.raises(TypeError, match=r"sequence must be the SafeSequence .* got list"):
+        WaitReport([1, 2])

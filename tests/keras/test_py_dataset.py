@@ -1,0 +1,428 @@
+"""A Keras ``PyDataset`` of whole batches as the source, with and without an end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.keras.py_datasets import (
+    Gaps,
+    Hooked,
+    Numbered,
+    Shuffling,
+)
+from tests.keras.recording import (
+    AUTO,
+    BATCHES_AHEAD,
+    FOUR_THREADS,
+    INLINE,
+    KINDS_OF_WORKERS,
+    LOSES_THE_FIRST_BATCH,
+    PROCESSES,
+    TAKES_THE_BUILD_FOR_AN_EPOCH,
+    TWO_THREADS,
+    VALIDATES_ON_WHERE_IT_STOPPED,
+    AfterBatch,
+    Options,
+    Recorder,
+    built_recorder,
+    numbers,
+    samples_of,
+)
+from tests.keras.samples import BATCH_SIZE, Unreadable, numbered
+
+BATCHES, ROUND = 10, 4
+IN_ORDER = [list(range(start, start + 4)) for start in range(0, 4 * BATCHES, 4)]
+# Each worker process imports Keras, as its part of the source needs it: that takes seconds.
+WORKERS = [
+    pytest.param(INLINE, id="inline"),
+    pytest.param(FOUR_THREADS, id="threads"),
+    pytest.param(AUTO, id="auto"),
+    pytest.param(PROCESSES, id="processes"),
+]
+IN_THIS_PROCESS = WORKERS[:3]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.shuffle=True. was passed:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes import Keras without a framework behind it."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+
+def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Recorder:
+    recorder = Recorder()
+    with SafeSequence(source, **workers) as sequence:
+        recorder.fit(sequence, epochs=epochs, verbose=0, **fit)
+    return recorder
+
+
+def epochs_seen(recorder: Recorder) -> list[int]:
+    """What a ``Shuffling`` source took to be the epoch of each batch."""
+    return [int(labels[0, 0]) for _, labels in recorder.lists.trained]
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_batches_in_order(workers):
+    recorder = trained_on(Numbered(BATCHES), workers, epochs=2, shuffle=False)
+    assert recorder.trained == 2 * IN_ORDER
+
+
+@pytest.mark.parametrize("model", [Recorder, built_recorder])
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_hooks_of_fit(workers, model):
+    source = Hooked(BATCHES)
+    with SafeSequence(source, **workers) as sequence:
+        model().fit(sequence, epochs=3, verbose=0)
+    # The fourth epoch has been begun, or not yet.
+    assert source.calls in (3 * ["begin", "end"], [*(3 * ["begin", "end"]), "begin"])
+
+
+def test_hook_of_an_instance():
+    source, calls = Numbered(BATCHES), []
+    source.on_epoch_end = lambda: calls.append("end")
+    with SafeSequence(source, **TWO_THREADS) as sequence:
+        built_recorder().fit(sequence, epochs=2, verbose=0)
+    assert calls == ["end", "end"]
+
+
+class Changing(Numbered):
+    """Has other batches after each epoch."""
+
+    def __init__(self, added: int) -> None:
+        super().__init__(BATCHES)
+        self.added = added
+
+    def on_epoch_end(self) -> None:
+        self.batches += self.added
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_source_that_becomes_shorter(workers):
+    recorder = built_recorder()
+    with SafeSequence(Changing(-1), **workers) as sequence:
+        recorder.fit(sequence, verbose=0)
+        with pytest.raises(ValueError, match="Changing had 10 batches and has 9; make a new"):
+            recorder.fit(sequence, verbose=0)
+    assert len(recorder.trained) == BATCHES
+
+
+def test_source_that_becomes_longer(caplog):
+    with SafeSequence(Changing(1), **INLINE) as sequence:
+        recorder = built_recorder()
+        recorder.fit(sequence, epochs=3, verbose=0)
+    assert len(recorder.trained) == 3 * BATCHES
+    assert caplog.text.count("Changing had 10 batches and has 11; make a new") == 1
+
+
+class Looking(Shuffling):
+    """Looks at a batch of the sequence that wraps it at the end of each epoch."""
+
+    wrapping: SafeSequence
+    seen: tuple[int, ...] = ()
+
+    def on_epoch_end(self) -> None:
+        super().on_epoch_end()
+        self.seen += (int(self.wrapping[0][1][0, 0]),)
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+def test_hook_looks_at_a_batch(workers):
+    source = Looking(BATCHES)
+    with SafeSequence(source, **workers) as source.wrapping:
+        recorder = built_recorder()
+        recorder.fit(source.wrapping, epochs=3, verbose=0)
+    assert epochs_seen(recorder) == [0] * BATCHES + [1] * BATCHES + [2] * BATCHES
+    assert source.seen == (1, 2, 3)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH), BATCHES])
+def test_source_shuffles_itself(workers, batches):
+    recorder = trained_on(Shuffling(batches), workers)
+    assert epochs_seen(recorder) == [0] * batches + [1] * batches + [2] * batches
+    epochs = [recorder.trained[start : start + batches] for start in range(0, 3 * batches, batches)]
+    assert [samples_of(epoch) for epoch in epochs] == 3 * [list(range(4 * batches))]
+    assert recorder.trained == trained_on(Shuffling(batches), INLINE).trained
+
+
+def slowly(batch: Any) -> Any:
+    """So slow that it is tried whether two threads are of use."""
+    until = time.perf_counter() + 0.003
+    while time.perf_counter() < until:
+        pass
+    return batch
+
+
+@pytest.mark.parametrize("batches", [3, 5])
+def test_auto_tries_the_epoch_that_is_read(batches):
+    inner = SafeSequence(numbered(4 * batches), 4, shuffle=True)
+    with SafeSequence(inner, batch_transform=slowly, **AUTO) as sequence:
+        epochs = [samples_of([numbers(batch) for batch in sequence]) for _ in range(3)]
+    assert epochs == 3 * [list(range(4 * batches))]
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_steps_that_end_before_the_epoch(workers):
+    with SafeSequence(Shuffling(BATCHES), **workers) as sequence:
+        built_recorder().fit(sequence, epochs=3, steps_per_epoch=3, verbose=0)
+        assert sequence.state_dict() == {"epoch": 0, "batch": 9}
+        assert [int(labels[0, 0]) for _, labels in sequence] == BATCHES * [0]
+
+
+def test_epoch_that_the_source_has_left():
+    with SafeSequence(Shuffling(BATCHES), **INLINE) as sequence:
+        for _ in range(2):
+            list(sequence)
+        next(iter(sequence))
+        for go_back in (
+            lambda: sequence.set_epoch(1),
+            lambda: sequence.load_state_dict({"epoch": 0, "batch": 3}),
+        ):
+            with pytest.raises(ValueError, match=r"epoch must be 2 or a later one, got [01]: on_"):
+                go_back()
+        sequence.set_epoch(2)
+        sequence.load_state_dict({"epoch": 3, "batch": 0})
+        assert [int(labels[0, 0]) for _, labels in sequence] == BATCHES * [3]
+
+
+def test_epoch_that_was_stopped():
+    recorder = built_recorder()
+
+    def stop(model: Any, batches: int) -> None:
+        model.stop_training = batches == 14
+
+    with SafeSequence(Shuffling(BATCHES), **TWO_THREADS) as sequence:
+        recorder.fit(sequence, epochs=3, callbacks=[AfterBatch(stop)], verbose=0)
+        recorder.forget()
+        recorder.fit(sequence, epochs=2, verbose=0)
+    assert epochs_seen(recorder) == [1] * 10 + [2] * 10
+
+
+@pytest.mark.parametrize(("workers", "missing"), [(INLINE, 0), (TWO_THREADS, 7), (PROCESSES, 7)])
+def test_none_for_a_batch(workers, missing):
+    with pytest.raises(ValueError, match=f"must return a batch for number {missing}, got None"):
+        trained_on(Gaps(BATCHES, missing), workers)
+
+
+def test_exception_names_the_item():
+    class Broken(Numbered):
+        def __getitem__(self, index: int) -> Any:
+            if index == 7:
+                raise Unreadable("batch", line=index)
+            return super().__getitem__(index)
+
+    with pytest.raises(Unreadable) as raised:
+        trained_on(Broken(BATCHES), TWO_THREADS)
+    assert any("item 7 of the source" in note for note in raised.value.__notes__)
+
+
+def test_batch_transform():
+    with SafeSequence(
+        Numbered(2), batch_transform=lambda batch: (batch[0] + 1, batch[1]), **TWO_THREADS
+    ) as sequence:
+        assert [numbers(batch) for batch in sequence] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_transform_refused():
+    with pytest.raises(ValueError, match=r"transform works on single samples.*use batch_transform"):
+        SafeSequence(Numbered(2), transform=lambda sample: sample)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_safe_sequence_as_source(workers):
+    features = np.arange(8, dtype=np.float32).reshape(-1, 1)
+    inner = SafeSequence(features, 4, shuffle=True)
+    inner.set_epoch(2)
+    expected = [numbers(batch) for _ in range(2) for batch in inner]
+    with SafeSequence(SafeSequence(features, 4, shuffle=True), **workers) as sequence:
+        sequence.load_state_dict({"epoch": 2, "batch": 0})
+        assert [numbers(batch) for _ in range(2) for batch in sequence] == expected
+
+
+# --- without an end ---
+
+
+class Round(keras.utils.PyDataset):
+    """Numbered samples, again and again."""
+
+    num_batches = None
+
+    def __getitem__(self, index: int) -> Any:
+        features, labels = numbered(ROUND * BATCH_SIZE)
+        start = index % ROUND * BATCH_SIZE
+        return features[start : start + BATCH_SIZE], labels[start : start + BATCH_SIZE]
+
+
+class SlowRound(Round):
+    """Who reads it ahead is behind."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.03)
+        return super().__getitem__(index)
+
+
+class Unsaid(keras.utils.PyDataset):
+    """Implements neither ``num_batches`` nor ``__len__``."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((2, 1), index, np.float32)
+
+
+class HookedRound(Round):
+    """Its labels are the number of epochs that have ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = 0
+
+    def __getitem__(self, index: int) -> Any:
+        features, labels = super().__getitem__(index)
+        return features, np.full_like(labels, self.ended)
+
+    def on_epoch_end(self) -> None:
+        self.ended += 1
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(Recorder, marks=LOSES_THE_FIRST_BATCH), built_recorder]
+)
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_endless_fit(workers, model):
+    recorder = model()
+    with SafeSequence(Round(), **workers) as sequence:
+        recorder.fit(sequence, epochs=3, steps_per_epoch=3, verbose=0)
+    assert recorder.trained == (3 * IN_ORDER[:ROUND])[:9]
+
+
+@VALIDATES_ON_WHERE_IT_STOPPED
+def test_endless_validation():
+    recorder = Recorder()
+    with SafeSequence(Round(), **TWO_THREADS) as sequence:
+        recorder.fit(
+            *numbered(4), epochs=3, validation_data=sequence, validation_steps=3, verbose=0
+        )
+    assert recorder.tested == 3 * IN_ORDER[:3]
+
+
+def test_endless_fit_from_state():
+    recorder = built_recorder()
+    with SafeSequence(Round(), **TWO_THREADS) as sequence:
+        sequence.load_state_dict({"epoch": 0, "batch": 1000 * ROUND + 2})
+        recorder.fit(sequence, steps_per_epoch=3, verbose=0)
+    assert recorder.trained == [IN_ORDER[2], IN_ORDER[3], IN_ORDER[0]]
+
+
+def linear() -> Any:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+READERS = {
+    "fit": lambda sequence: None,  # Which validates.
+    "evaluate": lambda sequence: linear().evaluate(sequence, steps=2, verbose=0),
+    "predict": lambda sequence: linear().predict(sequence, steps=2, verbose=0),
+    "a loop": lambda sequence: next(iter(sequence)),
+}
+
+
+@LOSES_THE_FIRST_BATCH
+@pytest.mark.parametrize(
+    ("source", "workers"), [(Round, INLINE), (Round, TWO_THREADS), (SlowRound, TWO_THREADS)]
+)
+@pytest.mark.parametrize("reader", READERS)
+def test_endless_state_is_that_of_training(reader, source, workers):
+    states, ends = [], []
+
+    class Looks(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            states.append(sequence.state_dict()["batch"])
+            if batch == 1:
+                READERS[reader](sequence)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            ends.append(sequence.state_dict()["batch"])
+
+    with SafeSequence(source(), **workers) as sequence:
+        fit = {"epochs": 2, "steps_per_epoch": 3, "callbacks": [Looks()], "verbose": 0}
+        validation = {"validation_data": sequence, "validation_steps": 2} if reader == "fit" else {}
+        linear().fit(sequence, **fit, **validation)
+        assert states == [1, 2, 3, 4, 5, 6]
+        assert ends == [3, 6]
+        assert sequence.state_dict()["batch"] == 6
+
+
+@pytest.mark.parametrize("model", [Recorder, built_recorder])
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO])
+def test_endless_hooks(workers, model):
+    source, recorder = HookedRound(), model()
+    with SafeSequence(source, **workers) as sequence:
+        recorder.fit(sequence, epochs=3, steps_per_epoch=4, verbose=0)
+    seen = [int(labels[0, 0]) for _, labels in recorder.lists.trained]
+    assert source.ended == 3
+    assert [seen[start + BATCHES_AHEAD] for start in (0, 4, 8)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("source", [Round, Unsaid])
+def test_endless_loop(source):
+    with SafeSequence(source(), **TWO_THREADS) as sequence:
+        for index, _ in enumerate(sequence):
+            if index >= 10:
+                break
+        assert index == 10
+
+
+def test_endless_items():
+    sequence = SafeSequence(Round())
+    assert numbers(sequence[10**9 + 1]) == IN_ORDER[1]
+    with pytest.raises(IndexError, match="must be >= 0 as the source has no end, got -1"):
+        sequence[-1]
+
+
+def test_endless_length():
+    sequence = SafeSequence(Round())
+    assert sequence
+    assert sequence.num_batches is None
+    assert SafeSequence(sequence).num_batches is None
+    with pytest.raises(TypeError, match="has no length: give fit steps_per_epoch, or the source"):
+        len(sequence)
+
+
+@pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
+def test_endless_fit_without_steps(call):
+    with SafeSequence(Round()) as sequence:
+        method = getattr(built_recorder(), call)
+        with pytest.raises(ValueError, match="steps_per_epoch must be given to fit"):
+            method(sequence, verbose=0)
+
+
+def test_endless_shards():
+    found = []
+    for index in range(2):
+        with SafeSequence(Round(), shard=(index, 2), **TWO_THREADS) as sequence:
+            batches = iter(sequence)
+            found.append([numbers(next(batches)) for _ in range(2)])
+    assert found == [[IN_ORDER[0], IN_ORDER[2]], [IN_ORDER[1], IN_ORDER[3]]]
+
+
+def test_endless_state_of_two_shards():
+    with SafeSequence(Round(), shard=(1, 2)) as sequence:
+        batches = iter(sequence)
+        next(batches)
+        state = sequence.state_dict()
+    assert state == {"epoch": 0, "samples": 2}
+    with SafeSequence(Round(), shard=(0, 1)) as sequence:
+        sequence.load_state_dict(state)
+        assert numbers(next(iter(sequence))) == IN_ORDER[2]
+        with pytest.raises(ValueError, match="samples >= 0, got"):
+            sequence.load_state_dict({"epoch": 0, "samples": -1})
