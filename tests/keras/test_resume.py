@@ -111,7 +111,7 @@ def test_kill_once(kill_at, options, tmp_path):
 
 @full_on_tensorflow
 @pytest.mark.timeout(300 * KILLS + 300)
-def test_kill_9(tmp_path, report):
+def test_kill_9(tmp_path):
     """Of as many launches as ADAPTERS_RESUME_KILLS says, or 2, each with 0 or 2 workers."""
     expected, _, _ = whole()
     drawn, kills, trainings, launches = random.Random(1), 0, 0, 0
