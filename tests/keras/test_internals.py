@@ -23,7 +23,7 @@ from adapters.keras import Resume, internals
 from adapters.keras.adapter import _Batches
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import built_recorder, epochs_of, sequence_of
+from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
 
 # What moves, and what the warning calls it; none for what the user asks for.
 NAMES: dict[str, str | None] = {
@@ -37,6 +37,8 @@ NAMES: dict[str, str | None] = {
     "its parameters": "get_data_adapter",
     "get_data_adapter": "get_data_adapter",
 }
+if BACKEND == "tensorflow":
+    NAMES |= dict.fromkeys(("data_adapter_utils", "get_tensor_spec"), "get_tensor_spec")
 BATCHES = 10
 CALLS = ("fit", "evaluate", "predict")
 
