@@ -71,7 +71,8 @@ def open_records(
     folder. Nothing is written next to the files.
 
     A damaged or truncated file has its whole records, and one record in the place of each damaged
-    stretch. Reading that one raises ``RecordError``; ``on_error="skip"`` of a loader leaves it out.
+    stretch. Reading that one raises ``RecordError``; with ``on_error="skip"``, a loader takes the
+    next record instead.
 
     Args:
         paths: A path, a folder of record files as written by Spark, a glob, whose files are sorted
