@@ -1,6 +1,6 @@
 """Conversion of a ``SafeSequence`` into a ``tf.data.Dataset`` of one signature.
 
-    generator --groups--> unbatch --> prefetch(1) --> trainer
+    generator --groups--> slices --> prefetch(1) --> trainer
 
 TensorFlow takes about 0.25 ms to fetch an element from Python. Small batches are grouped to share
 most of that cost. Arrays are passed on unchanged, but for a cast to the dtypes of the first ones.
@@ -57,7 +57,8 @@ def tf_dataset(
         specs, skeleton = flatten(signature)
         specs = [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs]
         groups = unflatten(skeleton, specs)
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=groups).unbatch()
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=groups)
+        dataset = dataset.flat_map(_slices(tf, type(signature) is tuple))
     else:
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if ahead:
@@ -66,6 +67,19 @@ def tf_dataset(
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
     return dataset.with_options(options)
+
+
+def _slices(tf: Any, unpacked: bool) -> Callable[..., Any]:
+    """Function that splits a group into batches.
+
+    TensorFlow's ``unbatch`` takes longer, and ends the process with an array without elements.
+
+    Args:
+        tf: TensorFlow.
+        unpacked: True if a batch is a tuple, which TensorFlow passes as several arguments.
+    """
+    slices = tf.data.Dataset.from_tensor_slices
+    return (lambda *members: slices(members)) if unpacked else slices
 
 
 class Groups:

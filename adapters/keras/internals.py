@@ -85,9 +85,13 @@ _torch_device: Any = (
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 
 
+_get_data_adapter = getattr(data_adapters, "get_data_adapter", None)
+"""The function when this module is imported; ``patches`` replaces it."""
+
+
 def by_keras_adapter() -> bool:
     """True if Keras's own adapter reads a ``SafeSequence``, see ``patches.install``."""
-    return not hasattr(getattr(data_adapters, "get_data_adapter", None), "for_safe_sequence")
+    return getattr(data_adapters, "get_data_adapter", None) is _get_data_adapter
 
 
 def missing() -> list[str]:

@@ -13,9 +13,8 @@ defaults nothing can be read ahead. ``install`` patches four things:
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
 
-If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, ``fit``, ``evaluate`` and
-``predict`` give Keras's own adapter a ``StockView``: the same batches, none of them computed ahead
-of time.
+If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, Keras's own adapter reads a
+``StockView``: the same batches, none of them computed ahead of time.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -113,8 +112,10 @@ class Call:
 
     def take_callbacks(self, arguments: dict[str, Any]) -> None:
         """Sort the callbacks of a ``fit``, and move each ``FitCallback`` to the front."""
-        given = arguments.get("callbacks")  # May be a CallbackList, which Keras also accepts.
-        inside: Any = getattr(given, "callbacks", None)
+        given = arguments.get("callbacks")
+        # Keras accepts its CallbackList, too.
+        is_list = isinstance(given, keras.callbacks.CallbackList)
+        inside: Any = getattr(given, "callbacks", None) if is_list else None
         for each in _flat(given if inside is None else inside):
             kind = self.fit_callbacks if isinstance(each, FitCallback) else self.callbacks
             kind.append(each)
@@ -226,7 +227,7 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
         arguments = given.arguments
         model = args[0] if args else arguments.get("self")
         callbacks = arguments.get("callbacks")
-        if callbacks is not None and not hasattr(callbacks, "callbacks"):
+        if callbacks is not None and not isinstance(callbacks, keras.callbacks.CallbackList):
             # Keras inspects the hooks of a flat list only, and calls others in another thread.
             arguments["callbacks"] = list(_flat(callbacks))
         this = Call(model, arguments, method.__name__ == "fit")
@@ -294,8 +295,8 @@ def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``fit``, ``evaluate`` or ``predict``: Keras's own adapter reads ``StockView``."""
 
     def view(value: Any) -> Any:
-        if type(value) is tuple:  # Such as validation_data=(sequence,).
-            return tuple(map(view, value))
+        if type(value) in (tuple, list):  # Such as validation_data=(sequence,).
+            return type(value)(map(view, value))
         return StockView(value) if isinstance(value, SafeSequence) else value
 
     @functools.wraps(method)
@@ -323,13 +324,17 @@ def install() -> None:
             keras.__version__,
             ", ".join(missing),
         )
-    wrapped = _viewed if missing or is_stock else _tracked
-    for name in _CALLS:
-        setattr(keras.Model, name, wrapped(getattr(keras.Model, name)))
-    if missing or is_stock:
+    stays = bool(missing) or is_stock
+    views = "PyDatasetAdapter" not in missing
+    if views:
+        _view_in_keras_adapter(warns=not stays)
+    if not (stays and views):
+        wrapped = _viewed if stays else _tracked
+        for name in _CALLS:
+            setattr(keras.Model, name, wrapped(getattr(keras.Model, name)))
+    if stays:
         return
     _patch_get_data_adapter()
-    _view_in_keras_adapter()
     for name, kind in _BEGINNINGS.items():
         _wrap_beginning(name, kind)
     if not internals.missing_to_continue():
@@ -370,7 +375,6 @@ def _patch_get_data_adapter() -> None:
             call.readers.append(adapter)
         return adapter
 
-    get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
     internals.data_adapters.get_data_adapter = get_data_adapter
 
 
@@ -378,14 +382,18 @@ _warned = threading.Event()
 """Set once a warning has said that Keras's own adapter reads a sequence."""
 
 
-def _view_in_keras_adapter() -> None:
-    """Give Keras's own adapter a ``StockView`` if other code makes it read a sequence."""
+def _view_in_keras_adapter(warns: bool) -> None:
+    """Make Keras's own adapter read a sequence through a ``StockView``.
+
+    Args:
+        warns: Warn once, as only other code makes that adapter read a sequence.
+    """
     stock = internals.PyDatasetAdapter.__init__
 
     @functools.wraps(stock)
     def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(x, SafeSequence):
-            if not _warned.is_set():
+            if warns and not _warned.is_set():
                 _warned.set()
                 log.warning(
                     "Keras reads a SafeSequence by its own adapter, as other code has restored its "

@@ -48,6 +48,11 @@ def texts(batch: Any) -> Any:
     return {"a": batch[0]}, {"label": batch[0].astype(int).astype(str)}
 
 
+def emptied(batch: Any) -> Any:
+    """TensorFlow's ``unbatch`` would end the process."""
+    return {"a": batch[0], "empty": batch[0][:, :0]}, {"label": batch[1]}
+
+
 def plain(labels: Any) -> Any:
     return labels.astype("S") if labels.dtype.kind in "OU" else labels
 
@@ -55,7 +60,12 @@ def plain(labels: Any) -> Any:
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
 @pytest.mark.parametrize(
     ("transform", "workers", "seconds"),
-    [(changing, INLINE, 0), (changing, TWO_THREADS, 60), (texts, TWO_THREADS, 60)],
+    [
+        (changing, INLINE, 0),
+        (changing, TWO_THREADS, 60),
+        (texts, TWO_THREADS, 60),
+        (emptied, INLINE, 60),
+    ],
 )
 def test_groups(transform, workers, seconds, monkeypatch):
     """However many are ready in time."""

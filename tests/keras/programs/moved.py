@@ -111,7 +111,7 @@ def trained(safe_sequence: Any) -> tuple[list[list[int]], list[list[int]], int]:
         safe_sequence(samples, 4, shuffle=True, workers=2) as sequence,
         safe_sequence(samples, 4, workers=2) as validation,
     ):
-        given = {"validation_data": validation, "shuffle": False, "verbose": 0}
+        given = {"validation_data": [validation], "shuffle": False, "verbose": 0}
         recorder.fit(sequence, epochs=EPOCHS, **given)
     return recorder.trained, recorder.tested, sequence.epoch
 
