@@ -108,7 +108,7 @@ def _key(run: Run) -> tuple[str, str]:
 
 
 def lines(path: Path) -> list[Line]:
-    """The five, in README's order."""
+    """Rows in README's order."""
     experiment = Experiment(EXPERIMENT, "", runs=read_earlier(path).runs[EXPERIMENT])
     named = {f"{framework}: {name}": work for (framework, name), work in WORKS.items()}
     found = {line.work: line for line in lines_of(experiment)}
