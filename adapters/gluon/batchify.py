@@ -248,11 +248,10 @@ def packed(
     tree = _map_members(take, make())
     if remote:
         return leaves, Skeleton(tree)
-    for place in range(len(leaves)):
-        if isinstance(leaves[place], mx.nd.NDArray):
-            leaves[place] = leaves[place].copy()
-            leaves[place].wait_to_read()  # The source may share memory with a user's NumPy array.
     detach(leaves, np.empty)
+    for leaf in leaves:
+        if isinstance(leaf, mx.nd.NDArray):
+            leaf.wait_to_read()  # What it is copied from may share memory with a NumPy array.
     return leaves, Skeleton(tree)
 
 

@@ -288,16 +288,15 @@ class SafeSequenceAdapter(Adapter):
         - A secondary pass starts with the sequence's current epoch.
         - The first pass, or one after ``set_epoch`` or ``load_state_dict``, starts at the
           sequence's position.
-        - A pass after one that only built the model starts where that did.
         - Other passes start after the previous one, even if a callback has evaluated the sequence
-          meanwhile.
+          meanwhile. One that only built the model counts as not started, see ``on_epoch_end``.
         """
         cursor, progress = self._cursor, self._progress
         if self._secondary and (cursor is None or not self.trains):
             return progress.next_start()[0], 0
         if cursor is None or cursor.stamp != progress.stamp:
             return progress.next_start()
-        return cursor.start_of_next if self._trains_now else (cursor.epoch, cursor.step)
+        return cursor.start_of_next
 
     def _open_stream(self, start: tuple[int, int]) -> Stream:
         epoch, step = start

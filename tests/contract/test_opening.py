@@ -274,6 +274,7 @@ def spark(tmp_path):
         (folder / f".part-r-{part:05}.crc").write_bytes(b"crc\0\0\0\x02\0abcd")
     (folder / "part-r-00001").write_bytes(b"")
     (folder / "_SUCCESS").write_bytes(b"")
+    (folder / ".staging").mkdir()
     (folder / "._SUCCESS.crc").write_bytes(b"crc\0\0\0\x02\0")
     for index in folder.glob("*.idx"):
         index.unlink()

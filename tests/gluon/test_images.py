@@ -19,7 +19,6 @@ from adapters import (
     RecordError,
     open_images,
     open_records,
-    pack,
 )
 from adapters.records import irheader
 from tests.gluon.data_sets import assert_same, theirs
@@ -27,7 +26,7 @@ from tests.gluon.executors import every_kind, every_quick_executor, opened
 from tests.images.pictures import encoded, picture
 from tests.packing.materials import image, jpeg
 from tests.plans import notes_of
-from tests.sources.image_folders import folder, put, varied
+from tests.sources.image_folders import folder, put, varied_and_packed
 from tests.sources.record_files import write
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
@@ -40,10 +39,7 @@ DECODES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory) -> tuple[Path, Path]:
     """A folder of JPEGs of several sizes, and the same packed."""
-    place = tmp_path_factory.mktemp("photos")
-    varied(place / "in")
-    pack(place / "in", place / "out.tfrecord", format="tfrecord", seed=None)
-    return place / "in", place / "out.tfrecord"
+    return varied_and_packed(tmp_path_factory.mktemp("photos"))
 
 
 @every_kind

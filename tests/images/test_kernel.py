@@ -55,22 +55,27 @@ def by_pixels(content: bytes, crop: Crop, height: int, width: int) -> Any:
 
 
 @st.composite
-def works(draw: Any) -> tuple[bytes, Crop, tuple[int, int]]:
-    height, width = draw(st.integers(1, 90)), draw(st.integers(1, 90))
-    goal = draw(st.integers(1, 70)), draw(st.integers(1, 70))
+def crops(draw: Any, most: int, most_goal: int) -> tuple[Crop, tuple[int, int]]:
+    """Crop of an image with sides up to ``most``, and the height and width of its row."""
+    height, width = draw(st.integers(1, most)), draw(st.integers(1, most))
+    goal = draw(st.integers(1, most_goal)), draw(st.integers(1, most_goal))
     flip = draw(st.booleans())
     if draw(st.booleans()):
         spare = draw(st.integers(0, 30)), draw(st.integers(0, 30))
         place = draw(st.integers(0, spare[0])), draw(st.integers(0, spare[1]))
         resized = goal[0] + spare[0], goal[1] + spare[1]
-        crop = Crop((height, width), resized, *place, *goal, flip)
-    else:
-        top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
-        box = draw(st.integers(1, height - top)), draw(st.integers(1, width - left))
-        crop = Crop((height, width), None, top, left, *box, flip)
+        return Crop((height, width), resized, *place, *goal, flip), goal
+    top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
+    box = draw(st.integers(1, height - top)), draw(st.integers(1, width - left))
+    return Crop((height, width), None, top, left, *box, flip), goal
+
+
+@st.composite
+def works(draw: Any) -> tuple[bytes, Crop, tuple[int, int]]:
+    crop, goal = draw(crops(90, 70))
     seed, sampling = draw(st.integers(0, 99)), draw(st.sampled_from(sorted(SAMPLINGS)))
     # Noise is what shows every wrong neighbour.
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    noise = np.random.default_rng(seed).integers(0, 256, (*crop.image, 3), np.uint8)
     return jpeg(noise, sampling, draw(st.integers(5, 100))), crop, goal
 
 
@@ -428,20 +433,9 @@ def expected(kind: str, image: NDArray[np.uint8], crop: Crop, goal: tuple[int, i
 
 @st.composite
 def raw_works(draw: Any) -> tuple[str, NDArray[np.uint8], Crop, tuple[int, int]]:
-    height, width = draw(st.integers(1, 120)), draw(st.integers(1, 120))
-    goal = draw(st.integers(1, 99)), draw(st.integers(1, 99))
-    flip = draw(st.booleans())
-    if draw(st.booleans()):
-        spare = draw(st.integers(0, 30)), draw(st.integers(0, 30))
-        place = draw(st.integers(0, spare[0])), draw(st.integers(0, spare[1]))
-        resized = goal[0] + spare[0], goal[1] + spare[1]
-        crop = Crop((height, width), resized, *place, *goal, flip)
-    else:
-        top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
-        box = draw(st.integers(1, height - top)), draw(st.integers(1, width - left))
-        crop = Crop((height, width), None, top, left, *box, flip)
+    crop, goal = draw(crops(120, 99))
     # Noise is what shows every wrong neighbour.
-    noise = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 256, (height, width, 3))
+    noise = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 256, (*crop.image, 3))
     return draw(st.sampled_from(KINDS)), noise.astype(np.uint8), crop, goal
 
 

@@ -29,7 +29,7 @@ from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS, Recorder
 from tests.sources.every_kind import KINDS, X, Y
-from tests.sources.image_folders import folder, put, varied
+from tests.sources.image_folders import folder, put, varied_and_packed
 from tests.sources.record_files import (
     FORMATS,
     SIZE,
@@ -52,10 +52,7 @@ BLOCKS = Blocks(block_bytes=8 * 50, window=4)
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory) -> tuple[Path, Path]:
     """A folder of JPEGs of several sizes, and the same packed."""
-    place = tmp_path_factory.mktemp("photos")
-    varied(place / "in")
-    pack(place / "in", place / "out.tfrecord", format="tfrecord", seed=None)
-    return place / "in", place / "out.tfrecord"
+    return varied_and_packed(tmp_path_factory.mktemp("photos"))
 
 
 def batches_of(source: Any, workers: Any, epochs: int = 1, **arguments: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from adapters import open_images
+from adapters import open_images, pack
 from tests.packing.materials import folder, jpeg
 
 __all__ = ["folder", "jpeg", "names_of", "put", "varied"]
@@ -29,6 +29,13 @@ def varied(root: Path, count: int = 11, classes: Iterable[str] = ("ant", "bee", 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg(number, 20 + number, 50 - number))
     return root
+
+
+def varied_and_packed(place: Path) -> tuple[Path, Path]:
+    """A folder of JPEGs of several sizes, and the same packed, in a new folder."""
+    records = place / "out.tfrecord"
+    pack(varied(place / "in"), records, format="tfrecord", seed=None)
+    return place / "in", records
 
 
 def names_of(root: Path, **arguments: Any) -> list[str]:
