@@ -102,7 +102,10 @@ def test_process_is_in_the_folder_of_its_engine(tmp_path, monkeypatch):
 def test_idle_process_that_is_killed_is_not_lent():
     with opened(Numbers(), "processes-1", transform=pid) as engine:
         (victim,) = pids_of(engine)
+    wait_until(lambda: pool.shared_pool().idle)
+    before = pool.shared_pool().idle
     os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: pool.shared_pool().idle == before - 1)
     with opened(Numbers(400), "processes-1", transform=pid) as engine:
         assert victim not in pids_of(engine)
 
