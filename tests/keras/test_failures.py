@@ -258,7 +258,7 @@ def test_worker_that_always_dies():
 
 
 @pytest.mark.one_keras
-def test_workers_import_no_framework():
+def test_workers_import_no_framework(new_processes):
     with SafeSequence(list(range(8)), 4, transform=frameworks, **PROCESSES) as sequence:
         batches = list(sequence)
     np.testing.assert_array_equal(batches, np.zeros((2, 4, 1)))
