@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 from adapters.readahead import Window
@@ -35,8 +34,6 @@ MOST_BYTES = 2 << 30
 _LEAST_BLOCK_BYTES = 1 << 20
 # If a piece takes longer, connections are slow, and fetching records needs all of them.
 _MOST_PIECE_SECONDS = 0.5
-# Orders over the same files at once, such as training and validation; older ones are dropped.
-_MOST_ORDERS = 2
 
 
 class Fetched:
@@ -90,12 +87,9 @@ class Windows:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._begin()
-        _all[self] = None
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
         self._windows: dict[tuple[int, int, int], dict[_File, int]] = {}
+        with _lock:
+            _all.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Windows, (self._size,)
@@ -103,7 +97,7 @@ class Windows:
     @property
     def bytes(self) -> int:
         """Number of bytes of all windows."""
-        return sum(sum([*files.values()]) for files in [*self._windows.values()])
+        return sum(sum(files.values()) for files in [*self._windows.values()])
 
     def prefetch(self, file: _File, offset: int, size: int, window: Window) -> None:
         """Start to fetch a block of a window from a file, unless fetching records is better.
@@ -118,7 +112,7 @@ class Windows:
             file.prefetch_block(offset, size, None)
         elif size >= _LEAST_BLOCK_BYTES and self._size > 2 * HALF_BYTES:
             key = (id(self), window.order, window.number)
-            with self._lock:
+            with _lock:
                 if self._makes_room(size, window.order):
                     files = self._windows.setdefault(key, {})
                     files[file] = files.get(file, 0) + size
@@ -126,48 +120,41 @@ class Windows:
 
     def leave(self, window: Window) -> None:
         """Release the windows that have been read according to ``window.over``."""
-        with self._lock:
-            self._leave(
-                key for key in [*self._windows] if key[1] == window.order and key[2] <= window.over
-            )
+        with _lock:
+            for key in [*self._windows]:
+                if key[1] == window.order and key[2] <= window.over:
+                    self._drop(key)
 
     def close(self) -> None:
         """Release all windows."""
-        with self._lock:
-            self._leave([*self._windows])
+        with _lock:
+            for key in [*self._windows]:
+                self._drop(key)
 
     def _makes_room(self, size: int, order: int) -> bool:
         """Drop other orders' windows if needed; return True if ``size`` more bytes may be held."""
-        orders = list(dict.fromkeys(key[1] for key in self._windows if key[1] != order))
-        gone = orders[: max(0, len(orders) + 1 - _MOST_ORDERS)]
-        self._leave([key for key in self._windows if key[1] in gone])
         others = [key for key in self._windows if key[1] != order]
-        while sum(each.bytes for each in _living()) + size > MOST_BYTES:
+        while sum(each.bytes for each in _all) + size > MOST_BYTES:
             if not others:
                 return False
-            self._leave([others.pop(0)])
+            self._drop(others.pop(0))
         return True
 
-    def _leave(self, keys: Iterable[tuple[int, int, int]]) -> None:
-        for key in keys:
-            for file in self._windows.pop(key):
-                file.leave(key)
+    def _drop(self, key: tuple[int, int, int]) -> None:
+        for file in self._windows.pop(key):
+            file.leave(key)
 
 
 fetched = Fetched()
-_all: weakref.WeakKeyDictionary[Windows, None] = weakref.WeakKeyDictionary()
-
-
-def _living() -> list[Windows]:
-    """Return a copy, because other threads add to it."""
-    return [each for reference in _all.keyrefs() if (each := reference()) is not None]
+_lock = threading.Lock()
+_all: weakref.WeakSet[Windows] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    global fetched
-    fetched = Fetched()
-    for each in _living():
-        each._begin()
+    global fetched, _lock
+    fetched, _lock = Fetched(), threading.Lock()
+    for each in _all:
+        each._windows = {}
 
 
 os.register_at_fork(after_in_child=_in_child)

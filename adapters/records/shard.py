@@ -21,7 +21,7 @@ from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import index_of
 from adapters.records.storage import MappedFile
 from adapters.remote import Cache, is_url
-from adapters.remote.urls import clean, head_in
+from adapters.remote.urls import ListedUrl, clean
 from adapters.signatures import HEAD_BYTES, recognized
 
 log = logging.getLogger("adapters")
@@ -196,7 +196,8 @@ def _opened(
     """Open the file, inflate it if it is compressed, and detect its format."""
     storage: MappedFile | RemoteFile
     if cache is not None or is_url(path):
-        storage = RemoteFile(os.fspath(path), cache, head_in(path))
+        head = path.head if isinstance(path, ListedUrl) else None
+        storage = RemoteFile(os.fspath(path), cache, head)
     else:
         storage = MappedFile(path)
     head = bytes(storage.read(0, HEAD_BYTES))

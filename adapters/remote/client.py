@@ -73,18 +73,14 @@ class Changed(Exception):
 
 
 def without_ranges(name: str) -> ValueError:
-    """Build the error for a server that serves only whole objects.
-
-    Args:
-        name: Name of the object in messages.
-    """
+    """Build the error for a server that serves only whole objects."""
     return ValueError(
         f"{name}: the server gives no ranges of it, only the whole; copy it to a disk first"
     )
 
 
-class Client(Protocol):
-    """One store: a bucket, a host, a file system. See the module for errors that all methods raise.
+class Reader(Protocol):
+    """Reads objects; all methods raise the errors named above.
 
     A client may limit a request to ``retry.remaining_seconds()``, the time left for its tries.
     """
@@ -105,6 +101,10 @@ class Client(Protocol):
             ValueError: The server gives no ranges.
         """
         ...
+
+
+class Client(Reader, Protocol):
+    """One store: a bucket, a host, a file system."""
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """Return a whole small object."""

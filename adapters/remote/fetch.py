@@ -109,10 +109,6 @@ class Piece:
         self.run()
         self._done.wait()
 
-    def ends_within(self, seconds: float) -> bool:
-        """Wait for at most ``seconds``; return True if it has ended."""
-        return self._done.wait(max(0.0, seconds))
-
 
 class _Threads:
     """Thread pool for pieces: awaited ones first, then expected ones, then low-priority ones."""

@@ -66,24 +66,21 @@ def locked(folder: str, wait: bool) -> Iterator[bool]:
     """
     try:
         make_private(folder)
-        place = os.path.join(folder, "lock")
-        descriptor = opened(place, os.O_RDWR | os.O_CREAT)
+        descriptor = opened(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
     except OSError:
         yield False
         return
     _locks.add(descriptor)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            # Unlock explicitly: if a child has a copy, closing doesn't unlock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        is_held = True
+    except OSError:
+        is_held = False
+    try:
+        yield is_held
     finally:
+        # Unlock explicitly: if a child has a copy, closing doesn't unlock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         _locks.discard(descriptor)
         os.close(descriptor)
 

@@ -23,14 +23,9 @@ _WEB = ("http", "https")
 
 
 class ListedUrl(str):
-    """URL with the size and version from a listing, so that they need not be requested."""
+    """URL with the size and version from a listing, if any, so that they need not be requested."""
 
-    head: Head
-
-
-def head_in(path: Any) -> Head | None:
-    """Return the size and version from a listing, if any."""
-    return path.head if isinstance(path, ListedUrl) else None
+    head: Head | None = None
 
 
 def is_url(path: Any) -> bool:

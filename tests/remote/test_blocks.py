@@ -12,6 +12,7 @@ import pytest
 from adapters import Blocks, Cache, RecordError, open_records
 from adapters.keras import SafeSequence
 from adapters.records import budget, remotefile
+from adapters.records.mapping import NoMapError
 from adapters.remote import fetch
 from tests.remote.conftest import serve, written
 
@@ -193,7 +194,7 @@ def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
     urls, _ = bucket
 
     def refused(*_: object) -> None:
-        raise remotefile.NoMapError("too many maps")
+        raise NoMapError("too many maps")
 
     with open_records(urls) as source, sequence(source) as remote:
         monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)
