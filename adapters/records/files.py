@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from adapters.readahead import Window
 from adapters.records.budget import Windows
 from adapters.records.formats import CODECS, listed
 from adapters.records.inflation import InflatedFile
-from adapters.records.parts import parts_of, without_markers
 from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
@@ -28,6 +27,9 @@ from adapters.remote.urls import as_path, clean, has_magic
 
 # Selected records are read ahead if their range is at most this many times longer than they are.
 _MOST_SPREAD = 4
+# Other files in the output folders of Spark and Hadoop, whose record files are part-00000 etc. All
+# hidden files are left out, too, such as the checksum .part-00000.crc.
+_MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "_common_metadata")
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -149,15 +151,6 @@ class RecordFiles:
         places = np.searchsorted(self._starts, numbers, "right") - 1
         return places, numbers - self._starts[places]
 
-    def extents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the most bytes that reading each record takes, see ``Shard.extents``."""
-        places, own = self.places(numbers)
-        most = np.empty(len(numbers), np.int64)
-        for place in np.unique(places).tolist():
-            of_file = places == place
-            most[of_file] = self.shards[place].extents(own[of_file])[1]
-        return most
-
     @property
     def version(self) -> str:
         """Hash of paths, sizes and times, or of URLs and ETags; differs if a file has changed."""
@@ -192,18 +185,15 @@ class RecordFiles:
         Selected records are read ahead only if they lie close together. If the window has ``asked``
         set, remote blocks are fetched whole and stay in memory until the window has been read.
         """
-        if window is not None and window.asked:
-            if self.are_remote:
-                self._prefetch_window(first, last, window)
-            return
-        if window is not None:
+        is_asked = window is not None and window.asked
+        if window is not None and not is_asked:
             self._windows.leave(window)
+        if is_asked and not self.are_remote:
+            return
         for shard, begin, end in self._stretches(first, last):
-            shard.will_read(begin, end)
-
-    def _prefetch_window(self, first: int, last: int, window: Window) -> None:
-        for shard, begin, end in self._stretches(first, last):
-            if isinstance(shard.storage, RemoteFile) and shard.is_in_order:
+            if window is None or not is_asked:
+                shard.will_read(begin, end)
+            elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
                 self._windows.prefetch(shard.storage, *shard.stretch(begin, end), window)
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[Shard, int, int]]:
@@ -247,12 +237,12 @@ class RecordFiles:
             begins, ends = shard.offsets[own], shard.offsets[np.minimum(own + 1, len(shard) - 1)]
             will_peek(shard.storage, [*begins.tolist(), *(ends - 1).tolist()])
         for shard, located in places.items():
-            with mapped_lightly(shard.storage) as storage:
-                for place, number in located:
-                    size = None if shard.sizes is None else int(shard.sizes[number])
-                    offset = int(shard.offsets[number])
-                    payload = shard.codec.read(storage, offset, number, False, size)
-                    yield place, shard.format, payload
+            storage = mapped_lightly(shard.storage)
+            for place, number in located:
+                size = None if shard.sizes is None else int(shard.sizes[number])
+                offset = int(shard.offsets[number])
+                payload = shard.codec.read(storage, offset, number, False, size)
+                yield place, shard.format, payload
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Fetch these records of all remote files at once, and wait for them.
@@ -308,31 +298,48 @@ def expanded(paths: Paths) -> list[str]:
         ConnectionError: A store doesn't answer.
         FileNotFoundError: No file was found.
     """
-    given: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     files: list[str] = []
-    for path in map(as_path, _as_strings(given)):
+    for path in map(as_path, _as_strings(paths)):
         if is_url(path):
             path = f"{path}*" if path.endswith("/") else path  # Everything in the folder.
-            urls = without_markers(found_by(path)) if has_magic(path) else [path]
-            wanted = record_files(urls, path.endswith(MANIFEST_SUFFIX)) if has_magic(path) else urls
-            if not wanted:
+            found = _record_files(found_by(path), path) if has_magic(path) else [path]
+            if not found:
                 raise FileNotFoundError(f"no object matches {clean(path)!r}")
-            files += wanted
-            continue
-        if os.path.isdir(path):
-            files += parts_of(path)
-            continue
-        if os.path.exists(path) or not glob.has_magic(path):
-            files.append(path)
-            continue
-        manifests = path.endswith(MANIFEST_SUFFIX)
-        found = record_files(without_markers(sorted(glob.glob(path))), manifests)
-        if not found:
-            raise FileNotFoundError(f"no file matches {path!r}")
+        elif os.path.isdir(path):
+            found = _parts_of(path)
+        elif os.path.exists(path) or not glob.has_magic(path):
+            found = [path]
+        else:
+            found = _record_files(sorted(glob.glob(path)), path)
+            if not found:
+                raise FileNotFoundError(f"no file matches {path!r}")
         files += found
     if not files:
         raise FileNotFoundError("paths must name at least one file, got none")
     return files
+
+
+def _record_files(names: Iterable[str], pattern: str = "") -> list[str]:
+    """Filter out hidden files, job markers and indexes; manifests unless the pattern is of them."""
+    hidden = (".", *_MARKERS)
+    shown = [name for name in names if not os.path.basename(name).startswith(hidden)]
+    return record_files(shown, pattern.endswith(MANIFEST_SUFFIX))
+
+
+def _parts_of(folder: str) -> list[str]:
+    """Return the record files of a local folder, sorted by name."""
+    with os.scandir(folder) as entries:
+        found = {entry.path: entry.is_dir() for entry in entries}
+    parts = sorted(_record_files(path for path in found if not found[path]))
+    if not parts:
+        there = "an empty one"
+        if _record_files(path for path in found if found[path]):
+            there = (
+                f"one of folders alone: {os.path.join(folder, '*', 'part-*')!r} names the files in "
+                "them, and open_images opens folders of images"
+            )
+        raise FileNotFoundError(f"paths must name record files, got the folder {folder!r}, {there}")
+    return parts
 
 
 def _as_strings(paths: Any) -> list[str]:
@@ -341,6 +348,8 @@ def _as_strings(paths: Any) -> list[str]:
             "paths must be a path, a glob, or a sequence of these, whose order is that of the "
             f"records, got {type(paths).__name__}: sorted makes a list of it"
         )
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
     try:
         named = [os.fspath(path) for path in paths]
     except TypeError:

@@ -29,27 +29,17 @@ class InflatedFile(MappedFile):
 
     damage: RecordError | None = None
     """Error in the compressed data; everything before it was inflated."""
+    _registry = inflated_files
 
     def __init__(self, source: MappedFile | RemoteFile) -> None:
         self.source = source
         self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
+        self.path = ""  # The inflated content has no name.
         self._view = self._map = None
         self.whole_view()
 
     def will_read(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""
-
-    def close(self) -> None:
-        """Remove the inflated data as soon as no view of them is left."""
-        self._close_map()
-
-    def _register(self) -> None:
-        """Register as a file that is unmapped only when a new map would fail."""
-        inflated_files[self] = None
-
-    def _let_go(self) -> None:
-        super()._let_go()
-        inflated_files.pop(self, None)
 
     def _readable(self) -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
@@ -62,9 +52,6 @@ class InflatedFile(MappedFile):
         except BaseException:
             file.close()
             raise
-
-    def _check(self, file: IO[bytes]) -> None:
-        """Do nothing: the compressed file was checked while it was read."""
 
 
 def inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
@@ -101,7 +88,9 @@ def _inflated(compressed: Storage, file: IO[bytes]) -> RecordError | None:
             try:
                 file.write(inflater.decompress(block))
             except zlib.error as error:
-                _write_until_damage(before, block, file)
+                with contextlib.suppress(zlib.error):  # The part that precedes the damage.
+                    for place in range(len(block)):
+                        file.write(before.decompress(block[place : place + 1]))
                 at = read - len(block)
                 return RecordError(name, None, at, "GZIP or ZLIB data", f"damage: {error}")
             if file.tell() > max(_MOST_BYTES, _MOST_TIMES * read):
@@ -114,10 +103,3 @@ def _inflated(compressed: Storage, file: IO[bytes]) -> RecordError | None:
         return None
     file.write(inflater.flush())
     return RecordError(name, None, read, "the end of the compressed data", "the file's end")
-
-
-def _write_until_damage(inflater: Any, block: bytes, file: IO[bytes]) -> None:
-    """Write the part of a damaged block that precedes the damage."""
-    with contextlib.suppress(zlib.error):
-        for place in range(len(block)):
-            file.write(inflater.decompress(block[place : place + 1]))

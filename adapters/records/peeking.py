@@ -22,18 +22,25 @@ _SMALL_BYTES = 4 << 20
 _HEADER_BYTES = 16
 
 
-@contextlib.contextmanager
-def mapped_lightly(storage: Storage) -> Iterator[Storage]:
-    """Yield the storage, mapped so that only touched pages are read."""
-    with _opened(storage) as descriptor:
-        mapping = None
-        with contextlib.suppress(OSError):
-            mapping = None if descriptor is None else Mapping(descriptor, storage.size)
-    if mapping is None:
-        yield storage
-    else:
-        mapping.read_nothing_around()
-        yield _Light(storage, mapping.view())
+class _Light:
+    """Storage of a map that ends with its last view."""
+
+    def __init__(self, name: str, mapping: Mapping) -> None:
+        self._view = mapping.view()
+        self.name, self.size = name, len(self._view)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        return self._view[offset : offset + size]
+
+
+def mapped_lightly(storage: Storage) -> Storage:
+    """Return the storage, mapped so that only touched pages are read."""
+    with _opened(storage) as descriptor, contextlib.suppress(OSError):
+        if descriptor is not None:
+            mapping = Mapping(descriptor, storage.size)
+            mapping.read_nothing_around()
+            return _Light(storage.name, mapping)
+    return storage
 
 
 def will_peek(storage: Storage, places: Sequence[int]) -> None:
@@ -42,13 +49,10 @@ def will_peek(storage: Storage, places: Sequence[int]) -> None:
     Doesn't wait. Places outside the file are ignored.
     """
     if isinstance(storage, RemoteFile):
-        begins = np.array(places, np.int64)
-        storage.start(begins, np.full(len(begins), _HEADER_BYTES))
+        storage.start(np.array(places, np.int64), np.full(len(places), _HEADER_BYTES))
         return
-    with _opened(storage) as descriptor:
-        if descriptor is None or not hasattr(os, "posix_fadvise"):
-            return
-        with contextlib.suppress(OSError):
+    with _opened(storage) as descriptor, contextlib.suppress(OSError):
+        if descriptor is not None and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
             for place in places:
                 if 0 <= place < storage.size:
@@ -62,26 +66,10 @@ def _opened(storage: Storage) -> Iterator[int | None]:
         yield None
         return
     try:
-        descriptor = os.open(storage.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open(storage.path, "rb", buffering=0)  # noqa: SIM115 - closed below.
     except OSError:  # Already mapped and deleted, or no descriptor left.
         yield None
         return
-    try:
-        status = os.fstat(descriptor)
+    with file:
         # The path may name another file by now.
-        is_it = (status.st_size, status.st_mtime_ns) == (storage.size, storage.changed_ns)
-        yield descriptor if is_it else None
-    finally:
-        os.close(descriptor)
-
-
-class _Light:
-    def __init__(self, file: Storage, view: memoryview) -> None:
-        self.name, self.size = file.name, file.size
-        self._view = view
-
-    def read(self, offset: int, size: int) -> memoryview:
-        return self._view[offset : offset + size]
-
-    def close(self) -> None:
-        """Do nothing: the map ends with its last view."""
+        yield file.fileno() if storage.is_same(os.fstat(file.fileno())) else None

@@ -6,7 +6,7 @@ already this file's. ``train.rec.idx`` is the file's **own** name.
 
 ============================  ====================================================================
 reading                       shared if it fits, else own if it fits; else stored in or built for
-                              the user's cache folder, see ``indexcache`` (``index_of``)
+                              the user's cache folder (``index_of``)
 writing a file                shared if it is free or belongs to the replaced file; else own
                               (``place_of_writer``)
 renaming or removing a file   as for writing; the replaced file's indexes are removed (``follow``,
@@ -19,35 +19,55 @@ object behind a URL           as for reading; each name costs a small request, a
 offsets are known             they are passed to ``Shard(index=...)`` and no index file is read:
                               MXNet's reader reports which index it has read
 ============================  ====================================================================
+
+Indexes that were built lie in the user's cache folder, where no other program's glob finds them::
+
+    $XDG_CACHE_HOME/loader-adapters/indexes    a ``Cache``, each index as a whole object of it
+    an index                                   offsets, int64 | sizes, int64
+
+Such an index is used only for a file with the same path, size, version (time or ETag) and format,
+and only if it matches the file's content. The index of an object without a version isn't stored.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 
 from adapters.errors import RecordError
-from adapters.records import indexcache
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import LOOKED_AT, LOOKED_AT_OF_OBJECT, Index, misfit, parse, resembles
-from adapters.records.recovery import searched
+from adapters.records.index import (
+    LOOKED_AT,
+    LOOKED_AT_OF_OBJECT,
+    Index,
+    misfit,
+    parse,
+    resembles,
+    searched,
+)
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile, Storage
+from adapters.remote import Cache, Head
 from adapters.remote.clients import client_of
 from adapters.remote.fetch import side_by_side
 from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, clean, is_url
+from adapters.remote.wholes import Wholes, identity_of
 
 log = logging.getLogger("adapters")
 
 SUFFIX = ".idx"
 # Manifests written by ``pack`` are not record files either.
 MANIFEST_SUFFIX = ".json"
+# Limit of the user's cache folder: enough for 60 million records.
+_MOST_BYTES = 1 << 30
 
 
 def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -99,11 +119,11 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
             # An older index leaves out no records, or ``misfit`` had refused it.
             return index if newer or index.sizes is not None else without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
-    kept = indexcache.load(storage, codec)
+    kept = _loaded(storage, codec)
     if kept is not None:
         return kept
     index = searched(storage.stream(), codec, verify)
-    indexcache.keep(index, storage, codec)
+    _store(index, storage, codec)
     return index
 
 
@@ -136,6 +156,62 @@ def text_of_object(url: str) -> tuple[bytes, int] | None:
     except (FileNotFoundError, PermissionError):  # S3 denies access if listing is denied.
         return None
     return text, head.changed_ns
+
+
+@functools.lru_cache(maxsize=1)
+def _indexes(folder: str) -> Wholes:
+    """Return the stored indexes; a ValueError if others may write to the folder."""
+    cache = Cache(folder, _MOST_BYTES)
+    cache.has_failed = True  # Without a warning: an index that can't be stored is built again.
+    return Wholes(cache)
+
+
+def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[Wholes, str, bytes]:
+    """Return where the index of a file is stored."""
+    if isinstance(storage, RemoteFile):
+        name, head = storage.url, storage.head
+    else:
+        name = os.path.abspath(storage.name)
+        head = Head(storage.size, str(storage.changed_ns), storage.changed_ns)
+    identity = identity_of(name, head._replace(version=f"{codec.name} {head.version}"))
+    folder = os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes")
+    return _indexes(folder), name, identity
+
+
+def _loaded(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
+    """Load the stored index of this file; None if there is none that matches.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+    """
+    # An object of the same size and time may be another.
+    has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
+    looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
+    try:
+        indexes, name, identity = _stored(storage, codec)
+        body = indexes.get(name, identity)
+        if body is not None:
+            index = Index(*np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1))
+            if misfit(index, storage, codec, False, looked_at) is None:
+                return index
+    except ConnectionError:
+        raise
+    except (OSError, RecordError, ValueError) as error:
+        log.debug("the stored index of %s is not used: %s", storage.name, error)
+    return None
+
+
+def _store(index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
+    """Store the index that was built for a file, if possible."""
+    is_versioned = not isinstance(storage, RemoteFile) or storage.head.version
+    if is_versioned and not index.damage and index.sizes is not None and len(index.sizes):
+        body = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
+        try:
+            indexes, name, identity = _stored(storage, codec)
+            if len(body) <= _MOST_BYTES:
+                indexes.keep(name, identity, body)
+        except ValueError as error:
+            log.debug("the index of %s is not stored: %s", storage.name, error)
 
 
 def put_index(url: str, text: bytes) -> str:

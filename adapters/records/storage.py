@@ -35,9 +35,12 @@ class Storage(Protocol):
         """Return these bytes; fewer if the storage ends before."""
         ...
 
-    def close(self) -> None:
-        """Free resources; reading opens the storage again."""
-        ...
+
+# Mapped files, oldest first. Removing one keeps its map alive while views exist.
+_mapped_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+# Those that must be inflated again after they are unmapped.
+inflated_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+_map_lock = threading.RLock()
 
 
 class MappedFile:
@@ -50,6 +53,8 @@ class MappedFile:
     Raises:
         OSError: There is no such file, or it can't be read.
     """
+
+    _registry = _mapped_files
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
@@ -90,9 +95,6 @@ class MappedFile:
     def close(self) -> None:
         """Unmap the file as soon as no view of it is left."""
         AHEAD.forget(self.path)
-        self._close_map()
-
-    def _close_map(self) -> None:
         with _map_lock:
             self._let_go()
             self._map = None
@@ -100,49 +102,39 @@ class MappedFile:
     def _let_go(self) -> None:
         """Drop the view; the file is unmapped when no other view of it is left."""
         self._view = None
-        _mapped_files.pop(self, None)
+        self._registry.pop(self, None)
 
     def _map_now(self) -> memoryview:
         if not self.size:
             return memoryview(b"")
         with _map_lock:
-            # Another thread may have been first.
-            return self._new_view() if self._view is None else self._view
-
-    def _new_view(self) -> memoryview:
-        held = None if self._map is None else self._map()
-        if held is not None:
-            return self._view_of(held)
-        with self._readable() as file:
-            self._check(file)
-            return self._view_of(_map_of(file, self.size)) if self.size else memoryview(b"")
-
-    def _view_of(self, mapping: Mapping) -> memoryview:
-        self._map, self._view = weakref.ref(mapping), mapping.view()
-        view = self._view
-        self._register()
-        while living() > _MOST_MAPPED and _mapped_files:
-            next(iter(_mapped_files))._let_go()
-        return view
-
-    def _register(self) -> None:
-        """Register as a file that is unmapped when there are too many maps."""
-        _mapped_files[self] = None
+            if self._view is not None:  # Another thread was first.
+                return self._view
+            mapping = None if self._map is None else self._map()
+            if mapping is None:
+                with self._readable() as file:
+                    if not self.size:  # Nothing was inflated.
+                        return memoryview(b"")
+                    mapping = _map_of(file, self.size)
+            self._map, self._view = weakref.ref(mapping), mapping.view()
+            view = self._view
+            self._registry[self] = None
+            while living() > _MOST_MAPPED and _mapped_files:
+                next(iter(_mapped_files))._let_go()
+            return view
 
     def _copy_of(self, offset: int, size: int) -> memoryview:
         """Return a copy of these bytes, when there is no space for a map."""
         with self._readable() as file:
-            self._check(file)
             file.seek(offset)
             return memoryview(file.read(size))
 
     def _readable(self) -> IO[bytes]:
         """Open the file for mapping; an ``InflatedFile`` inflates it first."""
-        return open(self.path, "rb")
-
-    def _check(self, file: IO[bytes]) -> None:
+        file = open(self.path, "rb")  # noqa: SIM115 - it is the caller's to close.
         status = os.fstat(file.fileno())
-        if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
+        if not self.is_same(status):
+            file.close()
             raise RecordError(
                 self.name,
                 None,
@@ -150,6 +142,11 @@ class MappedFile:
                 f"the file that was opened, of {self.size} bytes",
                 f"one that was changed since, of {status.st_size} bytes; open it again",
             )
+        return file
+
+    def is_same(self, status: os.stat_result) -> bool:
+        """True if this is the status of the file that was opened."""
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.changed_ns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_view": None, "_map": None}
@@ -166,13 +163,6 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
     for other in [*_mapped_files, *inflated_files]:
         other._let_go()
     return Mapping(file.fileno(), size)
-
-
-# Mapped files, oldest first. Removing one keeps its map alive while views exist.
-_mapped_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-# Those that must be inflated again after they are unmapped.
-inflated_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-_map_lock = threading.RLock()
 
 
 def _reset_lock() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import pickle
 import stat
@@ -185,7 +186,7 @@ def test_limit_is_kept_by_processes_that_write_little(tmp_path):
     for place in range(40):
         cache = Cache(tmp_path, 1 << 20)
         segment = cache.segment(f"s3://b/{place}", Head(1 << 16, "1", 0), 0)
-        cache.store(lambda: segment.write(0, memoryview(b"1" * (1 << 16))), 1 << 13)
+        cache.store(functools.partial(segment.write, 0, memoryview(b"1" * (1 << 16))), 1 << 13)
     assert cache.used <= cache.limit
 
 
