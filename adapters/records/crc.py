@@ -34,8 +34,7 @@ def masked_crc(data: bytes | memoryview) -> int:
     Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
     ``tensorflow/core/lib/hash/crc32c.h``.
     """
-    crc: int = _value(data if isinstance(data, bytes) else bytes(data))
-    return masked(crc)
+    return masked(_value(data if isinstance(data, bytes) else bytes(data)))
 
 
 def masked(crc: int) -> int:
@@ -54,9 +53,8 @@ def masked_crcs_of(
 ) -> NDArray[np.uint32]:
     """Compute the masked CRC-32C of each range of ``view``, ``(ranges,)``."""
     kernel = load()
-    if kernel is not None:
-        crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
-    else:
+    if kernel is None:
         parts = zip(begins.tolist(), ends.tolist())
-        crc = np.array([_value(bytes(view[begin:end])) for begin, end in parts], np.uint32)
+        return np.array([masked_crc(view[begin:end]) for begin, end in parts], np.uint32)
+    crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)

@@ -105,11 +105,7 @@ class RecordFiles:
         self._windows = Windows(sum(shard.storage.size for shard in shards))
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
-        """Select these records and renumber them in this order; each object is closed separately.
-
-        Raises:
-            ClosedError: After ``close``.
-        """
+        """Select these records, in this order; each object is closed separately."""
         self.check_open()
         files = RecordFiles.of(self.shards)
         files._chosen = numbers if self._chosen is None else self._chosen[numbers]
@@ -119,11 +115,7 @@ class RecordFiles:
         return int(self._starts[-1]) if self._chosen is None else len(self._chosen)
 
     def locate(self, number: int) -> tuple[Shard, int]:
-        """Return the file that holds record ``number``, and the record's number in it.
-
-        Raises:
-            ClosedError: After ``close``.
-        """
+        """Return the file that holds record ``number``, and the record's number in it."""
         self.check_open()
         if self._chosen is not None:
             number = int(self._chosen[number])
@@ -133,11 +125,7 @@ class RecordFiles:
         return self.shards[place], number - int(self._starts[place])
 
     def check_open(self) -> None:
-        """Check that the files are open.
-
-        Raises:
-            ClosedError: After ``close``.
-        """
+        """Check that the files are open."""
         if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them again")
 
@@ -209,12 +197,7 @@ class RecordFiles:
                 yield shard, begin, end
 
     def read(self, number: int) -> memoryview:
-        """Return the payload of record ``number``, counted from 0.
-
-        Raises:
-            ClosedError: After ``close``.
-            RecordError: The record is damaged.
-        """
+        """Return the payload of record ``number``, counted from 0."""
         shard, own = self.locate(number)
         return shard.read(own)
 
@@ -223,10 +206,6 @@ class RecordFiles:
 
         Yields:
             The record's place in ``numbers``, its format and its payload.
-
-        Raises:
-            ClosedError: After ``close``.
-            RecordError: A record isn't where the index says.
         """
         places: dict[Shard, list[tuple[int, int]]] = {}
         for place, number in enumerate(numbers.tolist()):
@@ -245,13 +224,7 @@ class RecordFiles:
                 yield place, shard.format, payload
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Fetch these records of all remote files at once, and wait for them.
-
-        Raises:
-            ClosedError: After ``close``.
-            ConnectionError: A store didn't answer within the time limit.
-            RecordError: An object has changed since it was opened.
-        """
+        """Fetch these records of all remote files at once, and wait for them."""
         if not self.are_remote:
             return
         self.check_open()
@@ -292,12 +265,7 @@ class RecordFiles:
 
 
 def expanded(paths: Paths) -> list[str]:
-    """Expand paths, folders, URLs and globs of these to files.
-
-    Raises:
-        ConnectionError: A store doesn't answer.
-        FileNotFoundError: No file was found.
-    """
+    """Expand paths, folders, URLs and globs of these to files."""
     files: list[str] = []
     for path in map(as_path, _as_strings(paths)):
         if is_url(path):

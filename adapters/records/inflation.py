@@ -22,9 +22,6 @@ class InflatedFile(MappedFile):
 
     Args:
         source: The compressed file, local or remote. Each process inflates it for itself.
-
-    Raises:
-        RecordError: The compressed data are damaged from the start.
     """
 
     damage: RecordError | None = None
@@ -61,10 +58,6 @@ def inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
 
     Returns:
         The error if the data are damaged or truncated, else None.
-
-    Raises:
-        RecordError: There is such an error, and nothing could be inflated; or the data inflate to
-            more than 1 GiB and 500 times their size.
     """
     damage = _inflated(compressed, file)
     if damage is not None and not file.tell():

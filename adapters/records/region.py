@@ -148,11 +148,7 @@ class CachedRegion(Region):
         self._used, self._looks = time.monotonic(), cache.looks
 
     def entries(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the cache's table entries of these pages, 0 for missing ones.
-
-        Raises:
-            CacheError: The cache can't be used.
-        """
+        """Return the cache's table entries of these pages, 0 for missing ones."""
         entries = self._table[units]
         if entries.all():
             return entries
@@ -166,11 +162,7 @@ class CachedRegion(Region):
         return self._table[units]
 
     def look(self, units: NDArray[np.int64]) -> None:
-        """Check those of these pages that the cache has, and mark them as available.
-
-        Raises:
-            CacheError: The cache can't be used.
-        """
+        """Check those of these pages that the cache has, and mark them as available."""
         entries = self.entries(units)
         units, entries = units[entries > 0], entries[entries > 0]
         right = entries_of(self.memory.view(), units) == entries
@@ -182,11 +174,7 @@ class CachedRegion(Region):
             log.warning("%s holds a damaged page, %d; it is fetched again", path, page)
 
     def put(self, first: int, data: bytes | memoryview) -> None:
-        """Write fetched data to the cache, from this unit on.
-
-        Raises:
-            CacheError: The disk is full, or the cache can't be used.
-        """
+        """Write fetched data to the cache, from this unit on."""
         view = memoryview(data)
         while len(view):
             number, page = divmod(first, self._pages)

@@ -95,10 +95,6 @@ class RemoteFile:
         Args:
             begins: Offsets of the ranges, ``(ranges,)``.
             sizes: Sizes in bytes, ``(ranges,)``; parts beyond the object are ignored.
-
-        Raises:
-            ConnectionError: The store didn't answer within the time limit.
-            RecordError: The object has changed since it was opened.
         """
         if not self.size:
             return memoryview(b"")

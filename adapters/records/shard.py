@@ -90,11 +90,7 @@ class Shard:
         return len(self.offsets)
 
     def read(self, number: int) -> memoryview:
-        """Return the payload of record ``number``, counted from 0; valid as long as it is held.
-
-        Raises:
-            RecordError: The record is damaged.
-        """
+        """Return the payload of record ``number``, counted from 0; valid as long as it is held."""
         verify = not self.checked[number]
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
@@ -141,11 +137,7 @@ class Shard:
         return int(self.offsets[number]) if damage is None else damage.offset
 
     def bring(self, first: int, last: int) -> None:
-        """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more.
-
-        Raises:
-            ConnectionError: The store doesn't answer.
-        """
+        """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more."""
         if isinstance(self.storage, RemoteFile):
             self.storage.fetched_view(*self.extents(np.arange(first, min(last, len(self)))))
             more = np.arange(min(last, len(self)), min(2 * last - first, len(self)))
@@ -207,9 +199,9 @@ def _opened(
         return storage, asked[0]
     # If the file's start is damaged, its suffix names the format, and records of it must follow.
     codec = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
-    if codec is not None and codec.following is not None:
-        if codec.following(storage.stream(), None, 0) < storage.size:
-            return storage, codec
+    following = None if codec is None else codec.following
+    if codec and following and following(storage.stream(), None, 0) < storage.size:
+        return storage, codec
     raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin))
 
 

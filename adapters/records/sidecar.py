@@ -94,12 +94,7 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
 
 
 def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
-    """Return the index of a file: read if one fits, else built and stored.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        RecordError: The file holds no record.
-    """
+    """Return the index of a file: read if one fits, else built and stored."""
     if isinstance(storage, RemoteFile) and is_url(storage.name):
         found, looked_at = _beside_object(storage), LOOKED_AT_OF_OBJECT
     else:
@@ -179,11 +174,7 @@ def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[Wholes, str
 
 
 def _loaded(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
-    """Load the stored index of this file; None if there is none that matches.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-    """
+    """Load the stored index of this file; None if there is none that matches."""
     # An object of the same size and time may be another.
     has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
     looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT

@@ -76,11 +76,7 @@ class MappedFile:
             return self._copy_of(offset, size)
 
     def whole_view(self) -> memoryview:
-        """Return a view of the whole file.
-
-        Raises:
-            NoMapError: There is no space for a map.
-        """
+        """Return a view of the whole file."""
         view = self._view
         return self._map_now() if view is None else view
 
@@ -153,11 +149,7 @@ class MappedFile:
 
 
 def _map_of(file: IO[bytes], size: int) -> Mapping:
-    """Map a file; if there is no space for a map, unmap other files and retry.
-
-    Raises:
-        NoMapError: That isn't enough.
-    """
+    """Map a file; if there is no space for a map, unmap other files and retry."""
     with contextlib.suppress(NoMapError):
         return Mapping(file.fileno(), size)
     for other in [*_mapped_files, *inflated_files]:

@@ -39,29 +39,12 @@ _MOST_SEARCHED_BYTES = 8 << 20
 def encode(payload: bytes) -> bytes:
     """Frame a payload as a record."""
     length = len(payload).to_bytes(8, "little")
-    return b"".join(
-        (
-            length,
-            FOOTER.pack(masked_crc(length)),
-            payload,
-            FOOTER.pack(masked_crc(payload)),
-        )
-    )
+    crc_of_length, crc = FOOTER.pack(masked_crc(length)), FOOTER.pack(masked_crc(payload))
+    return b"".join((length, crc_of_length, payload, crc))
 
 
 def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the records by their headers.
-
-    Args:
-        storage: The file.
-        verify: Check the CRCs of the lengths.
-
-    Returns:
-        Offsets, and sizes with lengths and CRCs; both int64 ``(records,)``.
-
-    Raises:
-        RecordError: A length's CRC is wrong, or the file ends early.
-    """
+    """Find the records by their headers; ``verify`` checks the CRCs of the lengths."""
     offsets, sizes = array("q"), array("q")
     size, name, unpack = storage.size, storage.name, HEADER.unpack_from
     # Lengths repeat, so their CRCs are cached. Worth it: 0.3 us a record, against 0.9, if all
@@ -93,18 +76,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
 def read(
     storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
 ) -> memoryview:
-    """Return the payload of the record at ``offset``, without a copy.
-
-    Args:
-        storage: The file.
-        offset: Offset of the record's first byte.
-        number: Number of the record, for errors.
-        verify: Check both CRCs.
-        size: Size with lengths and CRCs, if the index has it.
-
-    Raises:
-        RecordError: A CRC is wrong, the file ends before the record, or it has another size.
-    """
+    """Return the payload of the record at ``offset``, uncopied; ``verify`` checks both CRCs."""
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size:
         found = max(0, storage.size - offset)
@@ -131,11 +103,7 @@ def read(
 
 
 def end(storage: Storage, offset: int) -> int:
-    """Return the end of the record at ``offset``, by its header alone.
-
-    Raises:
-        RecordError: The length's CRC is wrong, or the file ends before the record.
-    """
+    """Return the end of the record at ``offset``, by its header alone."""
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size or not begins_here(header):
         raise RecordError(storage.name, None, offset, "a length and its CRC", header.hex(" "))
@@ -158,11 +126,6 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
 
     A record whose length is damaged may contain intact records. If that record's own CRC shows that
     they are its data, they are not taken for records of the file.
-
-    Args:
-        storage: The file.
-        last: Offset of the preceding record, whose true length may differ from its header's.
-        broken: Offset at which no intact record begins.
     """
     if begins_here(storage.read(broken, HEADER.size)):
         return storage.size  # The file ends within this record.

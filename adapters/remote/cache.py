@@ -54,7 +54,7 @@ _TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
 # Files that a cache creates in an object's folder.
-_OF_OBJECTS = re.compile(r"object\.json(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
+_OF_OBJECTS = re.compile(r"(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
 
 
 class Kept(NamedTuple):
@@ -310,7 +310,7 @@ def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
 def _data_in(folder: str) -> Iterator[tuple[int, int, str]]:
     """Yield each data file's last use in ns, its size on disk in bytes, and its path."""
     for entry in _made_in(folder):
-        if entry.name.endswith(SUFFIX):
+        if not entry.name.startswith(_DESCRIPTION):
             with contextlib.suppress(OSError):
                 status = entry.stat()
                 yield status.st_mtime_ns, status.st_blocks * 512, entry.path

@@ -58,9 +58,6 @@ class FileSystem:
 
     Args:
         root: ``memory://``, possibly with a host.
-
-    Raises:
-        ImportError: A dependency isn't installed.
     """
 
     def __init__(self, root: str) -> None:
@@ -78,11 +75,7 @@ class FileSystem:
         self._is_web = is_web and hasattr(self._files, "set_session")
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object.
-
-        Raises:
-            ValueError: The store doesn't report the size.
-        """
+        """Return the size and version of an object."""
         info = self._info(key)
         if info.get("type") == "directory":
             raise FileNotFoundError(errno.ENOENT, "No such object, but a folder")

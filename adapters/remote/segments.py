@@ -79,11 +79,7 @@ class Segment:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """Open the file for a ``with`` block, and yield its descriptor.
-
-        Raises:
-            FileNotFoundError: It was evicted.
-        """
+        """Open the file for a ``with`` block, and yield its descriptor."""
         descriptor = opened(self.path, os.O_RDWR)
         try:
             if os.fstat(descriptor).st_ino != self._inode:
@@ -100,12 +96,7 @@ class Segment:
         return np.frombuffer(data.ljust(size, b"\0"), _ENTRY)
 
     def write(self, first: int, data: memoryview) -> None:
-        """Store pages from number ``first`` on; the last may be shorter.
-
-        Raises:
-            FileNotFoundError: The file was evicted.
-            OSError: The disk is full.
-        """
+        """Store pages from number ``first`` on; the last may be shorter."""
         count = -(-len(data) // PAGE_BYTES)
         if len(data) < count * PAGE_BYTES:
             data = memoryview(bytes(data).ljust(count * PAGE_BYTES, b"\0"))

@@ -6,10 +6,9 @@
                            <identity>.seg    an object | u64 its CRC | u64 its size
 
 ``name`` is derived from the folder's URL, ``identity`` from the object's URL, version and size. A
-file is used only if its CRC and size are right, and it is written in one go. So a process that is
-killed leaves at worst a file that is written again, never a wrong one. Processes that write the
-same object write the same bytes, so they need no lock. Eviction treats these files like the
-segments of large objects. All numbers are little-endian.
+file appears whole, and is used only if its CRC and size are right. Processes that write the same
+object write the same bytes, so they need no lock. Eviction treats these files like the segments of
+large objects. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import time
 
 from adapters.remote.cache import Cache, describe
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import opened
+from adapters.remote.privatefiles import opened, write_private
 from adapters.remote.segments import SUFFIX, crc_of
 from adapters.remote.urls import clean
 
@@ -75,7 +74,7 @@ class Wholes:
         if len(end) < _END.size or _END.unpack(end) != (crc_of(data), len(data)):
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("%s is damaged, or was not written whole; it is replaced", path)
+                log.warning("%s is damaged; it is replaced", path)
             return None
         if time.time() - used > _USED_EVERY_SECONDS:
             with contextlib.suppress(OSError):  # Evicted, or not writable.
@@ -89,11 +88,7 @@ class Wholes:
 
         def write() -> None:
             describe(os.path.dirname(path), _parent(url), "", 0)
-            with open(opened(path, os.O_WRONLY | os.O_CREAT), "wb", buffering=0) as file:
-                written = 0
-                while written < len(content):
-                    written += file.write(content[written:])
-                file.truncate()  # A damaged file may have been longer.
+            write_private(path, content)
 
         try:
             self.cache.store(write, len(data))
