@@ -1,11 +1,21 @@
-"""Several record files as one, with records numbered consecutively in file order."""
+"""Several record files as one, with records numbered consecutively in file order.
+
+An order of samples in blocks (``batch.blocks``) reads a few blocks at once, shuffled: a window. A
+block is a range of a file. Those of remote files are fetched whole, in the background::
+
+    batch requested:   will_read(blocks of the next window, asked)
+    batch computed:    will_read(the same, not asked) releases windows that have been read
+
+So two windows and the start of a third lie in memory. Data that fit into the generations of
+``remotefile`` stay there, and data of cached files stay in the cache.
+"""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +23,16 @@ from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
 from adapters.readahead import Window
-from adapters.records.budget import Windows
+from adapters.records import remotefile
 from adapters.records.formats import CODECS, listed
 from adapters.records.inflation import InflatedFile
-from adapters.records.peeking import mapped_lightly, will_peek
-from adapters.records.remotefile import RemoteFile
+from adapters.records.remotefile import RemoteFile, window_bytes
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
+from adapters.records.storage import mapped_lightly, will_peek
 from adapters.remote import Cache, is_url
 from adapters.remote.clients import found_by
-from adapters.remote.fetch import side_by_side
+from adapters.remote.fetch import low_priority_seconds, side_by_side
 from adapters.remote.urls import as_path, clean, has_magic
 
 # Selected records are read ahead if their range is at most this many times longer than they are.
@@ -30,6 +40,11 @@ _MOST_SPREAD = 4
 # Other files in the output folders of Spark and Hadoop, whose record files are part-00000 etc. All
 # hidden files are left out, too, such as the checksum .part-00000.crc.
 _MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "_common_metadata")
+
+# Smaller blocks gain nothing over fetching single records.
+_LEAST_BLOCK_BYTES = 1 << 20
+# If a piece takes longer, connections are slow, and fetching records needs all of them.
+_MOST_PIECE_SECONDS = 0.5
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -102,7 +117,7 @@ class RecordFiles:
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
         self.are_remote = any(isinstance(shard.storage, RemoteFile) for shard in shards)
-        self._windows = Windows(sum(shard.storage.size for shard in shards))
+        self._bytes = sum(shard.storage.size for shard in shards)
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
         """Select these records, in this order; each object is closed separately."""
@@ -175,14 +190,40 @@ class RecordFiles:
         """
         is_asked = window is not None and window.asked
         if window is not None and not is_asked:
-            self._windows.leave(window)
+            over = window.order, window.over
+            self._leave(lambda order, number: order == over[0] and number <= over[1])
         if is_asked and not self.are_remote:
             return
         for shard, begin, end in self._stretches(first, last):
             if window is None or not is_asked:
                 shard.will_read(begin, end)
             elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
-                self._windows.prefetch(shard.storage, *shard.stretch(begin, end), window)
+                self._prefetch(shard.storage, *shard.stretch(begin, end), window)
+
+    def _prefetch(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
+        """Start to fetch a block of a window, unless fetching records is better.
+
+        Small blocks gain nothing, and on slow connections, records come first. Data sets of up to
+        two ``HALF_BYTES`` stay in the generations anyway; of these, only data sets of up to one, or
+        with a cache, are fetched in blocks.
+        """
+        if low_priority_seconds() > _MOST_PIECE_SECONDS:
+            return
+        if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
+            file.prefetch_block(offset, size)
+        elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:
+            if (
+                window_bytes() + size > remotefile.MOST_WINDOW_BYTES
+            ):  # Other orders' may be left over.
+                self._leave(lambda order, number: order != window.order)
+            if window_bytes() + size <= remotefile.MOST_WINDOW_BYTES:
+                file.prefetch_block(offset, size, (id(self), window.order, window.number))
+
+    def _leave(self, is_over: Callable[[int, int], bool]) -> None:
+        """Release windows by their order and number."""
+        for shard in self.shards if self.are_remote else ():
+            if isinstance(shard.storage, RemoteFile):
+                shard.storage.leave(lambda key: key[0] == id(self) and is_over(*key[1:]))
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[Shard, int, int]]:
         """Yield files with the range of records to read ahead; none if these lie far apart."""
@@ -259,7 +300,7 @@ class RecordFiles:
     def close(self) -> None:
         """Unmap the files; data that were read stay valid."""
         self._closed = True
-        self._windows.close()
+        self._leave(lambda order, number: True)
         for shard in self.shards:
             shard.close()
 

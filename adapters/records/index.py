@@ -8,10 +8,7 @@ places of index files. Without one, a file is searched for its records, damaged 
 from __future__ import annotations
 
 import itertools
-import os
-import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,8 +17,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.peeking import mapped_lightly, will_peek
-from adapters.records.storage import Storage
+from adapters.records.storage import Storage, mapped_lightly, will_peek
 
 # Headers compared before an index is accepted; the others are checked when they are read.
 LOOKED_AT = 64
@@ -169,17 +165,6 @@ def misfit(
     if gap and not newer:
         return "it leaves out records, and is no newer than the file"
     return None
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it appears complete or not at all."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def searched(storage: Storage, codec: Codec, verify: bool) -> Index:

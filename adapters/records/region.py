@@ -110,6 +110,8 @@ class MemoryRegion(Region):
 
     window: NDArray[np.bool_] | None = None
     """Units of a window of blocks; None for all regions but a window's."""
+    block_bytes = 0
+    """Size of the window's blocks."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
@@ -119,6 +121,7 @@ class MemoryRegion(Region):
         if self.window is None:
             self.window = np.zeros(len(self.here), bool)
         self.window[offset // self.unit : -(-(offset + size) // self.unit)] = True
+        self.block_bytes += size
         self.memory.will_write(offset, size)
 
     def put(self, first: int, data: bytes | memoryview) -> None:

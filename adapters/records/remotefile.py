@@ -8,7 +8,7 @@ view waits for its bytes. ``expect`` prefetches bytes.
 Without a cache, the bytes lie in memory, and all files together keep the last 512 MiB that were
 fetched. When half of that has arrived, each file starts a new region. Data that are requested and
 still in the previous region are copied; the one before that is released once no view holds it.
-Windows of a block order have regions of their own, see ``budget``. With a cache, the bytes lie in
+Windows of a block order have regions of their own, see ``files``. With a cache, the bytes lie in
 its files, or in memory if these can't be written.
 
 If the object's version (ETag, or size and time) changes, a ``RecordError`` is raised. Thread-safe.
@@ -24,13 +24,13 @@ import itertools
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records import budget
 from adapters.records.mapping import living, most
 from adapters.records.region import CachedRegion, CacheError, EvictedError, MemoryRegion, Region
 from adapters.remote import Cache, Changed, Head, clean, is_url, reader_of
@@ -38,6 +38,14 @@ from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
 
 _TRIES = 5
+# Limits of a process, for all files without a cache. The fetched data are two generations of
+# ``HALF_BYTES``; data that were prefetched and not requested yet, and windows of blocks have their
+# own. For scale: a window of 10 prefetched batches of 256 images of 47 kB has 120 MB.
+HALF_BYTES = 256 << 20
+MOST_EXPECTED_BYTES = 128 << 20
+MOST_WINDOW_BYTES = 2 << 30
+WindowKey = tuple[int, int, int]
+"""Data set, order and number of a window of blocks."""
 # Sequential reading fetches so much at once, and again as read-ahead: 8 requests of 4 MiB each.
 _STREAM_BYTES = 32 << 20
 
@@ -72,7 +80,7 @@ class RemoteFile:
         self._lock = threading.Lock()
         self._region: Region | None = None
         self._old: Region | None = None
-        self._windows: dict[Any, MemoryRegion] = {}
+        self._windows: dict[WindowKey, MemoryRegion] = {}
         self._flying: dict[int, Piece] = {}
         self._numbers = itertools.count(1)
         self.uses_cache = self._cache is not None
@@ -98,7 +106,7 @@ class RemoteFile:
         """
         if not self.size:
             return memoryview(b"")
-        budget.fetched.used(int(sizes.sum()))
+        _fetched.used(int(sizes.sum()))
         region = self._region
         if region is not None and region.is_complete:
             return self._viewed(region)
@@ -126,7 +134,7 @@ class RemoteFile:
         self, begins: NDArray[np.int64], sizes: NDArray[np.int64], elsewhere: bool = False
     ) -> None:
         """Prefetch ranges if the budget allows; their readers get any errors."""
-        if elsewhere or budget.fetched.expected(int(sizes.sum())):
+        if elsewhere or _fetched.expected(int(sizes.sum())):
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
@@ -138,7 +146,7 @@ class RemoteFile:
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
-    def prefetch_block(self, offset: int, size: int, window: Any) -> None:
+    def prefetch_block(self, offset: int, size: int, window: WindowKey | None = None) -> None:
         """Prefetch a block at low priority because it will be read here.
 
         Args:
@@ -147,21 +155,25 @@ class RemoteFile:
             window: Window that keeps it in memory until ``leave``; None if it is like other data.
         """
         with contextlib.suppress(Exception):
-            region: Any = self._current()
+            region = self._current()
             if window is not None:
                 with self._lock:
                     if window not in self._windows:
                         self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
-                region.add_block(offset, size)
+                    self._windows[window].add_block(offset, size)
             self._start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
-    def leave(self, window: Any) -> None:
-        """Release a window that has been read."""
+    @property
+    def window_bytes(self) -> int:
+        """Number of bytes of its windows."""
+        return sum(region.block_bytes for region in [*self._windows.values()])
+
+    def leave(self, is_over: Callable[[WindowKey], bool]) -> None:
+        """Release windows that have been read."""
         with self._lock:
-            region = self._windows.pop(window, None)
-        if region is not None:
-            region.is_over = True
+            for key in filter(is_over, [*self._windows]):
+                self._windows.pop(key).is_over = True
 
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Start to fetch ranges that are needed next; their readers get any errors."""
@@ -385,6 +397,38 @@ class Stream:
         return self._file.read(offset, size)
 
 
+class _Fetched:
+    """Accounts of fetched and of prefetched bytes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._young_bytes = self._ahead_bytes = 0
+
+    def came(self, size: int) -> bool:
+        """Account for stored bytes; return True if all files must start a new generation."""
+        with self._lock:
+            self._young_bytes += size
+            if self._young_bytes < HALF_BYTES:
+                return False
+            self._young_bytes = self._ahead_bytes = 0
+            return True
+
+    def expected(self, size: int) -> bool:
+        """Reserve ``size`` bytes for prefetched data; return False if they don't fit."""
+        with self._lock:
+            if self._ahead_bytes + size > MOST_EXPECTED_BYTES:
+                return False
+            self._ahead_bytes += size
+            return True
+
+    def used(self, size: int) -> None:
+        """Account for bytes that were requested."""
+        if self._ahead_bytes:
+            with self._lock:
+                self._ahead_bytes = max(0, self._ahead_bytes - size)
+
+
+_fetched = _Fetched()
 _files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary()
 
 
@@ -393,14 +437,21 @@ def _living() -> list[RemoteFile]:
     return [file for reference in _files.keyrefs() if (file := reference()) is not None]
 
 
+def window_bytes() -> int:
+    """Return the number of bytes of all windows in this process's memory."""
+    return sum(file.window_bytes for file in _living())
+
+
 def _came(size: int) -> None:
     """Account for bytes in memory; if half of the budget is used, all files begin new regions."""
-    if budget.fetched.came(size):
+    if _fetched.came(size):
         for file in _living():
             file._turn()
 
 
 def _in_child() -> None:
+    global _fetched
+    _fetched = _Fetched()
     for file in _living():
         file._begin()
 

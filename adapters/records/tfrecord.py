@@ -14,13 +14,14 @@ import itertools
 import struct
 from array import array
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.images.kernel import load
 from adapters.records.codec import Codec
-from adapters.records.crc import extended, masked, masked_crc, masked_crcs_of
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
@@ -34,6 +35,43 @@ _WINDOW_BYTES = 1 << 20
 _SHORT_BYTES = 4096
 # Limit of the search for the end of a damaged record whose data look like records.
 _MOST_SEARCHED_BYTES = 8 << 20
+_MASK_DELTA = 0xA282EAD8
+
+try:
+    from google_crc32c import extend as _extend
+    from google_crc32c import value as _value
+except ImportError:
+
+    def _value(data: Any) -> int:
+        raise ImportError(
+            "TFRecord files need google-crc32c: pip install 'loader-adapters[records]'"
+        )
+
+
+def masked_crc(data: bytes | memoryview) -> int:
+    """Compute the CRC-32C of ``data``, masked as TFRecord does.
+
+    Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
+    ``tensorflow/core/lib/hash/crc32c.h``.
+    """
+    return masked(_value(data if isinstance(data, bytes) else bytes(data)))
+
+
+def masked(crc: int) -> int:
+    """Mask a CRC-32C for storage."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def masked_crcs_of(
+    view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """Compute the masked CRC-32C of each range of ``view``, ``(ranges,)``."""
+    kernel = load()
+    if kernel is None:
+        parts = zip(begins.tolist(), ends.tolist())
+        return np.array([masked_crc(view[begin:end]) for begin, end in parts], np.uint32)
+    crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)
 
 
 def encode(payload: bytes) -> bytes:
@@ -141,7 +179,7 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
         while crc_until < candidate - FOOTER.size:
             size = min(_WINDOW_BYTES, candidate - FOOTER.size - crc_until)
             piece = storage.read(crc_until, size)
-            data_crc, crc_until = extended(data_crc, piece), crc_until + len(piece)
+            data_crc, crc_until = _extend(data_crc, bytes(piece)), crc_until + len(piece)
         footer = bytes(storage.read(crc_until, candidate - crc_until))
         if footer == FOOTER.pack(masked(data_crc)):
             return candidate

@@ -13,8 +13,9 @@ import numpy as np
 
 from adapters.errors import ClosedError
 from adapters.records.formats import CODECS, listed
-from adapters.records.index import Index, text_of, write_atomically
+from adapters.records.index import Index, text_of
 from adapters.records.sidecar import place_of_writer
+from adapters.remote.privatefiles import write_whole
 
 
 class RecordWriter:
@@ -113,7 +114,7 @@ class RecordWriter:
         if target is not None:
             keys = self._keys if len(set(self._keys)) == len(self._keys) else None
             index = Index(np.array(self._offsets), np.array(self._sizes))
-            write_atomically(target, text_of(index, self._codec, keys))
+            write_whole(target, text_of(index, self._codec, keys))
 
     def __enter__(self) -> RecordWriter:
         return self

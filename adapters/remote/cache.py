@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import locked, make_private, problem_of, write_private
+from adapters.remote.privatefiles import locked, make_private, problem_of, write_whole
 from adapters.remote.segments import SUFFIX, Segment
 from adapters.remote.urls import clean
 
@@ -54,7 +54,7 @@ _TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
 # Files that a cache creates in an object's folder.
-_OF_OBJECTS = re.compile(r"(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
+_OF_OBJECTS = re.compile(r"\.?(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
 
 
 class Kept(NamedTuple):
@@ -296,7 +296,7 @@ def describe(folder: str, url: str, version: str, size: int) -> None:
     if not os.path.exists(place):
         make_private(folder)
         about = {"url": url, "version": version, "size": size}
-        write_private(place, json.dumps(about).encode())
+        write_whole(place, json.dumps(about).encode(), private=True)
 
 
 def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -310,7 +310,7 @@ def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
 def _data_in(folder: str) -> Iterator[tuple[int, int, str]]:
     """Yield each data file's last use in ns, its size on disk in bytes, and its path."""
     for entry in _made_in(folder):
-        if not entry.name.startswith(_DESCRIPTION):
+        if _DESCRIPTION not in entry.name:
             with contextlib.suppress(OSError):
                 status = entry.stat()
                 yield status.st_mtime_ns, status.st_blocks * 512, entry.path

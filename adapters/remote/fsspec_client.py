@@ -23,7 +23,7 @@ from adapters.remote.client import (
     without_ranges,
 )
 from adapters.remote.retry import remaining_seconds
-from adapters.remote.urls import clean
+from adapters.remote.urls import clean, is_web
 
 # Keys of fsspec's info that identify a version, the most reliable first.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "generation")
@@ -65,14 +65,13 @@ class FileSystem:
 
         self._root = root
         options: dict[str, Any] = {}
-        is_web = root.lower().startswith(("http://", "https://"))
-        if is_web and find_spec("aiohttp"):  # Without it, fsspec says what to install.
+        if is_web(root) and find_spec("aiohttp"):  # Without it, fsspec says what to install.
             from aiohttp import ClientTimeout
 
             limits = ClientTimeout(None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
             options = {"client_kwargs": {"timeout": limits}, "encoded": True}
         self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False, **options)
-        self._is_web = is_web and hasattr(self._files, "set_session")
+        self._is_web = is_web(root) and hasattr(self._files, "set_session")
 
     def head(self, key: str) -> Head:
         """Return the size and version of an object."""

@@ -30,7 +30,7 @@ from adapters.remote.client import (
     quoted,
     without_ranges,
 )
-from adapters.remote.urls import clean, split, without_secrets
+from adapters.remote.urls import clean, is_web, split, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -71,7 +71,7 @@ def asks_for(root: str, key: str) -> bool:
     It escapes the paths of web URLs itself. It ignores queries, merges slashes and treats ``%2F``
     as a slash, and would then get another object.
     """
-    if not _is_web(root):
+    if not is_web(root):
         return True
     if "?" in key or "//" in f"/{key}" or {".", ".."} & {*key.split("/")}:
         return False
@@ -102,7 +102,7 @@ class Obstore:
         self._obstore = obstore
         self._root = root
         self._store = _store(root)
-        self._is_web = _is_web(root)
+        self._is_web = is_web(root)
         self.has_answered = False
         """True if a request has succeeded, so credentials were found."""
 
@@ -150,10 +150,6 @@ class Obstore:
     def _name(self, key: str) -> str:
         """Return obstore's name for a key; it escapes web URLs itself."""
         return unquote(key) if self._is_web else key
-
-
-def _is_web(url: str) -> bool:
-    return url.lower().startswith(("http://", "https://"))
 
 
 def _store(root: str) -> Any:

@@ -22,7 +22,7 @@ import time
 
 from adapters.remote.cache import Cache, describe
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import opened, write_private
+from adapters.remote.privatefiles import opened, write_whole
 from adapters.remote.segments import SUFFIX, crc_of
 from adapters.remote.urls import clean
 
@@ -88,7 +88,7 @@ class Wholes:
 
         def write() -> None:
             describe(os.path.dirname(path), _parent(url), "", 0)
-            write_private(path, content)
+            write_whole(path, content, private=True)
 
         try:
             self.cache.store(write, len(data))

@@ -268,7 +268,7 @@ def test_missing_credentials_are_told_at_once(vendor, answer, is_final, tmp_path
     store = SimpleNamespace(has_answered=False)
 
     def ask() -> None:
-        with obstore_client._Translated(store):
+        with obstore_client._translated(store):
             asked = "Error performing PUT http://169.254.169.254/latest/api/token in 5s, "
             raise Unanswered(f"Generic S3 error: {asked}{answer}")
 
@@ -276,7 +276,7 @@ def test_missing_credentials_are_told_at_once(vendor, answer, is_final, tmp_path
         ask()
     assert isinstance(caught.value, Refused) == is_final
     assert ("no credentials were found" in str(caught.value)) == is_final
-    with obstore_client._Translated(store):
+    with obstore_client._translated(store):
         pass
     with pytest.raises(ConnectionError) as caught:  # They were found before.
         ask()
