@@ -279,9 +279,7 @@ class RecordFiles:
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start to prefetch these records of remote files.
 
-        Args:
-            numbers: Numbers of the records.
-            elsewhere: True if another process will read them; it shares only the cache.
+        If ``elsewhere``, another process will read them, which shares only the cache.
         """
         if self.are_remote and not self._closed:
             for storage, begins, sizes in self._remote(numbers):

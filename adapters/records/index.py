@@ -109,10 +109,7 @@ def _second_column(text: bytes) -> list[int]:
 def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> bytes:
     """Format an index as its file's text.
 
-    Args:
-        index: The index.
-        codec: The record file's format.
-        keys: Keys by which MXNet's ``read_idx`` finds records; None for the record numbers.
+    ``keys`` are those by which MXNet's ``read_idx`` finds records; None for the record numbers.
     """
     offsets = index.offsets.tolist()
     if not codec.has_sizes:
@@ -128,12 +125,8 @@ def misfit(
 ) -> str | None:
     """Return the reason why an index can't belong to this file, or None.
 
-    Args:
-        index: The parsed index.
-        storage: The file.
-        codec: Its format.
-        newer: True if the index was written after the file; it may then leave out records.
-        looked_at: Number of records whose headers are compared.
+    An index that is ``newer`` than the file may leave out records. The headers of ``looked_at``
+    records are compared.
     """
     offsets = index.offsets
     if not len(offsets):
@@ -168,12 +161,7 @@ def misfit(
 
 
 def searched(storage: Storage, codec: Codec, verify: bool) -> Index:
-    """Find the records of a file and its damaged ranges.
-
-    Args:
-        storage: The file.
-        codec: Its format.
-        verify: Passed to ``Codec.scan``. In a damaged file, records are always checked.
+    """Find the records of a file and its damaged ranges, in which records are always checked.
 
     Raises:
         RecordError: The file doesn't begin like this format and has no intact record, or the format

@@ -42,13 +42,7 @@ class Labelled(NamedTuple):
 
 
 def pack(label: Any, number: int, content: bytes) -> bytes:
-    """Prepend a header to an image.
-
-    Args:
-        label: A number, or a sequence of numbers.
-        number: Id of the image.
-        content: The encoded image.
-    """
+    """Prepend a header with a label, or a sequence of labels, and an id to an encoded image."""
     if np.ndim(label):
         labels = np.asarray(label, "<f4").ravel()
         return HEADER.pack(len(labels), 0.0, number, 0) + labels.tobytes() + content

@@ -33,7 +33,7 @@ _living: set[int] = set()
 
 
 class NoMapError(OSError):
-    """Raised if the system can't create another map."""
+    """Raised if there are too many maps, or the address space is exhausted."""
 
 
 class Memory:
@@ -58,16 +58,7 @@ class Memory:
 
 
 class Mapping(Memory):
-    """Bytes of a file; views from ``view`` keep the map alive.
-
-    Args:
-        descriptor: Open descriptor of the file; it may be closed afterwards.
-        size: Size of the file, not 0.
-
-    Raises:
-        NoMapError: There are too many maps, or the address space is exhausted.
-        OSError: The file can't be mapped.
-    """
+    """Bytes of a file that isn't empty; its descriptor may be closed afterwards."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         address = _mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
@@ -87,9 +78,6 @@ class Reserved(Memory):
     Args:
         size: Size in bytes, not 0.
         writable: True to use ``write``, False to use ``put``.
-
-    Raises:
-        NoMapError: There are too many maps, or the address space is exhausted.
     """
 
     def __init__(self, size: int, writable: bool) -> None:
@@ -115,12 +103,7 @@ class Reserved(Memory):
             _madvise(self._address + begin, offset + size - begin, mmap.MADV_HUGEPAGE)
 
     def put(self, offset: int, descriptor: int, size: int) -> None:
-        """Map the first bytes of a file at a page boundary; it may be closed afterwards.
-
-        Raises:
-            NoMapError: There are too many maps.
-            OSError: The file can't be mapped.
-        """
+        """Map the first bytes of a file at a page boundary; it may be closed afterwards."""
         address, kind = self._place(offset, size), mmap.MAP_SHARED | _MAP_FIXED
         _checked(_mmap(address, size, mmap.PROT_READ, kind, descriptor, 0))
         if address not in self._parts:

@@ -51,13 +51,7 @@ def _as_cache_errors() -> Iterator[None]:
 
 
 class Region:
-    """Base class of all regions. Thread-safe; ``here`` only grows.
-
-    Args:
-        size: Size of the file in bytes, not 0.
-        unit: Size of a unit in bytes.
-        memory: Memory in which the bytes appear.
-    """
+    """Base class of all regions of a file that isn't empty. Thread-safe; ``here`` only grows."""
 
     is_over = False
     """True for a window that won't be read any more."""
@@ -102,11 +96,7 @@ class Region:
 
 
 class MemoryRegion(Region):
-    """Region in this process's memory.
-
-    Args:
-        size: Size of the file in bytes, not 0.
-    """
+    """Region in this process's memory."""
 
     window: NDArray[np.bool_] | None = None
     """Units of a window of blocks; None for all regions but a window's."""
@@ -130,13 +120,7 @@ class MemoryRegion(Region):
 
 
 class CachedRegion(Region):
-    """Region in the files of a cache, which other processes fill, too.
-
-    Args:
-        cache: The cache.
-        url: URL or path of the file.
-        head: The file's version and its size, not 0.
-    """
+    """Region in the files of a cache, which other processes fill, too."""
 
     def __init__(self, cache: Cache, url: str, head: Head) -> None:
         whole = -(-head.size // PAGE_BYTES) * PAGE_BYTES

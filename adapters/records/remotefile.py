@@ -57,12 +57,6 @@ class RemoteFile:
         url: URL of the object, or a local path.
         cache: Cache for fetched data; None for memory.
         head: Its size and version if known; else they are requested.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        FileNotFoundError: There is no such object.
-        ImportError: No client for such stores is installed.
-        PermissionError: The store refuses.
     """
 
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
@@ -100,9 +94,7 @@ class RemoteFile:
     def fetched_view(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
         """Return a view of the object with these ranges available; fetch what is missing.
 
-        Args:
-            begins: Offsets of the ranges, ``(ranges,)``.
-            sizes: Sizes in bytes, ``(ranges,)``; parts beyond the object are ignored.
+        Parts of ranges beyond the object are ignored.
         """
         if not self.size:
             return memoryview(b"")
@@ -138,22 +130,12 @@ class RemoteFile:
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
-        """Prefetch a range that will be read in any order into the cache.
-
-        Without a cache this does nothing: the range would evict data that are needed sooner, and
-        batches are prefetched anyway.
-        """
+        """Prefetch a range into the cache, if there is one: in memory, it would evict other data."""
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
     def prefetch_block(self, offset: int, size: int, window: WindowKey | None = None) -> None:
-        """Prefetch a block at low priority because it will be read here.
-
-        Args:
-            offset: Offset of its first byte.
-            size: Size in bytes.
-            window: Window that keeps it in memory until ``leave``; None if it is like other data.
-        """
+        """Prefetch a block at low priority; a window keeps it in memory until ``leave``."""
         with contextlib.suppress(Exception):
             region = self._current()
             if window is not None:
@@ -230,22 +212,23 @@ class RemoteFile:
         self, region: Region, units: NDArray[np.int64], ahead: bool = False
     ) -> NDArray[np.int64]:
         """Return units to fetch, sorted and unique; if ``ahead``, don't check cached pages."""
-        units = np.unique(units[~region.here[units]])
+        missing: NDArray[np.int64] = np.unique(units[~region.here[units]])
         if isinstance(region, CachedRegion):
             if ahead:
-                return units[region.entries(units) == 0]
-            region.look(units)
+                missing = missing[region.entries(missing) == 0]
+            else:
+                region.look(missing)
         elif region is self._region:
             for other in (self._old, *self._windows.values()):
                 if other is None:
                     continue
-                there = units[other.here[units] & ~region.here[units]]
+                there = missing[other.here[missing] & ~region.here[missing]]
                 for begin, end in runs(there, 0, 1 << 20):
                     data = other.view[begin * other.unit : end * other.unit]
                     region.put(begin, data)
                     region.here[begin:end] = True
                     _came(len(data))
-        return units[~region.here[units]]
+        return missing[~region.here[missing]]
 
     def _pieces(
         self,
@@ -256,12 +239,8 @@ class RemoteFile:
     ) -> tuple[list[Piece], list[Piece]]:
         """Return pieces that bring units: new ones, not yet started, and ones in flight.
 
-        Args:
-            region: Region to fill.
-            missing: The units, ascending and unique.
-            ahead: True to count pieces of low priority that no thread has started. A reader that
-                waits needs only a part of such a piece, and fetches that part itself.
-            low_priority: True for new pieces of low priority.
+        Unless ``ahead``, pieces of low priority that no thread has started don't count: a reader
+        that waits needs only a part of such a piece, and fetches that part itself.
         """
         if not len(missing):
             return [], []
@@ -377,11 +356,7 @@ class RemoteFile:
 
 
 class Stream:
-    """Remote file for sequential reading: fetches many pieces at once and as many ahead.
-
-    Args:
-        file: The file.
-    """
+    """Remote file for sequential reading: fetches many pieces at once and as many ahead."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file = file

@@ -8,16 +8,11 @@ already this file's. ``train.rec.idx`` is the file's **own** name.
 reading                       shared if it fits, else own if it fits; else stored in or built for
                               the user's cache folder (``index_of``)
 writing a file                shared if it is free or belongs to the replaced file; else own
-                              (``place_of_writer``)
-renaming or removing a file   as for writing; the replaced file's indexes are removed (``follow``,
-                              ``remove``)
+renaming or removing a file   as for writing; the replaced file's indexes are removed
 ``verify --write-index``      shared, unless another record file has the same stem
-                              (``place_of_command``)
 object behind a URL           as for reading; each name costs a small request, and only the first
-                              and the last record are compared with an index; reading a record
-                              reports what an outdated one leaves out elsewhere
-offsets are known             they are passed to ``Shard(index=...)`` and no index file is read:
-                              MXNet's reader reports which index it has read
+                              and the last record are compared with an index
+offsets are known             they are passed to ``Shard(index=...)`` and no index file is read
 ============================  ====================================================================
 
 Indexes that were built lie in the user's cache folder, where no other program's glob finds them::
@@ -83,12 +78,7 @@ def candidates(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
-    """Filter out indexes, which globs like ``train*`` match, and manifests.
-
-    Args:
-        names: File names.
-        manifests: True to keep manifests.
-    """
+    """Filter out indexes, which globs like ``train*`` match, and manifests, unless kept."""
     beside = (SUFFIX,) if manifests else (SUFFIX, MANIFEST_SUFFIX)
     return [name for name in names if not name.endswith(beside)]
 
@@ -110,9 +100,15 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
         newer = modified_ns > storage.changed_ns
         obstacle = misfit(index, storage, codec, newer=newer, looked_at=looked_at)
         if obstacle is None:
-            warn_of_what_is_behind(name, index, storage, codec)
-            # An older index leaves out no records, or ``misfit`` had refused it.
-            return index if newer or index.sizes is not None else without_gaps(index, storage)
+            if len(index.offsets):
+                _warn_of_more(name, index, storage, codec)
+            if not newer and index.sizes is None:
+                # It leaves out no records, or ``misfit`` had refused it: add the sizes to check.
+                order = np.argsort(index.offsets, kind="stable")
+                sizes = np.empty_like(index.offsets)
+                sizes[order] = np.diff(index.offsets[order], append=storage.size)
+                index = Index(index.offsets, sizes)
+            return index
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
     kept = _loaded(storage, codec)
     if kept is not None:
@@ -206,14 +202,9 @@ def _store(index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None
 
 
 def put_index(url: str, text: bytes) -> str:
-    """Write an index next to an object, under the shared name if the suffix tells the format.
+    """Write an index next to an object; return its name, for messages.
 
-    Returns:
-        Name of the index, for messages.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        PermissionError: The store refuses to write.
+    It has the shared name if the suffix tells the format.
     """
     name = beside(url, SUFFIX, replace=codec_of(clean(url)) is not None)
     client, key = client_of(name)
@@ -222,11 +213,7 @@ def put_index(url: str, text: bytes) -> str:
 
 
 def place_of_writer(path: Path, codec: Codec) -> Path | None:
-    """Return where to write the index of a file that is new or about to be replaced.
-
-    Returns:
-        None if its only name belongs to another file's index.
-    """
+    """Return where to write the index of a new or replaced file; None if the name is taken."""
     shared, own = index_paths(path)
     if not shared.exists() or belongs(shared, path, codec):
         return shared
@@ -268,14 +255,10 @@ def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
         return False
 
 
-def warn_of_what_is_behind(
-    path: str, index: Index, storage: MappedFile | RemoteFile, codec: Codec
-) -> None:
+def _warn_of_more(path: str, index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
     """Warn if data follow the last listed record, as they may have been appended since."""
-    if not len(index.offsets):
-        return
-    last = codec.end(storage, int(index.offsets.max()))
-    if last < storage.size:
+    behind = storage.size - codec.end(storage, int(index.offsets.max()))
+    if behind:
         log.warning(
             "%s lists %d records of %s, and %d bytes lie behind the last of them, which are left "
             "out; if records were appended since, delete the index, and it is rebuilt; if it is "
@@ -283,13 +266,5 @@ def warn_of_what_is_behind(
             path,
             len(index.offsets),
             storage.name,
-            storage.size - last,
+            behind,
         )
-
-
-def without_gaps(index: Index, storage: Storage) -> Index:
-    """Add the sizes of records without gaps, for ``Shard`` to check."""
-    order = np.argsort(index.offsets, kind="stable")
-    sizes = np.empty_like(index.offsets)
-    sizes[order] = np.diff(index.offsets[order], append=storage.size)
-    return Index(index.offsets, sizes)

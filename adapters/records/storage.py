@@ -57,9 +57,6 @@ class MappedFile:
     Args:
         path: The file. It is mapped at the first read. It must not be truncated meanwhile, or the
             operating system ends the process (SIGBUS).
-
-    Raises:
-        OSError: There is no such file, or it can't be read.
     """
 
     _registry = _mapped_files

@@ -61,11 +61,7 @@ class Refused(ConnectionError):
 
 
 class Changed(Exception):
-    """Raised if the object is no longer the version that was opened.
-
-    Args:
-        found: Description of the present version, for messages.
-    """
+    """Raised if the object is no longer the version that was opened, with what was found."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)

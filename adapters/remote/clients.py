@@ -25,9 +25,8 @@ _opening = threading.Lock()
 def client_of(url: str) -> tuple[Client, str]:
     """Return the client for a URL, and the object's key there.
 
-    Raises:
-        ImportError: No suitable client is installed; the message names the command.
-        ValueError: The URL names no bucket or host.
+    An ``ImportError`` names the command that installs one; a URL without a bucket or host is a
+    ``ValueError``.
     """
     root, key = split(url)
     known = root, obstore_client.asks_for(root, key)

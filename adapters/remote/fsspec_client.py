@@ -54,11 +54,7 @@ def takes(url: str) -> bool:
 
 
 class FileSystem:
-    """One file system of fsspec. Thread-safe.
-
-    Args:
-        root: ``memory://``, possibly with a host.
-    """
+    """One file system of fsspec, such as ``memory://``. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         import fsspec

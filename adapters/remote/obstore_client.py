@@ -88,11 +88,7 @@ def is_forked() -> bool:
 
 
 class Obstore:
-    """One bucket, container or host. Thread-safe.
-
-    Args:
-        root: ``s3://bucket``.
-    """
+    """One bucket, container or host, such as ``s3://bucket``. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         global _used_in
@@ -204,9 +200,7 @@ def _head(meta: Any) -> Head:
 def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
     """Translate obstore's errors to those in ``client``; others pass.
 
-    Args:
-        store: The store.
-        ranged: URL of the object if a range is requested.
+    ``ranged`` is the URL of the object if a range is requested.
     """
     try:
         yield

@@ -60,11 +60,9 @@ def write_whole(path: str | os.PathLike[str], content: bytes, private: bool = Fa
 
 @contextlib.contextmanager
 def locked(folder: str, wait: bool) -> Iterator[bool]:
-    """Lock a folder, creating it if needed; yield True if locked. Ends with the process.
+    """Lock a folder by the file ``lock`` in it; yield True if locked. Ends with the process.
 
-    Args:
-        folder: Folder of the file ``lock``.
-        wait: True to wait for another holder.
+    With ``wait``, wait for another holder.
     """
     try:
         make_private(folder)

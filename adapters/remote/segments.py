@@ -54,12 +54,7 @@ def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]
 class Segment:
     """One segment file, for any number of threads and processes; keeps no descriptor open.
 
-    Args:
-        path: The file; it and its folder are created if missing.
-        size: Size of the part of the object in bytes; the last page is padded with zeros.
-
-    Raises:
-        OSError: It can't be created or read; usually the disk is full.
+    It and its folder are created if missing. The last page is padded with zeros.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -103,7 +98,7 @@ class Segment:
         entries = entries_of(data, np.arange(count))
         with self.opened() as descriptor:
             _write(descriptor, data, first * PAGE_BYTES)
-            _write(descriptor, memoryview(entries).cast("B"), self._end + 8 * first)
+            _write(descriptor, entries.tobytes(), self._end + 8 * first)
 
     @property
     def is_there(self) -> bool:

@@ -46,11 +46,7 @@ def identity_of(url: str, head: Head) -> bytes:
 
 
 class Wholes:
-    """Whole objects in a cache, for any number of threads and processes.
-
-    Args:
-        cache: The cache.
-    """
+    """Whole objects in a cache, for any number of threads and processes."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
