@@ -130,7 +130,7 @@ class RemoteFile:
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
-        """Prefetch a range into the cache, if there is one: in memory, it would evict other data."""
+        """Prefetch a range into the cache, if any; in memory, it would evict other data."""
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
