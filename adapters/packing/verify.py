@@ -15,7 +15,6 @@ from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse, text_of
-from adapters.records.inflation import InflatedFile
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import (
@@ -26,6 +25,7 @@ from adapters.records.sidecar import (
     put_index,
     text_of_object,
 )
+from adapters.records.storage import InflatedFile
 from adapters.remote import clean, client_of, is_url
 from adapters.remote.client import NoAnswer
 from adapters.remote.privatefiles import write_whole

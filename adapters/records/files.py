@@ -25,11 +25,10 @@ from adapters.errors import ClosedError
 from adapters.readahead import Window
 from adapters.records import remotefile
 from adapters.records.formats import CODECS, listed
-from adapters.records.inflation import InflatedFile
 from adapters.records.remotefile import RemoteFile, window_bytes
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
-from adapters.records.storage import mapped_lightly, will_peek
+from adapters.records.storage import InflatedFile, mapped_lightly, will_peek
 from adapters.remote import Cache, is_url
 from adapters.remote.clients import found_by
 from adapters.remote.fetch import low_priority_seconds, side_by_side

@@ -143,9 +143,9 @@ def misfit(
         ends = inorder + index.sizes[order]
         gap = gap or bool((ends[:-1] != inorder[1:]).any())
     try:
-        # Evenly spaced, including the last.
-        count = min(looked_at, len(inorder))
-        places = np.unique(np.linspace(0, len(inorder) - 1, count).astype(int)).tolist()
+        places = list(range(len(inorder)))
+        if len(places) > looked_at:  # Evenly spaced, including the last.
+            places = np.unique(np.linspace(0, places[-1], looked_at).astype(int)).tolist()
         will_peek(storage, inorder[places].tolist())
         some = mapped_lightly(storage)
         for place in places:

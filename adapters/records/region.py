@@ -98,19 +98,14 @@ class Region:
 class MemoryRegion(Region):
     """Region in this process's memory."""
 
-    window: NDArray[np.bool_] | None = None
-    """Units of a window of blocks; None for all regions but a window's."""
     block_bytes = 0
-    """Size of the window's blocks."""
+    """Size of the blocks of the window that this region is for; 0 for all others."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
 
     def add_block(self, offset: int, size: int) -> None:
         """Make a block part of the window that this region is for."""
-        if self.window is None:
-            self.window = np.zeros(len(self.here), bool)
-        self.window[offset // self.unit : -(-(offset + size) // self.unit)] = True
         self.block_bytes += size
         self.memory.will_write(offset, size)
 

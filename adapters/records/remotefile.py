@@ -106,9 +106,9 @@ class RemoteFile:
         while True:
             if region is None or region.is_over:
                 region = self._region_of(begins, sizes)
+                units = region.units(begins, sizes)
             tries += 1
             try:
-                units = region.units(begins, sizes)
                 if region.here[units].all():
                     region.note_use()
                     return self._viewed(region)
@@ -279,7 +279,7 @@ class RemoteFile:
                 self._flying.pop(number, None)
                 flying = region.flying[piece.begin : piece.end]
                 flying[flying == number] = 0
-        if isinstance(region, MemoryRegion) and region.window is None:
+        if isinstance(region, MemoryRegion) and not region.block_bytes:
             _came(len(data))
 
     def _got(self, begin: int, end: int) -> bytes | memoryview:
@@ -317,17 +317,14 @@ class RemoteFile:
             return self._region
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
-        """Return the region for these ranges: a window's if it covers them all."""
-        region = self._current()
-        if not self._windows:
-            return region
-        units = region.units(begins, sizes)
-        if (region.here[units] | (region.flying[units] > 0)).all():
-            return region
-        for other in [*self._windows.values()]:
-            if other.window is not None and other.window[other.units(begins, sizes)].all():
-                return other
-        return region
+        """Return the region for these ranges: one that has or gets them all, if there is any."""
+        current = self._current()
+        if self._windows:
+            units = current.units(begins, sizes)
+            for region in (current, *self._windows.values()):
+                if (region.here[units] | (region.flying[units] > 0)).all():
+                    return region
+        return current
 
     def _viewed(self, region: Region) -> memoryview:
         """Return the view of a region that is used now."""

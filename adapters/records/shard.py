@@ -15,10 +15,9 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
 from adapters.records.index import Index, searched
-from adapters.records.inflation import InflatedFile
 from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import index_of
-from adapters.records.storage import MappedFile
+from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
 from adapters.remote.urls import ListedUrl, clean
 from adapters.signatures import HEAD_BYTES, recognized

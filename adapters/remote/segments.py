@@ -97,8 +97,8 @@ class Segment:
             data = memoryview(bytes(data).ljust(count * PAGE_BYTES, b"\0"))
         entries = entries_of(data, np.arange(count))
         with self.opened() as descriptor:
-            _write(descriptor, data, first * PAGE_BYTES)
-            _write(descriptor, entries.tobytes(), self._end + 8 * first)
+            write_all(descriptor, data, first * PAGE_BYTES)
+            write_all(descriptor, entries.tobytes(), self._end + 8 * first)
 
     @property
     def is_there(self) -> bool:
@@ -114,7 +114,8 @@ class Segment:
             os.utime(self.path)
 
 
-def _write(descriptor: int, data: Any, offset: int) -> None:
+def write_all(descriptor: int, data: Any, offset: int) -> None:
+    """Write all of these bytes to a place in a file."""
     while len(data):
         count = os.pwrite(descriptor, data, offset)
         data, offset = data[count:], offset + count

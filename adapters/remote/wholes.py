@@ -6,9 +6,10 @@
                            <identity>.seg    an object | u64 its CRC | u64 its size
 
 ``name`` is derived from the folder's URL, ``identity`` from the object's URL, version and size. A
-file appears whole, and is used only if its CRC and size are right. Processes that write the same
-object write the same bytes, so they need no lock. Eviction treats these files like the segments of
-large objects. All numbers are little-endian.
+file is used only if its CRC and size are right, and it is written in one go. So a process that is
+killed leaves at worst a file that is written again, never a wrong one. Processes that write the
+same object write the same bytes, so they need no lock. Eviction treats these files like the
+segments of large objects. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import time
 
 from adapters.remote.cache import Cache, describe
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import opened, write_whole
-from adapters.remote.segments import SUFFIX, crc_of
+from adapters.remote.privatefiles import opened
+from adapters.remote.segments import SUFFIX, crc_of, write_all
 from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
@@ -61,18 +62,23 @@ class Wholes:
         """Return the object if it is stored and undamaged."""
         path = self._path(url, identity)
         try:
-            with open(opened(path, os.O_RDONLY), "rb", buffering=0) as file:
-                content = memoryview(file.read())
-                used = os.fstat(file.fileno()).st_mtime
+            descriptor = opened(path, os.O_RDONLY)
         except OSError:
             return None
+        try:
+            status = os.fstat(descriptor)
+            content = memoryview(os.read(descriptor, status.st_size))
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
         data, end = content[: -_END.size], content[-_END.size :]
         if len(end) < _END.size or _END.unpack(end) != (crc_of(data), len(data)):
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("%s is damaged; it is replaced", path)
+                log.warning("%s is damaged, or was not written whole; it is replaced", path)
             return None
-        if time.time() - used > _USED_EVERY_SECONDS:
+        if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
             with contextlib.suppress(OSError):  # Evicted, or not writable.
                 os.utime(path)
         return data
@@ -84,7 +90,12 @@ class Wholes:
 
         def write() -> None:
             describe(os.path.dirname(path), _parent(url), "", 0)
-            write_whole(path, content, private=True)
+            descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
+            try:
+                write_all(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))  # A damaged file may have been longer.
+            finally:
+                os.close(descriptor)
 
         try:
             self.cache.store(write, len(data))

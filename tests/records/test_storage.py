@@ -17,9 +17,8 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, storage
-from adapters.records.inflation import InflatedFile
 from adapters.records.mapping import Mapping, NoMapError, living
-from adapters.records.storage import MappedFile
+from adapters.records.storage import InflatedFile, MappedFile
 from tests.images.pictures import npy
 from tests.records.materials import SUFFIXES, encoded, written
 from tests.sources.record_files import payload

@@ -172,7 +172,7 @@ def test_full_disk_is_done_without(what, urls, tmp_path, expected, monkeypatch, 
     if number == errno.ENOTDIR:
         (tmp_path / "cache").write_text("a file")
     else:
-        monkeypatch.setattr(segments, "_write", full)
+        monkeypatch.setattr(segments, "write_all", full)
         monkeypatch.setattr(wholes, "describe", full)
     with opened(what, urls, cache=tmp_path / "cache") as source:
         assert read(source) == expected
@@ -280,7 +280,7 @@ def test_lock_of_a_killed_parent_is_free(tmp_path):
 
 
 def test_full_disk_is_tried_again(url, tmp_path, expected):
-    write, tries = segments._write, []
+    write, tries = segments.write_all, []
 
     def full_once(*given):
         tries.append(given)
@@ -289,7 +289,7 @@ def test_full_disk_is_tried_again(url, tmp_path, expected):
         write(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "_write", full_once)
+        patch.setattr(segments, "write_all", full_once)
         patch.setattr(Cache, "evict", lambda self, least=0: 0)
         with open_records(url, cache=tmp_path / "cache") as source:
             assert source[:] == expected
