@@ -39,8 +39,6 @@ class Ahead:
 
         Returns at once and never raises.
         """
-        if not hasattr(os, "posix_fadvise"):
-            return
         with self._lock:
             self._waiting.append((path, offset, size))
             starts, self._runs = not self._runs, True

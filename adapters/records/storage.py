@@ -203,7 +203,7 @@ def will_peek(storage: Storage, places: Sequence[int]) -> None:
         storage.start(np.array(places, np.int64), np.full(len(places), _HEADER_BYTES))
         return
     with _opened(storage) as descriptor, contextlib.suppress(OSError):
-        if descriptor is not None and hasattr(os, "posix_fadvise"):
+        if descriptor is not None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
             for place in places:
                 if 0 <= place < storage.size:
