@@ -23,7 +23,7 @@ from adapters.records.storage import Storage, mapped_lightly, will_peek
 LOOKED_AT = 64
 # Fewer for an object behind a URL, where each takes a request.
 LOOKED_AT_OF_OBJECT = 2
-_DIGITS = b"0123456789"
+_DIGITS, _TABS_AS_SPACES = b"0123456789", bytes.maketrans(b"\t", b" ")
 
 
 class Index(NamedTuple):
@@ -86,8 +86,8 @@ def _integers(text: bytes) -> NDArray[np.int64]:
         ValueError: Anything else.
     """
     text = text if text.endswith(b"\n") else text + b"\n"
-    separators, lines = text.translate(None, _DIGITS), text.count(b"\n")
-    if separators not in (b" \n" * lines, b"\t\n" * lines):
+    separators, lines = text.translate(_TABS_AS_SPACES, _DIGITS), text.count(b"\n")
+    if separators != b" \n" * lines:
         raise ValueError("its lines are not two integers each")
     values = np.fromstring(text, np.int64, sep=" ")
     return values.reshape(lines, 2)  # A ValueError if a number is missing.

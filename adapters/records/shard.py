@@ -191,7 +191,16 @@ def _opened(
         return storage, found
     compressible = [codec for codec in asked if codec.compressible]
     if compressible and begin.startswith(_COMPRESSED_BEGINS):
-        return _inflated(storage, compressible, format)
+        storage = InflatedFile(storage)
+        begin = bytes(storage.read(0, HEAD_BYTES))
+        if found := _begun(begin, compressible):
+            return storage, found
+        if storage.damage is not None:
+            raise storage.damage
+        if not begin or format != "auto":  # Empty, or damaged.
+            return storage, compressible[0]
+        expected = f"a compressed {_titles(compressible)}"
+        raise RecordError(storage.name, None, 0, expected, f"{_shown(begin)} in it")
     other = recognized(begin)
     if not other and (format != "auto" or not begin):
         # A damaged file of the given format, or an empty one, which has no records in any format.
@@ -202,22 +211,6 @@ def _opened(
     if codec and following and following(storage.stream(), None, 0) < storage.size:
         return storage, codec
     raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin))
-
-
-def _inflated(
-    storage: MappedFile | RemoteFile, compressible: list[Codec], format: str
-) -> tuple[InflatedFile, Codec]:
-    """Inflate the file, and detect its format among those that may be compressed."""
-    inflated = InflatedFile(storage)
-    begin = bytes(inflated.read(0, HEAD_BYTES))
-    if found := _begun(begin, compressible):
-        return inflated, found
-    if inflated.damage is not None:
-        raise inflated.damage
-    if not begin or format != "auto":  # Empty, or damaged.
-        return inflated, compressible[0]
-    expected = f"a compressed {_titles(compressible)}"
-    raise RecordError(inflated.name, None, 0, expected, f"{_shown(begin)} in it")
 
 
 def _shown(begin: bytes) -> str:

@@ -82,11 +82,7 @@ class Reader(Protocol):
     """
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object.
-
-        Raises:
-            ValueError: The store doesn't know the size.
-        """
+        """Return the size and version of an object; a ValueError if the size is unknown."""
         ...
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:
@@ -109,8 +105,7 @@ class Client(Reader, Protocol):
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """Yield all keys below a folder ("" for the root), with None for an unknown version.
 
-        Raises:
-            NotImplementedError: The store can't list objects.
+        A store that can't list objects raises ``NotImplementedError``.
         """
         ...
 
