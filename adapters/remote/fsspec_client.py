@@ -209,7 +209,7 @@ def _translated() -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except BaseException as error:  # Also asyncio's CancelledError.
         cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
         if cause is None or type(cause).__module__ in ("builtins", Changed.__module__):
             raise
