@@ -14,8 +14,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
-from adapters.records.index import misfit, parse, text_of, write_atomically
-from adapters.records.inflation import InflatedFile
+from adapters.records.index import misfit, parse, text_of
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import (
@@ -26,8 +25,10 @@ from adapters.records.sidecar import (
     put_index,
     text_of_object,
 )
+from adapters.records.storage import InflatedFile
 from adapters.remote import clean, client_of, is_url
 from adapters.remote.client import NoAnswer
+from adapters.remote.privatefiles import write_whole
 from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, escaped, folder_url
 from adapters.sources import Images, guessed
@@ -205,7 +206,7 @@ def _write_index(shard: Shard, path: str) -> str:
     if is_url(path):
         return put_index(path, text)
     place = place_of_command(path)
-    write_atomically(place, text)
+    write_whole(place, text)
     return str(place)
 
 

@@ -15,19 +15,12 @@ import functools
 import os
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
 
 _PIECE_BYTES = 4 << 20
 # Linux's default read-ahead.
 _TOLD_BYTES = 128 << 10
 # Enough for 1 GB/s from a disk with a latency of 1 ms.
 _ENOUGH_BYTES = 1 << 20
-
-
-class _Range(NamedTuple):
-    path: str | bytes
-    offset: int
-    size: int | None
 
 
 class Ahead:
@@ -38,7 +31,7 @@ class Ahead:
 
     def _begin_process(self) -> None:
         self._lock = threading.RLock()  # A signal handler may close a file.
-        self._waiting: collections.deque[_Range] = collections.deque()
+        self._waiting: collections.deque[tuple[str | bytes, int, int | None]] = collections.deque()
         self._runs = False
 
     def read(self, path: str | bytes, offset: int = 0, size: int | None = None) -> None:
@@ -46,10 +39,8 @@ class Ahead:
 
         Returns at once and never raises.
         """
-        if not hasattr(os, "posix_fadvise"):
-            return
         with self._lock:
-            self._waiting.append(_Range(path, offset, size))
+            self._waiting.append((path, offset, size))
             starts, self._runs = not self._runs, True
         if starts:
             try:
@@ -64,7 +55,7 @@ class Ahead:
         if not self._runs:
             return
         with self._lock:
-            kept = [each for each in self._waiting if each.path != path]
+            kept = [each for each in self._waiting if each[0] != path]
             self._waiting = collections.deque(kept)
 
     @property
@@ -73,16 +64,14 @@ class Ahead:
         return not self._runs
 
     def _run(self) -> None:
-        while (piece := self._next()) is not None:
-            with contextlib.suppress(Exception), _opened(piece.path, os.O_RDONLY) as file:
-                _read_all(file, piece)
-
-    def _next(self) -> _Range | None:
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._runs = False
-            return None
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._runs = False
+                    return
+                path, offset, size = self._waiting.popleft()
+            with contextlib.suppress(Exception), _opened(path, os.O_RDONLY) as file:
+                _read_all(file, offset, size)
 
 
 @contextlib.contextmanager
@@ -94,19 +83,17 @@ def _opened(path: str | bytes, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _read_all(file: int, whole: _Range) -> None:
+def _read_all(file: int, offset: int, size: int | None) -> None:
     status = os.fstat(file)
-    end = status.st_size
-    if whole.size is not None:
-        end = min(end, whole.offset + whole.size)
-    if end - whole.offset < _PIECE_BYTES:  # A small range: don't block the others.
-        _have_read(file, whole.offset, end)
+    end = status.st_size if size is None else min(status.st_size, offset + size)
+    if end - offset < _PIECE_BYTES:  # A small range: don't block the others.
+        _have_read(file, offset, end)
         return
     gives_hints = _system_reads_ahead(status.st_dev) < _ENOUGH_BYTES
     if gives_hints:
-        _have_read(file, whole.offset, whole.offset + _PIECE_BYTES)
+        _have_read(file, offset, offset + _PIECE_BYTES)
     with _opened(os.devnull, os.O_WRONLY) as sink:
-        for at in range(whole.offset, end, _PIECE_BYTES):
+        for at in range(offset, end, _PIECE_BYTES):
             after = min(at + _PIECE_BYTES, end)
             if gives_hints:
                 _have_read(file, after, min(after + _PIECE_BYTES, end))

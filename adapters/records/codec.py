@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,61 +17,23 @@ from adapters.records.envelope import IN_EXAMPLE, Envelope
 from adapters.records.storage import Storage
 
 
-class Scan(Protocol):
-    """Finds all records of a file."""
-
-    def __call__(
-        self, storage: Storage, verify: bool = True
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return each record's offset and size in the file, both int64 ``(records,)``."""
-        ...
-
-
-class Read(Protocol):
-    """Reads one record."""
-
-    def __call__(
-        self,
-        storage: Storage,
-        offset: int,
-        number: int,
-        verify: bool = True,
-        size: int | None = None,
-    ) -> memoryview:
-        """Return the payload of the record at ``offset``; ``size`` comes from the index, if any."""
-        ...
-
-
-class Following(Protocol):
-    """Finds the next intact record after damage."""
-
-    def __call__(self, storage: Storage, last: int | None, broken: int) -> int:
-        """Return its offset, or the file's size if there is none.
-
-        Args:
-            storage: The file.
-            last: Offset of the record that ends at ``broken`` according to its header, or None. If
-                its length was wrong, the result may be less than ``broken``.
-            broken: Offset where a record should begin but no intact one does.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Codec:
-    """One format.
+    """One format. All callables are module-level functions, so that a codec can be pickled.
 
     Args:
         name: Name in the API.
         title: Name in messages.
         encode: Returns the framed record for a payload.
-        scan: Finds the records.
-        read: Reads one record.
+        scan: ``scan(storage, verify=True)`` returns each record's offset and size in the file, both
+            int64 ``(records,)``.
+        read: ``read(storage, offset, number, verify=True, size=None)`` returns the payload of the
+            record at ``offset``; ``size`` comes from the index, if any.
         end: Returns the end of the record at an offset.
         begins: Returns True if a file may begin with these bytes, of which there may be fewer than
             16.
         header_bytes: Number of bytes before the payload. To find a record's end takes at most 16
-            bytes, which ``peeking`` requests of an object.
+            bytes, which ``will_peek`` requests of an object.
         has_sizes: True if an index line is ``offset size`` (DALI), False if it is
             ``key<TAB>offset`` (MXNet).
         suffixes: File name suffixes, the default first. An index file's suffix replaces one of
@@ -81,17 +42,18 @@ class Codec:
         kernel_kind: The native kernel's number for this format if it parses records as ``read`` and
             ``envelope`` do; else 0.
         compressible: True if whole files may be compressed with GZIP or ZLIB.
-        following: Finds the next intact record in a damaged file; None if a file that can't be
-            scanned is refused as a whole.
-
-    All callables are module-level functions, so that a codec can be pickled.
+        following: ``following(storage, last, broken)`` returns the offset of the next intact record
+            after damage, or the file's size if there is none. ``broken`` is where a record should
+            begin but no intact one does; ``last`` is the offset of the record that ends there
+            according to its header, or None. If its length was wrong, the result may be less than
+            ``broken``. Without the function, a file that can't be scanned is refused as a whole.
     """
 
     name: str
     title: str
     encode: Callable[[bytes], bytes]
-    scan: Scan
-    read: Read
+    scan: Callable[..., tuple[NDArray[np.int64], NDArray[np.int64]]]
+    read: Callable[..., memoryview]
     end: Callable[[Storage, int], int]
     begins: Callable[[bytes], bool]
     header_bytes: int
@@ -100,7 +62,7 @@ class Codec:
     envelope: Envelope = IN_EXAMPLE
     kernel_kind: int = 0
     compressible: bool = False
-    following: Following | None = None
+    following: Callable[[Storage, int | None, int], int] | None = None
 
     @property
     def suffix(self) -> str:

@@ -19,16 +19,8 @@ from adapters.records.tensor import refuse_tensor
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 # First bytes of the image encodings that identify a file of images.
-IMAGE_BEGINS = (
-    b"\xff\xd8\xff",
-    b"\x89PNG\r\n",
-    b"\x93NUMPY",
-    b"\x93YUV420",
-    b"GIF8",
-    b"BM",
-    b"RIFF",
-    b"II*\0",
-)
+IMAGE_BEGINS: tuple[bytes, ...] = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"\x93YUV420")
+IMAGE_BEGINS += (b"GIF8", b"BM", b"RIFF", b"II*\0")
 _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]
@@ -36,7 +28,7 @@ Names = tuple[str, str]
 
 
 class Envelope(Protocol):
-    """Converts an image and its label to a payload and back."""
+    """Converts an image and its label to a payload and back; other payloads are ContentErrors."""
 
     @property
     def has_header(self) -> bool:
@@ -44,13 +36,9 @@ class Envelope(Protocol):
         ...
 
     def pack(self, image: bytes, label: Any, number: int) -> bytes:
-        """Build a payload.
+        """Build a payload from an encoded image, one number or several, and the record's id.
 
-        Args:
-            image: Encoded image.
-            label: One number or several. Whole numbers are stored as integers if the format has
-                them.
-            number: Id of the record.
+        Whole numbers are stored as integers if the format has them.
 
         Raises:
             ContentError: The label is not numeric or can't be stored. Fractions are rounded to
@@ -61,28 +49,16 @@ class Envelope(Protocol):
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
         """Return a view of the encoded image, and the label.
 
-        Returns:
-            The label is a Python number if there is one, else float32 or int64 ``(labels,)``.
-
-        Raises:
-            ContentError: The payload holds something else.
+        The label is a Python number if there is one, else float32 or int64 ``(labels,)``.
         """
         ...
 
     def identity(self, payload: memoryview) -> int:
-        """Return the record's id, or 0 if it has none.
-
-        Raises:
-            ContentError: The payload holds something else.
-        """
+        """Return the record's id, or 0 if it has none."""
         ...
 
     def guessed(self, payload: memoryview) -> str | None:
-        """Guess the ``decode=`` for this payload: "image", "example" or None.
-
-        Raises:
-            ContentError: The payload is none of these.
-        """
+        """Guess the ``decode=`` for this payload: "image", "example" or None."""
         ...
 
 
@@ -145,15 +121,15 @@ class InExample:
             images = example.strings(payload, image.begin, image.end)
         if len(images) != 1:
             raise ContentError(f"one image as {names[0]!r}", f"{len(images)}")
-        return images[0], _label(example.values(payload, label))
+        values = example.values(payload, label)
+        if len(values) != 1:
+            return images[0], np.array(values, object) if isinstance(values, list) else values
+        return images[0], values[0] if isinstance(values, list) else values[0].item()
 
     def identity(self, payload: memoryview) -> int:
         """Return the first value of the id feature."""
-        span = example.features(payload).get(ID.encode(), (0, 0))
-        held = example.list_in(payload, span)
-        if held.kind != example.INT64_LIST:
-            return 0
-        values = example.integers(payload, held.begin, held.end)
+        held = example.list_in(payload, example.features(payload).get(ID.encode(), (0, 0)))
+        values = example.values(payload, held) if held.kind == example.INT64_LIST else []
         return int(values[0]) if len(values) else 0
 
     def guessed(self, payload: memoryview) -> str | None:
@@ -186,12 +162,6 @@ def _listed(names: Iterable[str | bytes]) -> str:
     return ", ".join(
         sorted(str(name, "utf-8", "replace") if isinstance(name, bytes) else name for name in names)
     )
-
-
-def _label(values: example.FeatureValues) -> Any:
-    if len(values) != 1:
-        return values if isinstance(values, np.ndarray) else np.array(values, object)
-    return values[0].item() if isinstance(values, np.ndarray) else values[0]
 
 
 def _numbers(label: Any) -> NDArray[Any]:

@@ -27,7 +27,8 @@ here, so every sample equals TensorFlow's:
   are skipped only next to ``Features``.
 
 ``native/records.c`` reads the records of a batch alike; what it doesn't take comes here. All
-positions are offsets in the payload.
+positions are offsets in the payload. Reading raises ``ContentError`` if the bytes are damaged or
+something else.
 """
 
 from __future__ import annotations
@@ -76,9 +77,6 @@ def decode(payload: memoryview | bytes) -> dict[str, FeatureValues]:
     Returns:
         For each name a list of bytes, float32 ``(values,)`` or int64 ``(values,)``; an empty list
         if a feature has no values.
-
-    Raises:
-        ContentError: Not an Example.
     """
     view = memoryview(payload)
     return {
@@ -128,11 +126,7 @@ def features(payload: memoryview) -> dict[bytes, Span]:
 
 
 def feature_lists(payload: memoryview) -> dict[bytes, list[Span]]:
-    """Return where the steps of a SequenceExample's feature lists lie, by name.
-
-    Raises:
-        ContentError: Not a SequenceExample, or a name occurs twice.
-    """
+    """Return where the steps of a SequenceExample's feature lists lie, by name."""
     found: dict[bytes, list[Span]] = {}
     at, end, seen = 0, len(payload), False
     while at < end:
@@ -153,11 +147,7 @@ def feature_lists(payload: memoryview) -> dict[bytes, list[Span]]:
 
 
 def list_in(payload: memoryview, span: Span) -> List:
-    """Return the list that a feature holds.
-
-    Raises:
-        ContentError: It holds something else, or several lists.
-    """
+    """Return the list that a feature holds."""
     at, end = span
     if at == end:
         return List(0, at, end)
@@ -171,11 +161,7 @@ def list_in(payload: memoryview, span: Span) -> List:
 
 
 def values(payload: memoryview, held: List) -> FeatureValues:
-    """Return a copy of the values of a list.
-
-    Raises:
-        ContentError: Damaged.
-    """
+    """Return a copy of the values of a list."""
     if held.kind == FLOAT_LIST:
         return floats(payload, held.begin, held.end)
     if held.kind == INT64_LIST:
@@ -184,11 +170,7 @@ def values(payload: memoryview, held: List) -> FeatureValues:
 
 
 def strings(payload: memoryview, begin: int, end: int) -> list[memoryview]:
-    """Return views of the values of a bytes list.
-
-    Raises:
-        ContentError: Damaged.
-    """
+    """Return views of the values of a bytes list."""
     found = []
     while begin < end:
         if payload[begin] != TAG_1:
@@ -200,11 +182,7 @@ def strings(payload: memoryview, begin: int, end: int) -> list[memoryview]:
 
 
 def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
-    """Return a copy of the values of a float list.
-
-    Raises:
-        ContentError: Damaged.
-    """
+    """Return a copy of the values of a float list."""
     if begin < end and payload[begin] == TAG_1:
         begin = _run(payload, begin, end)
         if (end - begin) % 4:
@@ -218,11 +196,7 @@ def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
 
 
 def integers(payload: memoryview, begin: int, end: int) -> NDArray[np.int64]:
-    """Return a copy of the values of an integer list.
-
-    Raises:
-        ContentError: Damaged.
-    """
+    """Return a copy of the values of an integer list."""
     values: list[int] = []
     packed = begin < end and payload[begin] == TAG_1
     if packed:
@@ -238,11 +212,7 @@ def integers(payload: memoryview, begin: int, end: int) -> NDArray[np.int64]:
 
 
 def varint(payload: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Read an unsigned integer of up to 64 bits; return it and the next position.
-
-    Raises:
-        ContentError: The varint doesn't end.
-    """
+    """Read an unsigned integer of up to 64 bits; return it and the next position."""
     value = shift = 0
     for place in range(at, min(at + _MOST_VARINT_BYTES, end)):
         byte = payload[place]
@@ -254,11 +224,7 @@ def varint(payload: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def sized(payload: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Read a size; return it and the start of the data, which must end by ``end``.
-
-    Raises:
-        ContentError: The data would end after ``end``.
-    """
+    """Read a size; return it and the start of the data, which must end by ``end``."""
     if at < end and payload[at] < 128:
         size, at = payload[at], at + 1
     else:
@@ -269,11 +235,7 @@ def sized(payload: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _entry_at(payload: memoryview, at: int, stop: int) -> tuple[bytes, int, int, int]:
-    """Return name, begin and end of the feature in a map entry, and the start of the next entry.
-
-    Raises:
-        ContentError: There is none.
-    """
+    """Return name, begin and end of the feature in a map entry, and the start of the next entry."""
     if payload[at] != TAG_1:
         raise ContentError("a feature's entry", f"the tag {payload[at]}")
     size, at = sized(payload, at + 1, stop)

@@ -1,11 +1,21 @@
-"""Several record files as one, with records numbered consecutively in file order."""
+"""Several record files as one, with records numbered consecutively in file order.
+
+An order of samples in blocks (``batch.blocks``) reads a few blocks at once, shuffled: a window. A
+block is a range of a file. Those of remote files are fetched whole, in the background::
+
+    batch requested:   will_read(blocks of the next window, asked)
+    batch computed:    will_read(the same, not asked) releases windows that have been read
+
+So two windows and the start of a third lie in memory. Data that fit into the generations of
+``remotefile`` stay there, and data of cached files stay in the cache.
+"""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,21 +23,27 @@ from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
 from adapters.readahead import Window
-from adapters.records.budget import Windows
+from adapters.records import remotefile
 from adapters.records.formats import CODECS, listed
-from adapters.records.inflation import InflatedFile
-from adapters.records.parts import parts_of, without_markers
-from adapters.records.peeking import mapped_lightly, will_peek
-from adapters.records.remotefile import RemoteFile
+from adapters.records.remotefile import RemoteFile, window_bytes
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
+from adapters.records.storage import InflatedFile, mapped_lightly, will_peek
 from adapters.remote import Cache, is_url
 from adapters.remote.clients import found_by
-from adapters.remote.fetch import side_by_side
+from adapters.remote.fetch import low_priority_seconds, side_by_side
 from adapters.remote.urls import as_path, clean, has_magic
 
 # Selected records are read ahead if their range is at most this many times longer than they are.
 _MOST_SPREAD = 4
+# Other files in the output folders of Spark and Hadoop, whose record files are part-00000 etc. All
+# hidden files are left out, too, such as the checksum .part-00000.crc.
+_MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "_common_metadata")
+
+# Smaller blocks gain nothing over fetching single records.
+_LEAST_BLOCK_BYTES = 1 << 20
+# If a piece takes longer, connections are slow, and fetching records needs all of them.
+_MOST_PIECE_SECONDS = 0.5
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -100,14 +116,10 @@ class RecordFiles:
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
         self.are_remote = any(isinstance(shard.storage, RemoteFile) for shard in shards)
-        self._windows = Windows(sum(shard.storage.size for shard in shards))
+        self._bytes = sum(shard.storage.size for shard in shards)
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
-        """Select these records and renumber them in this order; each object is closed separately.
-
-        Raises:
-            ClosedError: After ``close``.
-        """
+        """Select these records, in this order; each object is closed separately."""
         self.check_open()
         files = RecordFiles.of(self.shards)
         files._chosen = numbers if self._chosen is None else self._chosen[numbers]
@@ -117,11 +129,7 @@ class RecordFiles:
         return int(self._starts[-1]) if self._chosen is None else len(self._chosen)
 
     def locate(self, number: int) -> tuple[Shard, int]:
-        """Return the file that holds record ``number``, and the record's number in it.
-
-        Raises:
-            ClosedError: After ``close``.
-        """
+        """Return the file that holds record ``number``, and the record's number in it."""
         self.check_open()
         if self._chosen is not None:
             number = int(self._chosen[number])
@@ -131,11 +139,7 @@ class RecordFiles:
         return self.shards[place], number - int(self._starts[place])
 
     def check_open(self) -> None:
-        """Check that the files are open.
-
-        Raises:
-            ClosedError: After ``close``.
-        """
+        """Check that the files are open."""
         if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them again")
 
@@ -148,15 +152,6 @@ class RecordFiles:
         numbers = self.in_order(numbers)
         places = np.searchsorted(self._starts, numbers, "right") - 1
         return places, numbers - self._starts[places]
-
-    def extents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the most bytes that reading each record takes, see ``Shard.extents``."""
-        places, own = self.places(numbers)
-        most = np.empty(len(numbers), np.int64)
-        for place in np.unique(places).tolist():
-            of_file = places == place
-            most[of_file] = self.shards[place].extents(own[of_file])[1]
-        return most
 
     @property
     def version(self) -> str:
@@ -192,19 +187,42 @@ class RecordFiles:
         Selected records are read ahead only if they lie close together. If the window has ``asked``
         set, remote blocks are fetched whole and stay in memory until the window has been read.
         """
-        if window is not None and window.asked:
-            if self.are_remote:
-                self._prefetch_window(first, last, window)
+        is_asked = window is not None and window.asked
+        if window is not None and not is_asked:
+            over = window.order, window.over
+            self._leave(lambda order, number: order == over[0] and number <= over[1])
+        if is_asked and not self.are_remote:
             return
-        if window is not None:
-            self._windows.leave(window)
         for shard, begin, end in self._stretches(first, last):
-            shard.will_read(begin, end)
+            if window is None or not is_asked:
+                shard.will_read(begin, end)
+            elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
+                self._prefetch(shard.storage, *shard.stretch(begin, end), window)
 
-    def _prefetch_window(self, first: int, last: int, window: Window) -> None:
-        for shard, begin, end in self._stretches(first, last):
-            if isinstance(shard.storage, RemoteFile) and shard.is_in_order:
-                self._windows.prefetch(shard.storage, *shard.stretch(begin, end), window)
+    def _prefetch(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
+        """Start to fetch a block of a window, unless fetching records is better.
+
+        Small blocks gain nothing, and on slow connections, records come first. Data sets of up to
+        two ``HALF_BYTES`` stay in the generations anyway; of these, only data sets of up to one, or
+        with a cache, are fetched in blocks.
+        """
+        if low_priority_seconds() > _MOST_PIECE_SECONDS:
+            return
+        if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
+            file.prefetch_block(offset, size)
+        elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:
+            if (
+                window_bytes() + size > remotefile.MOST_WINDOW_BYTES
+            ):  # Other orders' may be left over.
+                self._leave(lambda order, number: order != window.order)
+            if window_bytes() + size <= remotefile.MOST_WINDOW_BYTES:
+                file.prefetch_block(offset, size, (id(self), window.order, window.number))
+
+    def _leave(self, is_over: Callable[[int, int], bool]) -> None:
+        """Release windows by their order and number."""
+        for shard in self.shards if self.are_remote else ():
+            if isinstance(shard.storage, RemoteFile):
+                shard.storage.leave(lambda key: key[0] == id(self) and is_over(*key[1:]))
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[Shard, int, int]]:
         """Yield files with the range of records to read ahead; none if these lie far apart."""
@@ -219,12 +237,7 @@ class RecordFiles:
                 yield shard, begin, end
 
     def read(self, number: int) -> memoryview:
-        """Return the payload of record ``number``, counted from 0.
-
-        Raises:
-            ClosedError: After ``close``.
-            RecordError: The record is damaged.
-        """
+        """Return the payload of record ``number``, counted from 0."""
         shard, own = self.locate(number)
         return shard.read(own)
 
@@ -233,10 +246,6 @@ class RecordFiles:
 
         Yields:
             The record's place in ``numbers``, its format and its payload.
-
-        Raises:
-            ClosedError: After ``close``.
-            RecordError: A record isn't where the index says.
         """
         places: dict[Shard, list[tuple[int, int]]] = {}
         for place, number in enumerate(numbers.tolist()):
@@ -247,21 +256,15 @@ class RecordFiles:
             begins, ends = shard.offsets[own], shard.offsets[np.minimum(own + 1, len(shard) - 1)]
             will_peek(shard.storage, [*begins.tolist(), *(ends - 1).tolist()])
         for shard, located in places.items():
-            with mapped_lightly(shard.storage) as storage:
-                for place, number in located:
-                    size = None if shard.sizes is None else int(shard.sizes[number])
-                    offset = int(shard.offsets[number])
-                    payload = shard.codec.read(storage, offset, number, False, size)
-                    yield place, shard.format, payload
+            storage = mapped_lightly(shard.storage)
+            for place, number in located:
+                size = None if shard.sizes is None else int(shard.sizes[number])
+                offset = int(shard.offsets[number])
+                payload = shard.codec.read(storage, offset, number, False, size)
+                yield place, shard.format, payload
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
-        """Fetch these records of all remote files at once, and wait for them.
-
-        Raises:
-            ClosedError: After ``close``.
-            ConnectionError: A store didn't answer within the time limit.
-            RecordError: An object has changed since it was opened.
-        """
+        """Fetch these records of all remote files at once, and wait for them."""
         if not self.are_remote:
             return
         self.check_open()
@@ -275,9 +278,7 @@ class RecordFiles:
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start to prefetch these records of remote files.
 
-        Args:
-            numbers: Numbers of the records.
-            elsewhere: True if another process will read them; it shares only the cache.
+        If ``elsewhere``, another process will read them, which shares only the cache.
         """
         if self.are_remote and not self._closed:
             for storage, begins, sizes in self._remote(numbers):
@@ -296,43 +297,55 @@ class RecordFiles:
     def close(self) -> None:
         """Unmap the files; data that were read stay valid."""
         self._closed = True
-        self._windows.close()
+        self._leave(lambda order, number: True)
         for shard in self.shards:
             shard.close()
 
 
 def expanded(paths: Paths) -> list[str]:
-    """Expand paths, folders, URLs and globs of these to files.
-
-    Raises:
-        ConnectionError: A store doesn't answer.
-        FileNotFoundError: No file was found.
-    """
-    given: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    """Expand paths, folders, URLs and globs of these to files."""
     files: list[str] = []
-    for path in map(as_path, _as_strings(given)):
+    for path in map(as_path, _as_strings(paths)):
         if is_url(path):
             path = f"{path}*" if path.endswith("/") else path  # Everything in the folder.
-            urls = without_markers(found_by(path)) if has_magic(path) else [path]
-            wanted = record_files(urls, path.endswith(MANIFEST_SUFFIX)) if has_magic(path) else urls
-            if not wanted:
+            found = _record_files(found_by(path), path) if has_magic(path) else [path]
+            if not found:
                 raise FileNotFoundError(f"no object matches {clean(path)!r}")
-            files += wanted
-            continue
-        if os.path.isdir(path):
-            files += parts_of(path)
-            continue
-        if os.path.exists(path) or not glob.has_magic(path):
-            files.append(path)
-            continue
-        manifests = path.endswith(MANIFEST_SUFFIX)
-        found = record_files(without_markers(sorted(glob.glob(path))), manifests)
-        if not found:
-            raise FileNotFoundError(f"no file matches {path!r}")
+        elif os.path.isdir(path):
+            found = _parts_of(path)
+        elif os.path.exists(path) or not glob.has_magic(path):
+            found = [path]
+        else:
+            found = _record_files(sorted(glob.glob(path)), path)
+            if not found:
+                raise FileNotFoundError(f"no file matches {path!r}")
         files += found
     if not files:
         raise FileNotFoundError("paths must name at least one file, got none")
     return files
+
+
+def _record_files(names: Iterable[str], pattern: str = "") -> list[str]:
+    """Filter out hidden files, job markers and indexes; manifests unless the pattern is of them."""
+    hidden = (".", *_MARKERS)
+    shown = [name for name in names if not os.path.basename(name).startswith(hidden)]
+    return record_files(shown, pattern.endswith(MANIFEST_SUFFIX))
+
+
+def _parts_of(folder: str) -> list[str]:
+    """Return the record files of a local folder, sorted by name."""
+    with os.scandir(folder) as entries:
+        found = {entry.path: entry.is_dir() for entry in entries}
+    parts = sorted(_record_files(path for path in found if not found[path]))
+    if not parts:
+        there = "an empty one"
+        if _record_files(path for path in found if found[path]):
+            there = (
+                f"one of folders alone: {os.path.join(folder, '*', 'part-*')!r} names the files in "
+                "them, and open_images opens folders of images"
+            )
+        raise FileNotFoundError(f"paths must name record files, got the folder {folder!r}, {there}")
+    return parts
 
 
 def _as_strings(paths: Any) -> list[str]:
@@ -341,6 +354,8 @@ def _as_strings(paths: Any) -> list[str]:
             "paths must be a path, a glob, or a sequence of these, whose order is that of the "
             f"records, got {type(paths).__name__}: sorted makes a list of it"
         )
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
     try:
         named = [os.fspath(path) for path in paths]
     except TypeError:

@@ -13,6 +13,8 @@ For detection, the labels consist of a header and objects of one width; all numb
 
 An object is ``class | xmin | ymin | xmax | ymax | more ...``, relative to the image size. Source:
 MXNet, ``python/mxnet/image/detection.py``, ``ImageDetIter._parse_label``.
+
+Other content is a ``ContentError``.
 """
 
 from __future__ import annotations
@@ -40,13 +42,7 @@ class Labelled(NamedTuple):
 
 
 def pack(label: Any, number: int, content: bytes) -> bytes:
-    """Prepend a header to an image.
-
-    Args:
-        label: A number, or a sequence of numbers.
-        number: Id of the image.
-        content: The encoded image.
-    """
+    """Prepend a header with a label, or a sequence of labels, and an id to an encoded image."""
     if np.ndim(label):
         labels = np.asarray(label, "<f4").ravel()
         return HEADER.pack(len(labels), 0.0, number, 0) + labels.tobytes() + content
@@ -54,11 +50,7 @@ def pack(label: Any, number: int, content: bytes) -> bytes:
 
 
 def unpack(payload: memoryview) -> Labelled:
-    """Split a record into label, id and image.
-
-    Raises:
-        ContentError: Too few bytes for a header and its labels.
-    """
+    """Split a record into label, id and image."""
     if len(payload) < HEADER.size:
         raise ContentError(f"an IRHeader of {HEADER.size} bytes", f"{len(payload)} bytes")
     flag, label, number, _ = HEADER.unpack_from(payload)
@@ -72,11 +64,7 @@ def unpack(payload: memoryview) -> Labelled:
 
 
 def objects(labels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the objects of a detection label, ``(objects, object width)``.
-
-    Raises:
-        ContentError: Not a detection label.
-    """
+    """Return the objects of a detection label, ``(objects, object width)``."""
     size = len(labels)
     first = labels[:2].tolist()
     if size >= 2 and all(number.is_integer() for number in first):
@@ -92,30 +80,22 @@ def objects(labels: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def are_objects(labels: NDArray[Any]) -> bool:
-    """True for labels that ``refuse_objects`` refuses."""
+    """True for labels that are clearly detection labels: boxes that all have an area."""
     try:
-        refuse_objects(labels)
+        corners = objects(np.asarray(labels, np.float32))[:, 1:5]
     except ContentError:
-        return True
-    return False
+        return False
+    inside = ((corners >= -1) & (corners <= 2)).all()
+    return bool(len(corners) and inside and (corners[:, 2:] > corners[:, :2]).all())
 
 
 def refuse_objects(labels: NDArray[Any]) -> None:
-    """Refuse labels that are clearly detection labels: boxes that all have an area.
-
-    Raises:
-        ContentError: They are.
-    """
-    try:
-        found = objects(np.asarray(labels, np.float32))
-    except ContentError:
-        return
-    corners = found[:, 1:5]
-    inside = (corners >= -1) & (corners <= 2)
-    if len(found) and inside.all() and (corners[:, 2:] > corners[:, :2]).all():
+    """Refuse labels for which ``are_objects`` is true."""
+    if are_objects(labels):
+        count = len(objects(np.asarray(labels, np.float32)))
         raise ContentError(
             "labels that are no boxes, which would neither be told from the widths before them nor "
             'follow a crop or a flip: open_records(..., decode={"image": ImageDecoder(...), '
             '"label": Boxes.im2rec()}) reads them',
-            f"a detection label of im2rec with {len(found)} boxes",
+            f"a detection label of im2rec with {count} boxes",
         )

@@ -37,11 +37,7 @@ _SHORT_BYTES = 4096
 
 
 def encode(payload: bytes) -> bytes:
-    """Frame a payload as a record.
-
-    Raises:
-        ValueError: 2^29 bytes or more, which the length's 29 bits can't hold.
-    """
+    """Frame a payload of fewer than 2^29 bytes as a record."""
     if len(payload) > _LENGTH_MASK:
         raise ValueError(
             f"a RecordIO payload must be < {_LENGTH_MASK + 1} bytes, got {len(payload)}; "
@@ -64,18 +60,7 @@ def encode(payload: bytes) -> bytes:
 
 
 def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the records by their headers.
-
-    Args:
-        storage: The file.
-        verify: Ignored, because there is no CRC.
-
-    Returns:
-        Offsets, and sizes with headers and padding; both int64 ``(records,)``.
-
-    Raises:
-        RecordError: A header is missing, parts are out of order, or the file ends early.
-    """
+    """Find the records by their headers, which have no CRC, whether ``verify`` or not."""
     offsets, sizes = array("q"), array("q")
     size, name = storage.size, storage.name
     unpack, begin, length_mask = HEADER.unpack_from, 0, _LENGTH_MASK
@@ -110,17 +95,8 @@ def read(
 ) -> memoryview:
     """Return the payload of the record at ``offset``; a record of one part is not copied.
 
-    Args:
-        storage: The file.
-        offset: Offset of the record's first byte.
-        number: Number of the record, for errors.
-        verify: Check for signs of a wrong length, as there is no CRC: a header within the data,
-            data in the padding, or no header after the record.
-        size: Size with headers and padding, if the index has it.
-
-    Raises:
-        RecordError: No record begins there, its parts are out of order, it has another size, or the
-            file ends before it does.
+    As there is no CRC, ``verify`` looks for signs of a wrong length: a header within the data, data
+    in the padding, or no header after the record.
     """
     flag, start, length = _part(storage, offset, number, True)
     pieces = [storage.read(start, length)]
@@ -142,11 +118,7 @@ def read(
 
 
 def end(storage: Storage, offset: int) -> int:
-    """Return the end of the record at ``offset``, including padding.
-
-    Raises:
-        RecordError: For the same reasons as ``read``.
-    """
+    """Return the end of the record at ``offset``, including padding."""
     flag, start, length = _part(storage, offset, 0, True)
     while flag not in (_WHOLE, _LAST):
         flag, start, length = _part(storage, start + (length + 3 & ~3), 0, False)
@@ -154,13 +126,7 @@ def end(storage: Storage, offset: int) -> int:
 
 
 def following(storage: Storage, last: int | None, broken: int) -> int:
-    """Find the next header of a record that ends within the file; data can't contain headers.
-
-    Args:
-        storage: The file.
-        last: Offset of the preceding record, whose length may be wrong.
-        broken: Offset at which no intact record begins.
-    """
+    """Find the next header of a record that ends within the file; data can't contain headers."""
     position = (broken if last is None else last) + 4  # Records begin at multiples of 4.
     while position + HEADER.size <= storage.size:
         window = storage.read(position, min(_WINDOW_BYTES, storage.size - position))

@@ -8,7 +8,7 @@ view waits for its bytes. ``expect`` prefetches bytes.
 Without a cache, the bytes lie in memory, and all files together keep the last 512 MiB that were
 fetched. When half of that has arrived, each file starts a new region. Data that are requested and
 still in the previous region are copied; the one before that is released once no view holds it.
-Windows of a block order have regions of their own, see ``budget``. With a cache, the bytes lie in
+Windows of a block order have regions of their own, see ``files``. With a cache, the bytes lie in
 its files, or in memory if these can't be written.
 
 If the object's version (ETag, or size and time) changes, a ``RecordError`` is raised. Thread-safe.
@@ -23,36 +23,31 @@ import functools
 import itertools
 import os
 import threading
-import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records import budget
-from adapters.records.mapping import NoMapError, living, most
-from adapters.records.region import CachedRegion, EvictedError, MemoryRegion, Region
-from adapters.remote import Cache, Changed, Head, clean, client_of, is_url
+from adapters.records.mapping import living, most
+from adapters.records.region import CachedRegion, CacheError, EvictedError, MemoryRegion, Region
+from adapters.remote import Cache, Changed, Head, clean, is_url, reader_of
 from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
 
 _TRIES = 5
-# A reader that needs part of a large piece in flight fetches the part itself after this time.
-_PATIENCE_SECONDS = 0.25
-# Low-priority pieces in flight that a caller waits for: all, those already started, or none.
-_ANY, _BEGUN, _NONE = 2, 1, 0
+# Limits of a process, for all files without a cache. The fetched data are two generations of
+# ``HALF_BYTES``; data that were prefetched and not requested yet, and windows of blocks have their
+# own. For scale: a window of 10 prefetched batches of 256 images of 47 kB has 120 MB.
+HALF_BYTES = 256 << 20
+MOST_EXPECTED_BYTES = 128 << 20
+MOST_WINDOW_BYTES = 2 << 30
+WindowKey = tuple[int, int, int]
+"""Data set, order and number of a window of blocks."""
 # Sequential reading fetches so much at once, and again as read-ahead: 8 requests of 4 MiB each.
 _STREAM_BYTES = 32 << 20
-
-
-class CacheError(Exception):
-    """Raised if the cache can't be used; ``cause`` says why."""
-
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 class RemoteFile:
@@ -62,36 +57,32 @@ class RemoteFile:
         url: URL of the object, or a local path.
         cache: Cache for fetched data; None for memory.
         head: Its size and version if known; else they are requested.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        FileNotFoundError: There is no such object.
-        ImportError: No client for such stores is installed.
-        PermissionError: The store refuses.
     """
 
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
         self.name = clean(url)
         self.url = url if is_url(url) else os.path.abspath(url)
         if head is None:
-            client, key = client_of(self.url)
-            head = persistently(lambda: client.head(key), self.name)
+            reader, key = reader_of(self.url)
+            head = persistently(lambda: reader.head(key), self.name)
         self.head = head
-        self._cache = cache and cache.for_version(url, self.head)
-        self.size = self.head.size
-        self.changed_ns = self.head.changed_ns
+        self.size, self.changed_ns = head.size, head.changed_ns
+        self._cache = cache and cache.for_version(url, head)
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._region: Region | None = None
         self._old: Region | None = None
-        self._windows: dict[Any, MemoryRegion] = {}
+        self._windows: dict[WindowKey, MemoryRegion] = {}
         self._flying: dict[int, Piece] = {}
         self._numbers = itertools.count(1)
         self.uses_cache = self._cache is not None
         """True if fetched data are now stored in the cache."""
         _files[self] = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteFile, (self.url, self._cache, self.head)
 
     # --- storage ---
 
@@ -103,85 +94,72 @@ class RemoteFile:
     def fetched_view(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
         """Return a view of the object with these ranges available; fetch what is missing.
 
-        Args:
-            begins: Offsets of the ranges, ``(ranges,)``.
-            sizes: Sizes in bytes, ``(ranges,)``; parts beyond the object are ignored.
-
-        Raises:
-            ConnectionError: The store didn't answer within the time limit.
-            RecordError: The object has changed since it was opened.
+        Parts of ranges beyond the object are ignored.
         """
         if not self.size:
             return memoryview(b"")
-        budget.fetched.used(int(sizes.sum()))
+        _fetched.used(int(sizes.sum()))
         region = self._region
         if region is not None and region.is_complete:
             return self._viewed(region)
-        for _ in range(_TRIES):
-            region = self._region_of(begins, sizes)
+        region, tries = None, 0
+        while True:
+            if region is None or region.is_over:
+                region = self._region_of(begins, sizes)
+                units = region.units(begins, sizes)
+            tries += 1
             try:
-                if self._fetch_now(region, begins, sizes):
-                    return region.view
-            except EvictedError:
-                self._drop(region)
-            except NoMapError:
-                if not self.uses_cache:
-                    raise
-                self._without_cache()
+                if region.here[units].all():
+                    region.note_use()
+                    return self._viewed(region)
+                self._fetch_now(region, units)
             except CacheError as error:
-                assert self._cache is not None
-                self._cache.failed(error.cause)
+                if not isinstance(error, EvictedError):
+                    self._without_cache(error)
+                self._drop(region)
+                region = None
+            if tries == _TRIES:
                 self._without_cache()
-        self._without_cache()
-        region = self._current()
-        self._fetch_now(region, begins, sizes)
-        return region.view
+                region = None
 
     def expect(
         self, begins: NDArray[np.int64], sizes: NDArray[np.int64], elsewhere: bool = False
     ) -> None:
         """Prefetch ranges if the budget allows; their readers get any errors."""
-        if self.size and (elsewhere or budget.fetched.expected(int(sizes.sum()))):
+        if elsewhere or _fetched.expected(int(sizes.sum())):
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
-        """Prefetch a range that will be read in any order into the cache.
-
-        Without a cache this does nothing: the range would evict data that are needed sooner, and
-        batches are prefetched anyway.
-        """
+        """Prefetch a range into the cache, if any; in memory, it would evict other data."""
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
-    def prefetch_block(self, offset: int, size: int, window: Any) -> None:
-        """Prefetch a block at low priority because it will be read here.
-
-        Args:
-            offset: Offset of its first byte.
-            size: Size in bytes.
-            window: Window that keeps it in memory until ``leave``; None if it is like other data.
-        """
+    def prefetch_block(self, offset: int, size: int, window: WindowKey | None = None) -> None:
+        """Prefetch a block at low priority; a window keeps it in memory until ``leave``."""
         with contextlib.suppress(Exception):
-            region: Any = self._current()
+            region = self._current()
             if window is not None:
                 with self._lock:
                     if window not in self._windows:
                         self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
-                region.add_block(offset, size)
+                    self._windows[window].add_block(offset, size)
             self._start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
-    def leave(self, window: Any) -> None:
-        """Release a window that has been read."""
+    @property
+    def window_bytes(self) -> int:
+        """Number of bytes of its windows."""
+        return sum(region.block_bytes for region in [*self._windows.values()])
+
+    def leave(self, is_over: Callable[[WindowKey], bool]) -> None:
+        """Release windows that have been read."""
         with self._lock:
-            region = self._windows.pop(window, None)
-        if region is not None:
-            region.is_over = True
+            for key in filter(is_over, [*self._windows]):
+                self._windows.pop(key).is_over = True
 
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Start to fetch ranges that are needed next; their readers get any errors."""
-        if self.size:
-            self._start(begins, sizes, expected=False)
+        self._start(begins, sizes, expected=False)
 
     def stream(self) -> Stream:
         """Return the object for sequential reading."""
@@ -204,37 +182,17 @@ class RemoteFile:
         """True if it has a cache, even one that has failed."""
         return self._cache is not None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "cache": self._cache, "head": self.head}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)
-        _files[self] = None
-
     # --- availability ---
 
-    def _fetch_now(
-        self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> bool:
-        """Wait for these ranges; return True if the region now has them all."""
-        units, patience = region.units(begins, sizes), _BEGUN
-        for _ in range(_TRIES):
-            if region.here[units].all():
-                region.note_use()
-                self._viewed(region)
-                return True
-            own, others = self._pieces(region, self._missing(region, units), patience)
-            if len(own) > 1:
-                start(own)
-            ends = time.monotonic() + _PATIENCE_SECONDS
-            for piece in own + others:
-                if piece.low_priority and not piece.ends_within(ends - time.monotonic()):
-                    patience = _NONE
-                    continue
-                piece.wait()
-                if piece.error is not None:
-                    raise copy.copy(piece.error) from None
-        return bool(region.here[units].all())
+    def _fetch_now(self, region: Region, units: NDArray[np.int64]) -> None:
+        """Wait for units; more of them may be missing afterwards."""
+        own, others = self._pieces(region, self._missing(region, units))
+        if len(own) > 1:
+            start(own)
+        for piece in own + others:
+            piece.wait()
+            if piece.error is not None:
+                raise copy.copy(piece.error) from None
 
     def _start(
         self,
@@ -247,54 +205,42 @@ class RemoteFile:
         with contextlib.suppress(Exception):
             region = block_region or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
-            patience = _ANY if expected else _BEGUN
-            low_priority = block_region is not None
-            own, _ = self._pieces(region, missing, patience, low_priority)
+            own, _ = self._pieces(region, missing, expected, block_region is not None)
             start(own, expected)
 
     def _missing(
         self, region: Region, units: NDArray[np.int64], ahead: bool = False
     ) -> NDArray[np.int64]:
         """Return units to fetch, sorted and unique; if ``ahead``, don't check cached pages."""
-        missing: NDArray[np.int64] = units[~region.here[units]]
+        missing: NDArray[np.int64] = np.unique(units[~region.here[units]])
         if isinstance(region, CachedRegion):
-            try:
-                if ahead:
-                    return _ascending(missing[region.entries(missing) == 0])
+            if ahead:
+                missing = missing[region.entries(missing) == 0]
+            else:
                 region.look(missing)
-            except (EvictedError, NoMapError):
-                raise
-            except OSError as error:
-                raise CacheError(error) from error
         elif region is self._region:
             for other in (self._old, *self._windows.values()):
-                if other is not None:
-                    self._copy(other, region, _ascending(missing[~region.here[missing]]))
-        return _ascending(missing[~region.here[missing]])
-
-    @staticmethod
-    def _copy(old: Region, region: Region, units: NDArray[np.int64]) -> None:
-        """Copy available units from another region."""
-        for begin, end in runs(units[old.here[units]], 0, 1 << 20):
-            data = old.view[begin * old.unit : end * old.unit]
-            region.put(begin, data)
-            region.here[begin:end] = True
-            _came(len(data))
+                if other is None:
+                    continue
+                there = missing[other.here[missing] & ~region.here[missing]]
+                for begin, end in runs(there, 0, 1 << 20):
+                    data = other.view[begin * other.unit : end * other.unit]
+                    region.put(begin, data)
+                    region.here[begin:end] = True
+                    _came(len(data))
+        return missing[~region.here[missing]]
 
     def _pieces(
         self,
         region: Region,
         missing: NDArray[np.int64],
-        patience: int,
+        ahead: bool = False,
         low_priority: bool = False,
     ) -> tuple[list[Piece], list[Piece]]:
         """Return pieces that bring units: new ones, not yet started, and ones in flight.
 
-        Args:
-            region: Region to fill.
-            missing: The units, ascending and unique.
-            patience: Which low-priority pieces in flight count: ``_ANY``, ``_BEGUN`` or ``_NONE``.
-            low_priority: True for new pieces of low priority.
+        Unless ``ahead``, pieces of low priority that no thread has started don't count: a reader
+        that waits needs only a part of such a piece, and fetches that part itself.
         """
         if not len(missing):
             return [], []
@@ -307,17 +253,15 @@ class RemoteFile:
             under_way = {
                 number: piece
                 for number in np.unique(flying[flying > 0]).tolist()
-                if (piece := self._flying.get(number)) and _counts(piece, patience)
+                if (piece := self._flying.get(number))
+                and (ahead or piece.begun or not piece.low_priority)
             }
-            known = np.isin(flying, [*under_way])
             own = []
             gap, longest = GAP_BYTES // region.unit, PIECE_BYTES // region.unit
-            for begin, end in runs(missing[~known], gap, longest):
+            for begin, end in runs(missing[~np.isin(flying, [*under_way])], gap, longest):
                 number = next(self._numbers)
-                piece = Piece(
-                    begin, end, functools.partial(self._fetch, region, number), low_priority
-                )
-                self._flying[number] = piece
+                fetch = functools.partial(self._fetch, region, number)
+                piece = self._flying[number] = Piece(begin, end, fetch, low_priority)
                 region.flying[begin:end] = number
                 own.append(piece)
             return own, [*under_way.values()]
@@ -328,26 +272,21 @@ class RemoteFile:
             if region.is_over or region.here[piece.begin : piece.end].all():
                 return
             data = self._got(begin, end)
-            try:
-                region.put(piece.begin, data)
-            except (EvictedError, NoMapError):
-                raise
-            except OSError as error:
-                raise CacheError(error) from error
+            region.put(piece.begin, data)
             region.here[piece.begin : piece.end] = True
         finally:
             with self._lock:
                 self._flying.pop(number, None)
                 flying = region.flying[piece.begin : piece.end]
                 flying[flying == number] = 0
-        if isinstance(region, MemoryRegion) and region.window is None:
+        if isinstance(region, MemoryRegion) and not region.block_bytes:
             _came(len(data))
 
     def _got(self, begin: int, end: int) -> bytes | memoryview:
-        client, key = client_of(self.url)
+        reader, key = reader_of(self.url)
 
         def once() -> bytes | memoryview:
-            data = client.get(key, begin, end, self.head)
+            data = reader.get(key, begin, end, self.head)
             if len(data) != end - begin:
                 raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
             return data
@@ -372,24 +311,20 @@ class RemoteFile:
         with self._lock:
             if self._region is None:
                 if self._cache is not None and self.uses_cache:
-                    cached = self._cache.object_of(self.url, self.head)
-                    self._region = CachedRegion(self.size, cached)
+                    self._region = CachedRegion(self._cache, self.url, self.head)
                 else:
                     self._region = MemoryRegion(self.size)
             return self._region
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
-        """Return the region for these ranges: a window's if it covers them all."""
-        region = self._current()
-        if not self._windows:
-            return region
-        units = region.units(begins, sizes)
-        if (region.here[units] | (region.flying[units] > 0)).all():
-            return region
-        for other in [*self._windows.values()]:
-            if other.window is not None and other.window[other.units(begins, sizes)].all():
-                return other
-        return region
+        """Return the region for these ranges: one that has or gets them all, if there is any."""
+        current = self._current()
+        if self._windows:
+            units = current.units(begins, sizes)
+            for region in (current, *self._windows.values()):
+                if (region.here[units] | (region.flying[units] > 0)).all():
+                    return region
+        return current
 
     def _viewed(self, region: Region) -> memoryview:
         """Return the view of a region that is used now."""
@@ -403,12 +338,12 @@ class RemoteFile:
             if isinstance(self._region, CachedRegion) and region in (None, self._region):
                 self._region = None
 
-    def _without_cache(self) -> None:
-        """Use memory from now on."""
-        with self._lock:
-            self.uses_cache = False
-            if isinstance(self._region, CachedRegion):
-                self._region = None
+    def _without_cache(self, error: OSError | None = None) -> None:
+        """Use memory from now on; warn of the error."""
+        if error is not None and self._cache is not None:
+            self._cache.failed(error)
+        self.uses_cache = False
+        self._drop(None)
 
     def _turn(self) -> None:
         """Start a new memory region and keep the previous one."""
@@ -418,44 +353,54 @@ class RemoteFile:
 
 
 class Stream:
-    """Remote file for sequential reading: fetches many pieces at once and as many ahead.
-
-    Args:
-        file: The file.
-    """
+    """Remote file for sequential reading: fetches many pieces at once and as many ahead."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file = file
-        self.name = file.name
-        self.size = file.size
+        self.name, self.size = file.name, file.size
         self._until = 0
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
         if offset + size > self._until:
-            end = offset + max(size, _STREAM_BYTES)
-            self._file.read(offset, end - offset)
-            self._file.expect(np.array([end]), np.array([_STREAM_BYTES]))
-            self._until = end
+            self._until = offset + max(size, _STREAM_BYTES)
+            self._file.read(offset, self._until - offset)
+            self._file.expect(np.array([self._until]), np.array([_STREAM_BYTES]))
         return self._file.read(offset, size)
 
-    def close(self) -> None:
-        """Do nothing: the file has another owner."""
+
+class _Fetched:
+    """Accounts of fetched and of prefetched bytes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._young_bytes = self._ahead_bytes = 0
+
+    def came(self, size: int) -> bool:
+        """Account for stored bytes; return True if all files must start a new generation."""
+        with self._lock:
+            self._young_bytes += size
+            if self._young_bytes < HALF_BYTES:
+                return False
+            self._young_bytes = self._ahead_bytes = 0
+            return True
+
+    def expected(self, size: int) -> bool:
+        """Reserve ``size`` bytes for prefetched data; return False if they don't fit."""
+        with self._lock:
+            if self._ahead_bytes + size > MOST_EXPECTED_BYTES:
+                return False
+            self._ahead_bytes += size
+            return True
+
+    def used(self, size: int) -> None:
+        """Account for bytes that were requested."""
+        if self._ahead_bytes:
+            with self._lock:
+                self._ahead_bytes = max(0, self._ahead_bytes - size)
 
 
-def _counts(piece: Piece, patience: int) -> bool:
-    """True if a caller with this patience waits for the piece."""
-    return not piece.low_priority or patience == _ANY or (patience == _BEGUN and piece.begun)
-
-
-def _ascending(units: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sort and remove duplicates."""
-    if not len(units):
-        return units
-    found: NDArray[np.int64] = np.unique(units)
-    return found
-
-
+_fetched = _Fetched()
 _files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary()
 
 
@@ -464,14 +409,21 @@ def _living() -> list[RemoteFile]:
     return [file for reference in _files.keyrefs() if (file := reference()) is not None]
 
 
+def window_bytes() -> int:
+    """Return the number of bytes of all windows in this process's memory."""
+    return sum(file.window_bytes for file in _living())
+
+
 def _came(size: int) -> None:
     """Account for bytes in memory; if half of the budget is used, all files begin new regions."""
-    if budget.fetched.came(size):
+    if _fetched.came(size):
         for file in _living():
             file._turn()
 
 
 def _in_child() -> None:
+    global _fetched
+    _fetched = _Fetched()
     for file in _living():
         file._begin()
 

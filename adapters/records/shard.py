@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import Index
-from adapters.records.inflation import InflatedFile
-from adapters.records.recovery import searched
+from adapters.records.index import Index, searched
 from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import index_of
-from adapters.records.storage import MappedFile
+from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
-from adapters.remote.urls import clean, head_in
+from adapters.remote.urls import ListedUrl, clean
 from adapters.signatures import HEAD_BYTES, recognized
 
 log = logging.getLogger("adapters")
@@ -56,15 +54,14 @@ class Shard:
         index: Index | Literal["search"] | None = None,
         cache: Cache | None = None,
     ) -> None:
-        self.storage, self.codec = _opened(path, format, cache)
-        storage = self.storage
-        self.verify = verify
+        storage, self.codec = _opened(path, format, cache)
+        self.storage = storage
         if index == "search" or (index is None and isinstance(storage, InflatedFile)):
             index = searched(storage.stream(), self.codec, verify)
         elif index is None:
             index = index_of(storage, self.codec, verify)
         if isinstance(storage, InflatedFile) and storage.damage is not None:
-            index = _cut_short(index, storage)
+            index = _cut_short(index, storage.name, storage.size, storage.damage)
         self.offsets = index.offsets
         self.sizes = index.sizes
         # Largest sizes of records if the index has none; computed on first use.
@@ -92,11 +89,7 @@ class Shard:
         return len(self.offsets)
 
     def read(self, number: int) -> memoryview:
-        """Return the payload of record ``number``, counted from 0; valid as long as it is held.
-
-        Raises:
-            RecordError: The record is damaged.
-        """
+        """Return the payload of record ``number``, counted from 0; valid as long as it is held."""
         verify = not self.checked[number]
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
@@ -113,10 +106,8 @@ class Shard:
         return payload
 
     def will_read(self, first: int, last: int) -> None:
-        """Read ahead for records ``first`` to ``last - 1`` if the storage can."""
-        ahead = getattr(self.storage, "will_read", None)
-        if ahead is not None:
-            ahead(*self.stretch(first, last))
+        """Read ahead for records ``first`` to ``last - 1``."""
+        self.storage.will_read(*self.stretch(first, last))
 
     @functools.cached_property
     def is_in_order(self) -> bool:
@@ -145,11 +136,7 @@ class Shard:
         return int(self.offsets[number]) if damage is None else damage.offset
 
     def bring(self, first: int, last: int) -> None:
-        """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more.
-
-        Raises:
-            ConnectionError: The store doesn't answer.
-        """
+        """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more."""
         if isinstance(self.storage, RemoteFile):
             self.storage.fetched_view(*self.extents(np.arange(first, min(last, len(self)))))
             more = np.arange(min(last, len(self)), min(2 * last - first, len(self)))
@@ -176,17 +163,15 @@ class Shard:
         self.storage.close()
 
 
-def _cut_short(index: Index, storage: InflatedFile) -> Index:
+def _cut_short(index: Index, name: str, size: int, found: RecordError) -> Index:
     """Add an inflated file's damage to its index, as another record or for the last damaged one."""
-    found, number = storage.damage, len(index.offsets)
-    assert found is not None
+    number = len(index.offsets)
     if number - 1 in index.damage:
         number -= 1
     else:
-        offsets = np.append(index.offsets, storage.size)
         sizes = None if index.sizes is None else np.append(index.sizes, 1)
-        index = Index(offsets, sizes, index.damage)
-    error = RecordError(storage.name, number, found.offset, found.expected, found.found)
+        index = Index(np.append(index.offsets, size), sizes, index.damage)
+    error = RecordError(name, number, found.offset, found.expected, found.found)
     return index._replace(damage={**index.damage, number: error})
 
 
@@ -196,69 +181,59 @@ def _opened(
     """Open the file, inflate it if it is compressed, and detect its format."""
     storage: MappedFile | RemoteFile
     if cache is not None or is_url(path):
-        storage = RemoteFile(os.fspath(path), cache, head_in(path))
+        head = path.head if isinstance(path, ListedUrl) else None
+        storage = RemoteFile(os.fspath(path), cache, head)
     else:
         storage = MappedFile(path)
-    head = bytes(storage.read(0, HEAD_BYTES))
+    begin = bytes(storage.read(0, HEAD_BYTES))
     asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
-    if found := _begun(head, asked):  # It may look compressed, too.
-        return storage, found[0]
+    if found := _begun(begin, asked):  # It may look compressed, too.
+        return storage, found
     compressible = [codec for codec in asked if codec.compressible]
-    if compressible and head.startswith(_COMPRESSED_BEGINS):
-        return _inflated(storage, compressible, format)
-    other = recognized(head)
-    if not other and (format != "auto" or not head):
+    if compressible and begin.startswith(_COMPRESSED_BEGINS):
+        storage = InflatedFile(storage)
+        begin = bytes(storage.read(0, HEAD_BYTES))
+        if found := _begun(begin, compressible):
+            return storage, found
+        if storage.damage is not None:
+            raise storage.damage
+        if not begin or format != "auto":  # Empty, or damaged.
+            return storage, compressible[0]
+        expected = f"a compressed {_titles(compressible)}"
+        raise RecordError(storage.name, None, 0, expected, f"{_shown(begin)} in it")
+    other = recognized(begin)
+    if not other and (format != "auto" or not begin):
         # A damaged file of the given format, or an empty one, which has no records in any format.
         return storage, asked[0]
     # If the file's start is damaged, its suffix names the format, and records of it must follow.
-    named = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
-    if named is None or not _has_records(storage, named):
-        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(head))
-    return storage, named
+    codec = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
+    following = None if codec is None else codec.following
+    if codec and following and following(storage.stream(), None, 0) < storage.size:
+        return storage, codec
+    raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin))
 
 
-def _inflated(
-    storage: MappedFile | RemoteFile, compressible: list[Codec], format: str
-) -> tuple[InflatedFile, Codec]:
-    """Inflate the file, and detect its format among those that may be compressed."""
-    inflated = InflatedFile(storage)
-    head = bytes(inflated.read(0, HEAD_BYTES))
-    if found := _begun(head, compressible):
-        return inflated, found[0]
-    if inflated.damage is not None:
-        raise inflated.damage
-    if not head or format != "auto":  # Empty, or damaged.
-        return inflated, compressible[0]
-    titles = _titles(compressible)
-    raise RecordError(inflated.name, None, 0, f"a compressed {titles}", f"{_shown(head)} in it")
-
-
-def _shown(head: bytes) -> str:
-    return recognized(head) or head[:_SHOWN_BYTES].hex(" ")
-
-
-def _has_records(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
-    """True if a file that doesn't begin like this format contains records of it."""
-    return codec.following is not None and codec.following(storage.stream(), None, 0) < storage.size
+def _shown(begin: bytes) -> str:
+    return recognized(begin) or begin[:_SHOWN_BYTES].hex(" ")
 
 
 def _titles(codecs: list[Codec]) -> str:
     return " or ".join(sorted(codec.title for codec in codecs))
 
 
-def _begun(head: bytes, codecs: list[Codec]) -> list[Codec]:
-    """Return the formats that a file with this beginning may have.
+def _begun(begin: bytes, codecs: list[Codec]) -> Codec | None:
+    """Return the first format that a file with this beginning may have, if any.
 
     Raises:
         ImportError: It may need a library that isn't installed, and no other format matches.
     """
-    found, obstacle = [], None
+    obstacle = None
     for codec in codecs:
         try:
-            if head and codec.begins(head):
-                found.append(codec)
+            if begin and codec.begins(begin):
+                return codec
         except ImportError as error:
             obstacle = error
-    if obstacle is not None and not found:
+    if obstacle is not None:
         raise obstacle
-    return found
+    return None

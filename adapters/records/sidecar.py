@@ -6,48 +6,63 @@ already this file's. ``train.rec.idx`` is the file's **own** name.
 
 ============================  ====================================================================
 reading                       shared if it fits, else own if it fits; else stored in or built for
-                              the user's cache folder, see ``indexcache`` (``index_of``)
+                              the user's cache folder (``index_of``)
 writing a file                shared if it is free or belongs to the replaced file; else own
-                              (``place_of_writer``)
-renaming or removing a file   as for writing; the replaced file's indexes are removed (``follow``,
-                              ``remove``)
+renaming or removing a file   as for writing; the replaced file's indexes are removed
 ``verify --write-index``      shared, unless another record file has the same stem
-                              (``place_of_command``)
 object behind a URL           as for reading; each name costs a small request, and only the first
-                              and the last record are compared with an index; reading a record
-                              reports what an outdated one leaves out elsewhere
-offsets are known             they are passed to ``Shard(index=...)`` and no index file is read:
-                              MXNet's reader reports which index it has read
+                              and the last record are compared with an index
+offsets are known             they are passed to ``Shard(index=...)`` and no index file is read
 ============================  ====================================================================
+
+Indexes that were built lie in the user's cache folder, where no other program's glob finds them::
+
+    $XDG_CACHE_HOME/loader-adapters/indexes    a ``Cache``, each index as a whole object of it
+    an index                                   offsets, int64 | sizes, int64
+
+Such an index is used only for a file with the same path, size, version (time or ETag) and format,
+and only if it matches the file's content. The index of an object without a version isn't stored.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 
 from adapters.errors import RecordError
-from adapters.records import indexcache
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import LOOKED_AT, LOOKED_AT_OF_OBJECT, Index, misfit, parse, resembles
-from adapters.records.recovery import searched
+from adapters.records.index import (
+    LOOKED_AT,
+    LOOKED_AT_OF_OBJECT,
+    Index,
+    misfit,
+    parse,
+    resembles,
+    searched,
+)
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile, Storage
+from adapters.remote import Cache, Head
 from adapters.remote.clients import client_of
 from adapters.remote.fetch import side_by_side
 from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, clean, is_url
+from adapters.remote.wholes import Wholes, identity_of
 
 log = logging.getLogger("adapters")
 
 SUFFIX = ".idx"
 # Manifests written by ``pack`` are not record files either.
 MANIFEST_SUFFIX = ".json"
+# Limit of the user's cache folder: enough for 60 million records.
+_MOST_BYTES = 1 << 30
 
 
 def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -63,23 +78,13 @@ def candidates(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
-    """Filter out indexes, which globs like ``train*`` match, and manifests.
-
-    Args:
-        names: File names.
-        manifests: True to keep manifests.
-    """
+    """Filter out indexes, which globs like ``train*`` match, and manifests, unless kept."""
     beside = (SUFFIX,) if manifests else (SUFFIX, MANIFEST_SUFFIX)
     return [name for name in names if not name.endswith(beside)]
 
 
 def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
-    """Return the index of a file: read if one fits, else built and stored.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        RecordError: The file holds no record.
-    """
+    """Return the index of a file: read if one fits, else built and stored."""
     if isinstance(storage, RemoteFile) and is_url(storage.name):
         found, looked_at = _beside_object(storage), LOOKED_AT_OF_OBJECT
     else:
@@ -95,15 +100,21 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
         newer = modified_ns > storage.changed_ns
         obstacle = misfit(index, storage, codec, newer=newer, looked_at=looked_at)
         if obstacle is None:
-            warn_of_what_is_behind(name, index, storage, codec)
-            # An older index leaves out no records, or ``misfit`` had refused it.
-            return index if newer or index.sizes is not None else without_gaps(index, storage)
+            if len(index.offsets):
+                _warn_of_more(name, index, storage, codec)
+            if not newer and index.sizes is None:
+                # It leaves out no records, or ``misfit`` had refused it: add the sizes to check.
+                order = np.argsort(index.offsets, kind="stable")
+                sizes = np.empty_like(index.offsets)
+                sizes[order] = np.diff(index.offsets[order], append=storage.size)
+                index = Index(index.offsets, sizes)
+            return index
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
-    kept = indexcache.load(storage, codec)
+    kept = _loaded(storage, codec)
     if kept is not None:
         return kept
     index = searched(storage.stream(), codec, verify)
-    indexcache.keep(index, storage, codec)
+    _store(index, storage, codec)
     return index
 
 
@@ -138,15 +149,62 @@ def text_of_object(url: str) -> tuple[bytes, int] | None:
     return text, head.changed_ns
 
 
+@functools.lru_cache(maxsize=1)
+def _indexes(folder: str) -> Wholes:
+    """Return the stored indexes; a ValueError if others may write to the folder."""
+    cache = Cache(folder, _MOST_BYTES)
+    cache.has_failed = True  # Without a warning: an index that can't be stored is built again.
+    return Wholes(cache)
+
+
+def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[Wholes, str, bytes]:
+    """Return where the index of a file is stored."""
+    if isinstance(storage, RemoteFile):
+        name, head = storage.url, storage.head
+    else:
+        name = os.path.abspath(storage.name)
+        head = Head(storage.size, str(storage.changed_ns), storage.changed_ns)
+    identity = identity_of(name, head._replace(version=f"{codec.name} {head.version}"))
+    folder = os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes")
+    return _indexes(folder), name, identity
+
+
+def _loaded(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
+    """Load the stored index of this file; None if there is none that matches."""
+    # An object of the same size and time may be another.
+    has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
+    looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
+    try:
+        indexes, name, identity = _stored(storage, codec)
+        body = indexes.get(name, identity)
+        if body is not None:
+            index = Index(*np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1))
+            if misfit(index, storage, codec, False, looked_at) is None:
+                return index
+    except ConnectionError:
+        raise
+    except (OSError, RecordError, ValueError) as error:
+        log.debug("the stored index of %s is not used: %s", storage.name, error)
+    return None
+
+
+def _store(index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
+    """Store the index that was built for a file, if possible."""
+    is_versioned = not isinstance(storage, RemoteFile) or storage.head.version
+    if is_versioned and not index.damage and index.sizes is not None and len(index.sizes):
+        body = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
+        try:
+            indexes, name, identity = _stored(storage, codec)
+            if len(body) <= _MOST_BYTES:
+                indexes.keep(name, identity, body)
+        except ValueError as error:
+            log.debug("the index of %s is not stored: %s", storage.name, error)
+
+
 def put_index(url: str, text: bytes) -> str:
-    """Write an index next to an object, under the shared name if the suffix tells the format.
+    """Write an index next to an object; return its name, for messages.
 
-    Returns:
-        Name of the index, for messages.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        PermissionError: The store refuses to write.
+    It has the shared name if the suffix tells the format.
     """
     name = beside(url, SUFFIX, replace=codec_of(clean(url)) is not None)
     client, key = client_of(name)
@@ -155,11 +213,7 @@ def put_index(url: str, text: bytes) -> str:
 
 
 def place_of_writer(path: Path, codec: Codec) -> Path | None:
-    """Return where to write the index of a file that is new or about to be replaced.
-
-    Returns:
-        None if its only name belongs to another file's index.
-    """
+    """Return where to write the index of a new or replaced file; None if the name is taken."""
     shared, own = index_paths(path)
     if not shared.exists() or belongs(shared, path, codec):
         return shared
@@ -201,14 +255,10 @@ def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
         return False
 
 
-def warn_of_what_is_behind(
-    path: str, index: Index, storage: MappedFile | RemoteFile, codec: Codec
-) -> None:
+def _warn_of_more(path: str, index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
     """Warn if data follow the last listed record, as they may have been appended since."""
-    if not len(index.offsets):
-        return
-    last = codec.end(storage, int(index.offsets.max()))
-    if last < storage.size:
+    behind = storage.size - codec.end(storage, int(index.offsets.max()))
+    if behind:
         log.warning(
             "%s lists %d records of %s, and %d bytes lie behind the last of them, which are left "
             "out; if records were appended since, delete the index, and it is rebuilt; if it is "
@@ -216,13 +266,5 @@ def warn_of_what_is_behind(
             path,
             len(index.offsets),
             storage.name,
-            storage.size - last,
+            behind,
         )
-
-
-def without_gaps(index: Index, storage: Storage) -> Index:
-    """Add the sizes of records without gaps, for ``Shard`` to check."""
-    order = np.argsort(index.offsets, kind="stable")
-    sizes = np.empty_like(index.offsets)
-    sizes[order] = np.diff(index.offsets[order], append=storage.size)
-    return Index(index.offsets, sizes)

@@ -23,19 +23,15 @@ from adapters.records import example
 _TAG_DTYPE, _TAG_SHAPE, _TAG_VERSION = 1 << 3, 2 << 3 | 2, 3 << 3
 _TAG_CONTENT, _TAG_STRING = 4 << 3 | 2, 8 << 3 | 2
 _TAG_DIM, _TAG_SIZE = 2 << 3 | 2, 1 << 3
-_STRING, _BFLOAT16 = 7, 14
-_NUMBERS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 17, 18, 19, 22, 23)
-_DTYPES = dict(
+_NAMES = dict(
     zip(
-        _NUMBERS,
+        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 17, 18, 19, 22, 23),
         (
-            *("float32", "float64", "int32", "uint8", "int16", "int8", "complex64", "int64"),
-            *("bool", "uint16", "complex128", "float16", "uint32", "uint64"),
+            *("float32", "float64", "int32", "uint8", "int16", "int8", "string", "complex64"),
+            *("int64", "bool", "bfloat16", "uint16", "complex128", "float16", "uint32", "uint64"),
         ),
     )
 )
-_NAMES = {**_DTYPES, _STRING: "string", _BFLOAT16: "bfloat16"}
-_BYTES_OF_BFLOAT16 = 2
 
 
 class Tensor(NamedTuple):
@@ -58,15 +54,11 @@ class Tensor(NamedTuple):
     @property
     def is_numeric(self) -> bool:
         """True if NumPy has the dtype."""
-        return self.dtype in _DTYPES.values()
+        return self.dtype not in ("string", "bfloat16")
 
     @property
     def array(self) -> NDArray[np.generic]:
-        """Copy of the values as an array.
-
-        Raises:
-            ContentError: NumPy has no such dtype.
-        """
+        """Copy of the values as an array."""
         if not self.is_numeric:
             raise ContentError("a tensor of numbers that NumPy has", f"one of {self.dtype}")
         stored = np.dtype(self.dtype).newbyteorder("<")
@@ -77,9 +69,18 @@ class Tensor(NamedTuple):
 def tensor_in(payload: memoryview) -> Tensor | None:
     """Parse a serialized tensor; None if the bytes are something else or damaged."""
     try:
-        return _parsed(payload)
+        kind, sides, content, strings = _fields(payload)
     except (ContentError, IndexError):
         return None
+    dtype, count = _NAMES.get(kind, ""), math.prod(sides)
+    if dtype == "string":
+        fits = content is None and strings == count
+    else:
+        item = 2 if dtype == "bfloat16" else np.dtype(dtype or "u1").itemsize
+        fits = dtype != "" and not strings and len(content or b"") == count * item
+    return (
+        Tensor(dtype, tuple(sides), payload[:0] if content is None else content) if fits else None
+    )
 
 
 def refuse_tensor(payload: memoryview) -> None:
@@ -94,35 +95,28 @@ def refuse_tensor(payload: memoryview) -> None:
         )
 
 
-def _parsed(payload: memoryview) -> Tensor | None:
-    kind, sides, at, end = 0, [], 0, len(payload)
+def _fields(payload: memoryview) -> tuple[int, list[int], memoryview | None, int]:
+    """Return dtype, sizes and content of a tensor, and the number of its strings."""
+    kind, strings, at, end = 0, 0, 0, len(payload)
+    sides: list[int] = []
     content: memoryview | None = None
-    strings = 0
     while at < end:
         tag = payload[at]
         if tag in (_TAG_DTYPE, _TAG_VERSION):
             value, at = example.varint(payload, at + 1, end)
             kind = value if tag == _TAG_DTYPE else kind
             continue
-        if tag not in (_TAG_SHAPE, _TAG_CONTENT, _TAG_STRING):
-            return None
         size, at = example.sized(payload, at + 1, end)
         if tag == _TAG_SHAPE:
             sides = _sides(payload, at, at + size)
         elif tag == _TAG_CONTENT:
             content = payload[at : at + size]
-        strings += tag == _TAG_STRING
+        elif tag == _TAG_STRING:
+            strings += 1
+        else:
+            raise ContentError("a field of a tensor", f"the tag {tag}")
         at += size
-    if kind not in _NAMES:
-        return None
-    count = math.prod(sides)
-    if kind == _STRING:
-        fits, content = content is None and strings == count, payload[:0]
-    else:
-        item = _BYTES_OF_BFLOAT16 if kind == _BFLOAT16 else np.dtype(_DTYPES[kind]).itemsize
-        content = payload[:0] if content is None else content
-        fits = not strings and len(content) == count * item
-    return Tensor(_NAMES[kind], tuple(sides), content) if fits else None
+    return kind, sides, content, strings
 
 
 def _sides(payload: memoryview, at: int, end: int) -> list[int]:

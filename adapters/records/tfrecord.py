@@ -14,13 +14,14 @@ import itertools
 import struct
 from array import array
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.images.kernel import load
 from adapters.records.codec import Codec
-from adapters.records.crc import extended, masked, masked_crc, masked_crcs_of
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
@@ -34,34 +35,54 @@ _WINDOW_BYTES = 1 << 20
 _SHORT_BYTES = 4096
 # Limit of the search for the end of a damaged record whose data look like records.
 _MOST_SEARCHED_BYTES = 8 << 20
+_MASK_DELTA = 0xA282EAD8
+
+try:
+    from google_crc32c import extend as _extend
+    from google_crc32c import value as _value
+except ImportError:
+
+    def _value(data: Any) -> int:
+        raise ImportError(
+            "TFRecord files need google-crc32c: pip install 'loader-adapters[records]'"
+        )
+
+
+def masked_crc(data: bytes | memoryview) -> int:
+    """Compute the CRC-32C of ``data``, masked as TFRecord does.
+
+    Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
+    ``tensorflow/core/lib/hash/crc32c.h``.
+    """
+    return masked(_value(data if isinstance(data, bytes) else bytes(data)))
+
+
+def masked(crc: int) -> int:
+    """Mask a CRC-32C for storage."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def masked_crcs_of(
+    view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """Compute the masked CRC-32C of each range of ``view``, ``(ranges,)``."""
+    kernel = load()
+    if kernel is None:
+        parts = zip(begins.tolist(), ends.tolist())
+        return np.array([masked_crc(view[begin:end]) for begin, end in parts], np.uint32)
+    crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)
 
 
 def encode(payload: bytes) -> bytes:
     """Frame a payload as a record."""
     length = len(payload).to_bytes(8, "little")
-    return b"".join(
-        (
-            length,
-            FOOTER.pack(masked_crc(length)),
-            payload,
-            FOOTER.pack(masked_crc(payload)),
-        )
-    )
+    crc_of_length, crc = FOOTER.pack(masked_crc(length)), FOOTER.pack(masked_crc(payload))
+    return b"".join((length, crc_of_length, payload, crc))
 
 
 def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the records by their headers.
-
-    Args:
-        storage: The file.
-        verify: Check the CRCs of the lengths.
-
-    Returns:
-        Offsets, and sizes with lengths and CRCs; both int64 ``(records,)``.
-
-    Raises:
-        RecordError: A length's CRC is wrong, or the file ends early.
-    """
+    """Find the records by their headers; ``verify`` checks the CRCs of the lengths."""
     offsets, sizes = array("q"), array("q")
     size, name, unpack = storage.size, storage.name, HEADER.unpack_from
     # Lengths repeat, so their CRCs are cached. Worth it: 0.3 us a record, against 0.9, if all
@@ -93,18 +114,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
 def read(
     storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
 ) -> memoryview:
-    """Return the payload of the record at ``offset``, without a copy.
-
-    Args:
-        storage: The file.
-        offset: Offset of the record's first byte.
-        number: Number of the record, for errors.
-        verify: Check both CRCs.
-        size: Size with lengths and CRCs, if the index has it.
-
-    Raises:
-        RecordError: A CRC is wrong, the file ends before the record, or it has another size.
-    """
+    """Return the payload of the record at ``offset``, uncopied; ``verify`` checks both CRCs."""
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size:
         found = max(0, storage.size - offset)
@@ -131,11 +141,7 @@ def read(
 
 
 def end(storage: Storage, offset: int) -> int:
-    """Return the end of the record at ``offset``, by its header alone.
-
-    Raises:
-        RecordError: The length's CRC is wrong, or the file ends before the record.
-    """
+    """Return the end of the record at ``offset``, by its header alone."""
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size or not begins_here(header):
         raise RecordError(storage.name, None, offset, "a length and its CRC", header.hex(" "))
@@ -158,11 +164,6 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
 
     A record whose length is damaged may contain intact records. If that record's own CRC shows that
     they are its data, they are not taken for records of the file.
-
-    Args:
-        storage: The file.
-        last: Offset of the preceding record, whose true length may differ from its header's.
-        broken: Offset at which no intact record begins.
     """
     if begins_here(storage.read(broken, HEADER.size)):
         return storage.size  # The file ends within this record.
@@ -178,7 +179,7 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
         while crc_until < candidate - FOOTER.size:
             size = min(_WINDOW_BYTES, candidate - FOOTER.size - crc_until)
             piece = storage.read(crc_until, size)
-            data_crc, crc_until = extended(data_crc, piece), crc_until + len(piece)
+            data_crc, crc_until = _extend(data_crc, bytes(piece)), crc_until + len(piece)
         footer = bytes(storage.read(crc_until, candidate - crc_until))
         if footer == FOOTER.pack(masked(data_crc)):
             return candidate

@@ -13,8 +13,9 @@ import numpy as np
 
 from adapters.errors import ClosedError
 from adapters.records.formats import CODECS, listed
-from adapters.records.index import Index, text_of, write_atomically
+from adapters.records.index import Index, text_of
 from adapters.records.sidecar import place_of_writer
+from adapters.remote.privatefiles import write_whole
 
 
 class RecordWriter:
@@ -91,8 +92,7 @@ class RecordWriter:
             raise
         self._offsets.append(self.size_bytes)
         self._sizes.append(len(record))
-        if not self._codec.has_sizes:
-            self._keys.append(len(self._keys) if key is None else key)
+        self._keys.append(len(self._keys) if key is None else key)
         self.size_bytes += len(record)
         return len(self._offsets) - 1
 
@@ -111,12 +111,10 @@ class RecordWriter:
         except BaseException:
             self._discard()
             raise
-        if target is None:
-            return
-        sizes = np.array(self._sizes) if self._codec.has_sizes else None
-        keys = self._keys if len(set(self._keys)) == len(self._keys) else None
-        index = Index(np.array(self._offsets), sizes)
-        write_atomically(target, text_of(index, self._codec, keys))
+        if target is not None:
+            keys = self._keys if len(set(self._keys)) == len(self._keys) else None
+            index = Index(np.array(self._offsets), np.array(self._sizes))
+            write_whole(target, text_of(index, self._codec, keys))
 
     def __enter__(self) -> RecordWriter:
         return self

@@ -14,5 +14,6 @@ from adapters.remote.client import Changed as Changed
 from adapters.remote.client import Client as Client
 from adapters.remote.client import Head as Head
 from adapters.remote.clients import client_of as client_of
+from adapters.remote.clients import reader_of as reader_of
 from adapters.remote.urls import clean as clean
 from adapters.remote.urls import is_url as is_url

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import locked, make_private, problem_of, write_private
+from adapters.remote.privatefiles import locked, make_private, problem_of, write_whole
 from adapters.remote.segments import SUFFIX, Segment
 from adapters.remote.urls import clean
 
@@ -53,8 +53,8 @@ _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE)
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
-# Files that a cache creates in an object's folder; earlier versions stored indexes as well.
-_OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
+# Files that a cache creates in an object's folder.
+_OF_OBJECTS = re.compile(r"\.?(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
 
 
 class Kept(NamedTuple):
@@ -83,8 +83,8 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder belongs to another user,
-            or others may write to it; or ``decoded``, which was replaced by ``materialize``.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; or the folder belongs to another
+            user, or others may write to it.
 
     Example:
         >>> from adapters import Cache
@@ -93,17 +93,8 @@ class Cache:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        limit: int | str = DEFAULT_LIMIT_BYTES,
-        *,
-        decoded: bool = False,
+        self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
     ) -> None:
-        if decoded:
-            raise ValueError(
-                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
-                "decoded samples once, and returns a source that reads them"
-            )
         try:
             self.folder = os.path.abspath(os.fspath(folder))
         except TypeError:
@@ -113,29 +104,24 @@ class Cache:
         self.limit = _bytes_of(limit)
         if problem := problem_of(self.folder):
             raise ValueError(problem)
-        self._forget()
+        self._written = self.limit // 64  # The first write checks, even in a short process.
+        self.looks = 0
+        """Number of evictions that this process has tried."""
+        self.has_failed = False
+        """True if data couldn't be stored; a warning was logged."""
+        self._has_warned_of_versions = False
 
     def __repr__(self) -> str:
         return f"Cache({self.folder!r}, {self.limit})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cache) and other.__getstate__() == self.__getstate__()
+        return isinstance(other, Cache) and other.__reduce__() == self.__reduce__()
 
     def __hash__(self) -> int:
         return hash((self.folder, self.limit))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "limit": self.limit}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-    def _forget(self) -> None:
-        self._written = self.limit // 64  # The first write checks, even in a short process.
-        self.looks = 0
-        """Number of evictions that this process has tried."""
-        self._has_warned = self._has_warned_of_versions = False
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cache, (self.folder, self.limit)
 
     # --- for users ---
 
@@ -199,15 +185,23 @@ class Cache:
             log.warning("%s isn't kept in a cache, as the store tells no version of it", clean(url))
         return None
 
-    def object_of(self, url: str, head: Head) -> CachedObject:
-        """Return the entry of this version of an object; it may be empty.
+    def segment(self, url: str, head: Head, number: int) -> Segment:
+        """Open a segment of this version of an object, counted from 0; it may be empty.
 
         An ETag identifies the object, whatever its URL's current signature. Without one, the query
         is part of the identity.
+
+        Raises:
+            OSError: It can't be created or read.
         """
-        url = clean(url) if head.is_etag else url
-        folder = self.folder_of([url, head.version, head.size, self.segment_bytes])
-        return CachedObject(self, folder, clean(url), head)
+        size, name = self.segment_bytes, clean(url)
+        folder = self.folder_of([name if head.is_etag else url, head.version, head.size, size])
+        path = os.path.join(folder, f"{number:08}{SUFFIX}")
+        if not os.path.exists(path):
+            describe(folder, name, head.version, head.size)
+        segment = Segment(path, min(size, head.size - number * size))
+        segment.used()
+        return segment
 
     @property
     def segment_bytes(self) -> int:
@@ -216,14 +210,6 @@ class Cache:
         while size > _LEAST_SEGMENT_BYTES and size * 16 > self.limit:
             size //= 2
         return size
-
-    def wrote(self, size: int) -> None:
-        """Count written bytes, and evict if there are too many."""
-        self._written += size  # Threads may lose updates, which is harmless.
-        if self._written > self.limit // 64:
-            self._written = 0
-            self.evict()
-            self.looks += 1
 
     def evict(self, least: int = 0) -> int:
         """Unlink the least recently used files, down to seven eighths of the limit.
@@ -251,8 +237,10 @@ class Cache:
                     gone += size
         return gone
 
-    def with_room(self, write: Callable[[], None]) -> None:
-        """Call ``write``; if the disk is full, evict some files and call it again.
+    def store(self, write: Callable[[], None], size: int) -> None:
+        """Call ``write``, which stores ``size`` bytes, and evict files if there are too many.
+
+        If the disk is full, some files are evicted, and it is called again.
 
         Raises:
             OSError: It failed again, or for another reason.
@@ -269,21 +257,21 @@ class Cache:
                 if freed:
                     raise
                 raise error from None
+        self._written += size  # Threads may lose updates, which is harmless.
+        if self._written > self.limit // 64:
+            self._written = 0
+            self.evict()
+            self.looks += 1
 
     def failed(self, error: OSError) -> None:
         """Warn once that data can't be stored."""
-        if not self._has_warned:
-            self._has_warned = True
+        if not self.has_failed:
+            self.has_failed = True
             log.warning(
                 "the cache in %s can't be written to, and reading goes on without it: %s",
                 self.folder,
                 error,
             )
-
-    @property
-    def has_failed(self) -> bool:
-        """True if data couldn't be stored; a warning was logged."""
-        return self._has_warned
 
     def folder_of(self, named: list[Any]) -> str:
         """Return the folder of what these values identify."""
@@ -302,45 +290,13 @@ class Cache:
             return []
 
 
-class CachedObject:
-    """One version of an object in a cache, for any number of threads and processes.
-
-    Args:
-        cache: The cache.
-        folder: The object's folder.
-        url: URL of the object, without secrets.
-        head: Size and version of the object.
-    """
-
-    def __init__(self, cache: Cache, folder: str, url: str, head: Head) -> None:
-        self.cache = cache
-        self._folder = folder
-        self._url = url
-        self._head = head
-        self.segment_bytes = cache.segment_bytes
-
-    def segment(self, number: int) -> Segment:
-        """Open a segment, counted from 0.
-
-        Raises:
-            OSError: It can't be created or read.
-        """
-        size = min(self.segment_bytes, self._head.size - number * self.segment_bytes)
-        path = os.path.join(self._folder, f"{number:08}{SUFFIX}")
-        if not os.path.exists(path):
-            describe(self._folder, self._url, self._head.version, self._head.size)
-        segment = Segment(path, size)
-        segment.used()
-        return segment
-
-
 def describe(folder: str, url: str, version: str, size: int) -> None:
     """Write an object folder's description, unless it exists."""
     place = os.path.join(folder, _DESCRIPTION)
     if not os.path.exists(place):
         make_private(folder)
         about = {"url": url, "version": version, "size": size}
-        write_private(place, json.dumps(about).encode())
+        write_whole(place, json.dumps(about).encode(), private=True)
 
 
 def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -354,7 +310,7 @@ def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
 def _data_in(folder: str) -> Iterator[tuple[int, int, str]]:
     """Yield each data file's last use in ns, its size on disk in bytes, and its path."""
     for entry in _made_in(folder):
-        if entry.name.endswith(SUFFIX):
+        if _DESCRIPTION not in entry.name:
             with contextlib.suppress(OSError):
                 status = entry.stat()
                 yield status.st_mtime_ns, status.st_blocks * 512, entry.path
@@ -374,24 +330,15 @@ def cache_of(given: Any) -> Cache | None:
 
 
 def _bytes_of(limit: Any) -> int:
-    """Parse a limit in bytes.
-
-    Raises:
-        TypeError: Neither a number nor text.
-        ValueError: The text can't be parsed, or the limit is below 1 MiB.
-    """
+    """Parse a limit in bytes."""
     if isinstance(limit, str):
         match = _TEXT.fullmatch(limit)
         if match is None:
             raise ValueError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
         number, unit = match.groups()
         limit = int(float(number) * _UNITS[(unit or "").lower()])
-    try:
-        number_of_bytes = operator.index(limit)
-    except TypeError:
-        number_of_bytes = None
-    if number_of_bytes is None or isinstance(limit, bool):
+    if isinstance(limit, bool) or not hasattr(limit, "__index__"):
         raise TypeError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
-    if number_of_bytes < _LEAST_LIMIT_BYTES:
+    if operator.index(limit) < _LEAST_LIMIT_BYTES:
         raise ValueError(f"limit must be >= {_LEAST_LIMIT_BYTES} bytes (1 MiB), got {limit}")
-    return number_of_bytes
+    return operator.index(limit)

@@ -61,11 +61,7 @@ class Refused(ConnectionError):
 
 
 class Changed(Exception):
-    """Raised if the object is no longer the version that was opened.
-
-    Args:
-        found: Description of the present version, for messages.
-    """
+    """Raised if the object is no longer the version that was opened, with what was found."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -73,28 +69,20 @@ class Changed(Exception):
 
 
 def without_ranges(name: str) -> ValueError:
-    """Build the error for a server that serves only whole objects.
-
-    Args:
-        name: Name of the object in messages.
-    """
+    """Build the error for a server that serves only whole objects."""
     return ValueError(
         f"{name}: the server gives no ranges of it, only the whole; copy it to a disk first"
     )
 
 
-class Client(Protocol):
-    """One store: a bucket, a host, a file system. See the module for errors that all methods raise.
+class Reader(Protocol):
+    """Reads objects; all methods raise the errors named above.
 
     A client may limit a request to ``retry.remaining_seconds()``, the time left for its tries.
     """
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object.
-
-        Raises:
-            ValueError: The store doesn't know the size.
-        """
+        """Return the size and version of an object; a ValueError if the size is unknown."""
         ...
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:
@@ -106,6 +94,10 @@ class Client(Protocol):
         """
         ...
 
+
+class Client(Reader, Protocol):
+    """One store: a bucket, a host, a file system."""
+
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """Return a whole small object."""
         ...
@@ -113,8 +105,7 @@ class Client(Protocol):
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """Yield all keys below a folder ("" for the root), with None for an unknown version.
 
-        Raises:
-            NotImplementedError: The store can't list objects.
+        A store that can't list objects raises ``NotImplementedError``.
         """
         ...
 

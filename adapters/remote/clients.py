@@ -1,19 +1,17 @@
-"""Choice of the client for a URL, and what all clients share: local files, globs.
+"""Choice of the client for a URL, globs of URLs, and local files.
 
 To add a client, write a class in a module of its own and add a line to ``_made``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import stat
 import threading
-import uuid
-from collections.abc import Iterator
 
 from adapters.remote import fsspec_client, obstore_client
-from adapters.remote.client import Changed, Client, Head
+from adapters.remote.client import Changed, Client, Head, Reader
 from adapters.remote.retry import persistently
 from adapters.remote.urls import ListedUrl, clean, folder_of, is_url, matching, split
 
@@ -25,14 +23,11 @@ _opening = threading.Lock()
 
 
 def client_of(url: str) -> tuple[Client, str]:
-    """Return the client for a URL or path, and the object's key there.
+    """Return the client for a URL, and the object's key there.
 
-    Raises:
-        ImportError: No suitable client is installed; the message names the command.
-        ValueError: The URL names no bucket or host.
+    An ``ImportError`` names the command that installs one; a URL without a bucket or host is a
+    ``ValueError``.
     """
-    if not is_url(url):
-        return LocalFiles(), os.path.abspath(url)
     root, key = split(url)
     known = root, obstore_client.asks_for(root, key)
     with _opening:
@@ -42,11 +37,18 @@ def client_of(url: str) -> tuple[Client, str]:
     return client, key
 
 
+def reader_of(path: str) -> tuple[Reader, str]:
+    """Return what reads a URL or a local path, and the object's key there; see ``client_of``."""
+    return client_of(path) if is_url(path) else (LocalFiles(), os.path.abspath(path))
+
+
 def _made(root: str, url: str) -> Client:
-    if root.lower() in {f"{each}://" for each in obstore_client.SCHEMES}:
+    scheme, name = root.partition("://")[0], clean(url)
+    is_known, is_forked = scheme.lower() in obstore_client.SCHEMES, obstore_client.is_forked()
+    if is_known and root.endswith("://"):
         raise ValueError(
             f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
-            f"got {clean(url)!r}"
+            f"got {name!r}"
         )
     if obstore_client.takes(url):
         return obstore_client.Obstore(root)
@@ -54,31 +56,28 @@ def _made(root: str, url: str) -> Client:
         try:
             return fsspec_client.FileSystem(root)
         except ImportError as error:  # fsspec lacks a dependency for these URLs.
-            if not obstore_client.is_forked():
-                known = root.partition("://")[0].lower() in obstore_client.SCHEMES
-                remedy = f": {_EXTRA} brings what it takes" if known else ""
-                raise ImportError(f"{clean(url)}: {error}{remedy}") from error
-    scheme = url.partition("://")[0]
-    if obstore_client.is_forked() and scheme.lower() in obstore_client.SCHEMES:
+            if not is_forked:
+                remedy = f": {_EXTRA} brings what it takes" if is_known else ""
+                raise ImportError(f"{name}: {error}{remedy}") from error
+    if is_known and is_forked:
         raise RuntimeError(
-            f"{clean(url)}: obstore was used before this process was forked, and its threads are "
+            f"{name}: obstore was used before this process was forked, and its threads are "
             'not here; start worker processes with "spawn" or "forkserver", open the file in the '
             f"child alone, or install the fsspec file system for {scheme}"
         )
-    if scheme.lower() not in obstore_client.SCHEMES:
+    fsspec_brings = f"pip install fsspec, and what it names for {scheme}"
+    if not is_known:
         raise ImportError(
-            f"{clean(url)}: nothing that is installed reads {scheme}://, nor would obstore; where "
-            "fsspec has a file system of that name: pip install fsspec, and what it names for "
-            f"{scheme}"
+            f"{name}: nothing that is installed reads {scheme}://, nor would obstore; where "
+            f"fsspec has a file system of that name: {fsspec_brings}"
         )
     if obstore_client.asks_for(root, split(url)[1]):
         raise ImportError(
-            f"{clean(url)}: {scheme}:// needs obstore: {_EXTRA}; or "
-            f"the fsspec file system of that name: pip install fsspec, and what it names for "
-            f"{scheme}"
+            f"{name}: {scheme}:// needs obstore: {_EXTRA}; or the fsspec file system of that "
+            f"name: {fsspec_brings}"
         )
     raise ImportError(
-        f"{clean(url)}: obstore would ask for another path, or without the query; the fsspec file "
+        f"{name}: obstore would ask for another path, or without the query; the fsspec file "
         f"system for web servers asks for this one: {_EXTRA}"
     )
 
@@ -90,14 +89,10 @@ def forget() -> None:
 
 
 class LocalFiles:
-    """Client for local files, by path: slow disks before a cache on a fast one. Thread-safe."""
+    """Reader of local files, by path: slow disks before a cache on a fast one. Thread-safe."""
 
     def head(self, key: str) -> Head:
-        """Return the size and version of a file.
-
-        Raises:
-            IsADirectoryError: Not a regular file.
-        """
+        """Return the size and version of a file; anything but a regular file is an error."""
         status = os.stat(key)
         if not stat.S_ISREG(status.st_mode):
             raise IsADirectoryError(f"{key} is not a file")
@@ -118,38 +113,6 @@ class LocalFiles:
             os.close(descriptor)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def get_all(self, key: str) -> tuple[bytes, Head]:
-        """Return a whole file."""
-        with open(key, "rb") as file:
-            return file.read(), _head_of(os.fstat(file.fileno()))
-
-    def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """Yield all files below a folder."""
-        for parent, _, names in os.walk(folder):
-            for name in names:
-                path = os.path.join(parent, name)
-                yield path, self.head(path)
-
-    def put(self, key: str, data: bytes | str) -> None:
-        """Write a file so that it appears complete or not at all."""
-        folder, name = os.path.split(key)
-        hidden = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
-        try:
-            if isinstance(data, bytes):
-                with open(hidden, "wb") as file:
-                    file.write(data)
-            else:
-                shutil.copyfile(data, hidden)
-            os.replace(hidden, key)
-        except BaseException:
-            if os.path.exists(hidden):
-                os.unlink(hidden)
-            raise
-
-    def delete(self, key: str) -> None:
-        """Remove a file."""
-        os.unlink(key)
-
 
 def _head_of(status: os.stat_result) -> Head:
     return Head(status.st_size, str(status.st_mtime_ns), status.st_mtime_ns)
@@ -165,38 +128,27 @@ def found_by(pattern: str) -> list[str]:
         ValueError: The store can't list objects; most web servers can't.
     """
     client, key = client_of(pattern)
-    root, _ = split(pattern)
-
-    def listed() -> dict[str, Head | None]:
-        return dict(client.list(folder_of(key)))
-
+    root, name = split(pattern)[0], clean(pattern)
     try:
-        heads = persistently(listed, clean(pattern))
+        heads = persistently(lambda: dict(client.list(folder_of(key))), name)
     except FileNotFoundError:
         heads = {}
     except NotImplementedError:
         raise ValueError(
-            f"{clean(pattern)}: this store doesn't list its objects; give a list of URLs"
+            f"{name}: this store doesn't list its objects; give a list of URLs"
         ) from None
     found: list[str] = []
-    for name in sorted(matching(key, iter(heads))):
-        head = heads[name]
-        if head is None:
-            found.append(f"{root}/{name}")
-            continue
-        url = ListedUrl(f"{root}/{name}")
-        url.head = head
+    for each in sorted(matching(key, iter(heads))):
+        url = ListedUrl(f"{root}/{each}")
+        url.head = heads[each]
         found.append(url)
-    return found or _itself(pattern)
-
-
-def _itself(url: str) -> list[str]:
-    client, key = client_of(url)
-    try:
-        persistently(lambda: client.head(key), clean(url))
-    except (FileNotFoundError, PermissionError, NotImplementedError, ValueError):
-        return []
-    return [url]
+    if not found:
+        with contextlib.suppress(
+            FileNotFoundError, PermissionError, NotImplementedError, ValueError
+        ):
+            persistently(lambda: client.head(key), name)
+            found = [pattern]
+    return found
 
 
 def _in_child() -> None:

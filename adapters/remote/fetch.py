@@ -39,13 +39,7 @@ _Result = TypeVar("_Result")
 
 
 def runs(units: NDArray[np.int64], gap: int, most: int) -> list[tuple[int, int]]:
-    """Merge units into ranges.
-
-    Args:
-        units: Unit numbers, ascending.
-        gap: Gaps of up to this many units are included.
-        most: Most units in one range.
-    """
+    """Merge ascending units into ranges of up to ``most``, with gaps of up to ``gap``."""
     if not len(units):
         return []
     cuts = np.flatnonzero(np.diff(units) > gap + 1)
@@ -59,13 +53,9 @@ def runs(units: NDArray[np.int64], gap: int, most: int) -> list[tuple[int, int]]
 
 
 class Piece:
-    """Range that is fetched once, however many threads wait for it.
+    """Range of units that ``fetch`` brings once, however many threads wait for it.
 
-    Args:
-        begin: Its first unit.
-        end: The unit after its last.
-        fetch: Fetches and stores the range.
-        low_priority: True if it starts after all others, and waiting for it is optional.
+    With ``low_priority``, it starts after all others, and waiting for it is optional.
     """
 
     __slots__ = ("_begun", "_done", "_fetch", "begin", "end", "error", "low_priority")
@@ -108,10 +98,6 @@ class Piece:
         """Fetch it or wait until it has ended; ``error`` holds a failure. May be cancelled."""
         self.run()
         self._done.wait()
-
-    def ends_within(self, seconds: float) -> bool:
-        """Wait for at most ``seconds``; return True if it has ended."""
-        return self._done.wait(max(0.0, seconds))
 
 
 class _Threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import re
@@ -22,7 +23,7 @@ from adapters.remote.client import (
     without_ranges,
 )
 from adapters.remote.retry import remaining_seconds
-from adapters.remote.urls import clean
+from adapters.remote.urls import clean, is_web
 
 # Keys of fsspec's info that identify a version, the most reliable first.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "generation")
@@ -53,38 +54,30 @@ def takes(url: str) -> bool:
 
 
 class FileSystem:
-    """One file system of fsspec. Thread-safe.
-
-    Args:
-        root: ``memory://``, possibly with a host.
-
-    Raises:
-        ImportError: A dependency isn't installed.
-    """
+    """One file system of fsspec, such as ``memory://``. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         import fsspec
 
         self._root = root
-        is_web = root.lower().startswith(("http://", "https://"))
-        options = _web_options() if is_web else {}
+        options: dict[str, Any] = {}
+        if is_web(root) and find_spec("aiohttp"):  # Without it, fsspec says what to install.
+            from aiohttp import ClientTimeout
+
+            limits = ClientTimeout(None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+            options = {"client_kwargs": {"timeout": limits}, "encoded": True}
         self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False, **options)
-        self._is_web = is_web and hasattr(self._files, "set_session")
+        self._is_web = is_web(root) and hasattr(self._files, "set_session")
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object.
-
-        Raises:
-            ValueError: The store doesn't report the size.
-        """
+        """Return the size and version of an object."""
         info = self._info(key)
         if info.get("type") == "directory":
             raise FileNotFoundError(errno.ENOENT, "No such object, but a folder")
         if info.get("size") is None:
-            name = clean(f"{self._root}/{key}")
             raise ValueError(
-                f"{name}: the store doesn't say how long it is, so no ranges of it can"
-                " be read; copy it to a disk first"
+                f"{clean(f'{self._root}/{key}')}: the store doesn't say how long it is, so no "
+                "ranges of it can be read; copy it to a disk first"
             )
         return _head(info)
 
@@ -97,12 +90,12 @@ class FileSystem:
         if self._is_web:
             data, found = self._from_web(key, begin, end, head)
         else:
-            with _Translated():
+            with _translated():
                 data = self._in_time("cat_file", self._path(key), start=begin, end=end)
         if head is not None:
             if found is None or (head.version and not found.version):
                 found = self.head(key)
-            if (found.size, found.version) != (head.size, head.version):
+            if found[:2] != head[:2]:
                 raise Changed(f"{found.size} bytes of version {found.version}")
         if len(data) > end - begin:
             raise without_ranges(clean(f"{self._root}/{key}"))
@@ -114,7 +107,7 @@ class FileSystem:
         """Return a whole object; retry if it is written meanwhile."""
         head = _head(self._info(key))
         for _ in range(_TRIES):
-            with _Translated():
+            with _translated():
                 data: bytes = self._in_time("cat_file", self._path(key))
             before, head = head, _head(self._info(key)) if head.version else head
             if head == before:
@@ -125,19 +118,18 @@ class FileSystem:
         """Yield everything below a folder. Times in listings may differ and are no version."""
         base = self._files._strip_protocol(self._root + "/").rstrip("/")
         self._files.invalidate_cache()
-        with _Translated():
+        with _translated():
             found = self._in_time("find", self._path(folder), detail=True)
         for path, info in found.items():
-            yield (
-                str(path).removeprefix(base).lstrip("/"),
-                _listed(info),
-            )
+            is_known = info.get("size") is not None and any(map(info.get, _VERSIONS))
+            key = str(path).removeprefix(base).lstrip("/")
+            yield key, _head(info) if is_known else None
 
     def put(self, key: str, data: bytes | str) -> None:
         """Write an object."""
         path = self._path(key)
         parent = self._files._parent(path)
-        with _Translated():
+        with _translated():
             if parent:
                 self._files.makedirs(parent, exist_ok=True)
             if isinstance(data, bytes):
@@ -147,12 +139,12 @@ class FileSystem:
 
     def delete(self, key: str) -> None:
         """Remove an object."""
-        with _Translated():
+        with _translated():
             self._files.rm_file(self._path(key))
 
     def _info(self, key: str) -> dict[str, Any]:
         self._files.invalidate_cache()
-        with _Translated():
+        with _translated():
             found: dict[str, Any] = self._in_time("info", self._path(key))
             return found
 
@@ -185,7 +177,7 @@ class FileSystem:
                     size = len(data) if answer.status != 206 or head is None else head.size
                 return data, _head({"size": size, **headers})
 
-        with _Translated():
+        with _translated():
             found: tuple[bytes, Head] = sync(
                 self._files.loop, answered, timeout=remaining_seconds()
             )
@@ -209,19 +201,18 @@ class FileSystem:
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
 
 
-class _Translated:
-    """Translates errors of libraries to those in ``client``; built-in ones pass.
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Translate errors of libraries to those in ``client``; built-in ones pass.
 
     fsspec reports "not found" for any error while it requests a size, with the true error as cause.
     """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    try:
+        yield
+    except BaseException as error:  # Also asyncio's CancelledError.
         cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
         if cause is None or type(cause).__module__ in ("builtins", Changed.__module__):
-            return
+            raise
         status = getattr(cause, "status", None)
         if status in (404, 410):
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
@@ -234,24 +225,8 @@ class _Translated:
         raise ConnectionError(f"{type(cause).__name__}: {cause}") from None
 
 
-def _web_options() -> dict[str, Any]:
-    if find_spec("aiohttp") is None:
-        return {}  # fsspec reports that.
-    from aiohttp import ClientTimeout
-
-    limits = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-    return {"client_kwargs": {"timeout": limits}, "encoded": True}
-
-
-def _listed(info: dict[str, Any]) -> Head | None:
-    is_known = info.get("size") is not None and any(info.get(name) for name in _VERSIONS)
-    return _head(info) if is_known else None
-
-
 def _head(info: dict[str, Any]) -> Head:
-    size = int(info.get("size") or 0)
-    changed = next((info[name] for name in _TIMES if info.get(name)), None)
-    changed_ns = 0
+    changed, changed_ns = next((info[name] for name in _TIMES if info.get(name)), None), 0
     if isinstance(changed, datetime):
         changed_ns = nanoseconds(changed)
     elif isinstance(changed, (int, float)):
@@ -260,17 +235,10 @@ def _head(info: dict[str, Any]) -> Head:
     version = "" if named is None else str(info[named])
     if named in ("ETag", "etag"):
         version = quoted(version)
-    if isinstance(changed, str) and (when := _date(changed)) is not None:
-        changed_ns = nanoseconds(when)
-        version = version or str(changed_ns)  # Same as obstore's, for objects opened with it.
+    if isinstance(changed, str):
+        with contextlib.suppress(TypeError, ValueError):  # It may be no HTTP date.
+            changed_ns = nanoseconds(parsedate_to_datetime(changed))
+            version = version or str(changed_ns)  # Same as obstore's, for objects opened with it.
     if not version and changed is not None:
         version = hashlib.sha256(str(changed).encode()).hexdigest()[:16]
-    return Head(size, version, changed_ns)
-
-
-def _date(text: str) -> datetime | None:
-    """Parse an HTTP date."""
-    try:
-        return parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
+    return Head(int(info.get("size") or 0), version, changed_ns)

@@ -11,6 +11,7 @@ tenth of boto3's and s3fs's.
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import os
 import re
@@ -29,7 +30,7 @@ from adapters.remote.client import (
     quoted,
     without_ranges,
 )
-from adapters.remote.urls import clean, split, without_secrets
+from adapters.remote.urls import clean, is_web, split, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -70,7 +71,7 @@ def asks_for(root: str, key: str) -> bool:
     It escapes the paths of web URLs itself. It ignores queries, merges slashes and treats ``%2F``
     as a slash, and would then get another object.
     """
-    if not _is_web(root):
+    if not is_web(root):
         return True
     if "?" in key or "//" in f"/{key}" or {".", ".."} & {*key.split("/")}:
         return False
@@ -87,11 +88,7 @@ def is_forked() -> bool:
 
 
 class Obstore:
-    """One bucket, container or host. Thread-safe.
-
-    Args:
-        root: ``s3://bucket``.
-    """
+    """One bucket, container or host, such as ``s3://bucket``. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         global _used_in
@@ -101,13 +98,13 @@ class Obstore:
         self._obstore = obstore
         self._root = root
         self._store = _store(root)
-        self._is_web = _is_web(root)
+        self._is_web = is_web(root)
         self.has_answered = False
         """True if a request has succeeded, so credentials were found."""
 
     def head(self, key: str) -> Head:
         """Return the size and version of an object."""
-        with _Translated(self):
+        with _translated(self):
             return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
@@ -115,42 +112,40 @@ class Obstore:
         options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
-        with _Translated(self, f"{self._root}/{key}"):
+        with _translated(self, f"{self._root}/{key}"):
             result = self._obstore.get(self._store, self._name(key), options=options)
-            _check(head, result.meta)
+            found = _head(result.meta)
+            if head is not None and found[:2] != head[:2]:
+                raise Changed(f"{found.size} bytes of version {found.version}")
             return memoryview(result.bytes())
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """Return a whole object."""
-        with _Translated(self):
+        with _translated(self):
             result = self._obstore.get(self._store, self._name(key))
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """Yield everything below a folder. Only ETags are versions, as ``head`` prefers them."""
-        with _Translated(self):
+        with _translated(self):
             for some in self._obstore.list(self._store, prefix=folder or None):
                 for meta in some:
                     yield meta["path"], _head(meta) if meta.get("e_tag") else None
 
     def put(self, key: str, data: bytes | str) -> None:
         """Write an object. Large ones go in parts and appear with the last."""
-        with _Translated(self):
+        with _translated(self):
             given: Any = data if isinstance(data, bytes) else Path(data)
             self._obstore.put(self._store, self._name(key), given, chunk_size=_PUT_AT_ONCE_BYTES)
 
     def delete(self, key: str) -> None:
         """Remove an object."""
-        with _Translated(self):
+        with _translated(self):
             self._obstore.delete(self._store, self._name(key))
 
     def _name(self, key: str) -> str:
         """Return obstore's name for a key; it escapes web URLs itself."""
         return unquote(key) if self._is_web else key
-
-
-def _is_web(url: str) -> bool:
-    return url.lower().startswith(("http://", "https://"))
 
 
 def _store(root: str) -> Any:
@@ -177,23 +172,20 @@ def _store(root: str) -> Any:
         if endpoint:
             options["allow_http"] = endpoint.startswith("http://")
             given["endpoint"] = endpoint
-        provider = _from_profile()
-        if provider is not None:
-            given["credential_provider"] = provider
+        if _needs_profile():
+            from obstore.auth.boto3 import Boto3CredentialProvider
+
+            given["credential_provider"] = Boto3CredentialProvider()
         return obstore.store.S3Store(bucket, **given)
     return obstore.store.from_url(root, **given)
 
 
-def _from_profile() -> Any:
-    """Return credentials from ``~/.aws``, which obstore doesn't read; None if not needed."""
+def _needs_profile() -> bool:
+    """True if credentials are in ``~/.aws``, which obstore doesn't read, but boto3 does."""
     if "AWS_ACCESS_KEY_ID" in os.environ or find_spec("boto3") is None:
-        return None
+        return False
     place = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    if "AWS_PROFILE" not in os.environ and not os.path.exists(os.path.expanduser(place)):
-        return None
-    from obstore.auth.boto3 import Boto3CredentialProvider
-
-    return Boto3CredentialProvider()
+    return "AWS_PROFILE" in os.environ or os.path.exists(os.path.expanduser(place))
 
 
 def _head(meta: Any) -> Head:
@@ -204,56 +196,38 @@ def _head(meta: Any) -> Head:
     return Head(meta["size"], str(changed_ns) if changed_ns else "", changed_ns)
 
 
-def _check(head: Head | None, meta: Any) -> None:
-    if head is None:
-        return
-    found = _head(meta)
-    if (found.size, found.version) != (head.size, head.version):
-        raise Changed(f"{found.size} bytes of version {found.version}")
+@contextlib.contextmanager
+def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
+    """Translate obstore's errors to those in ``client``; others pass.
 
-
-class _Translated:
-    """Translates obstore's errors to those in ``client``; others pass.
-
-    Args:
-        store: The store.
-        ranged: URL of the object if a range is requested.
+    ``ranged`` is the URL of the object if a range is requested.
     """
-
-    def __init__(self, store: Obstore, ranged: str | None = None) -> None:
-        self._store = store
-        self._ranged = ranged
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            self._store.has_answered = True
-            return
+    try:
+        yield
+    except Exception as error:
         text = str(error).partition("\n")[0]
         answered = _STATUS.search(text)
         status = int(answered[1]) if answered else 0
         if isinstance(error, FileNotFoundError) and status == 405:  # obstore calls 405 not found.
             raise Refused(_said(text)) from None
         if not type(error).__module__.startswith("obstore"):
-            return
+            raise
         name = type(error).__name__
         if name == "PreconditionError":
             raise Changed("another version") from None
         if name in ("PermissionDeniedError", "UnauthenticatedError"):
             raise PermissionError(f"the store refuses: {name}") from None
-        if name == "NotSupportedError" and self._ranged is not None:
-            raise without_ranges(clean(self._ranged)) from None
+        if name == "NotSupportedError" and ranged is not None:
+            raise without_ranges(clean(ranged)) from None
         if name in ("NotSupportedError", "UnknownConfigurationKeyError", "InvalidPathError"):
             raise NotImplementedError(f"the store can't: {name}") from None
         if _LISTS_NOTHING.search(text):
             raise NotImplementedError("the store doesn't list") from None
-        if self._ranged is not None and (status == 416 or "Wanted range starting" in text):
+        if ranged is not None and (status == 416 or "Wanted range starting" in text):
             raise Changed("a shorter one") from None
         if status == 410:
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
-        asks_the_machine = _ASKS_THE_MACHINE.search(text) and not self._store.has_answered
+        asks_the_machine = _ASKS_THE_MACHINE.search(text) and not store.has_answered
         if asks_the_machine and (is_final(status) or not (status or _may_have_a_role())):
             raise Refused(_NO_CREDENTIALS) from None
         if status in (401, 403):  # obstore has no such error for listings.
@@ -262,6 +236,7 @@ class _Translated:
         if is_final(status) and "RequestTimeout" not in str(error):
             raise Refused(_said(text)) from None
         raise ConnectionError(without_secrets(text)) from None
+    store.has_answered = True
 
 
 def _may_have_a_role() -> bool:

@@ -1,4 +1,4 @@
-"""Private files and folders, in which only the user can change what a cache stores."""
+"""Files that appear whole, and private ones, in which only the user can change what is stored."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ def opened(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def write_private(path: str, content: bytes) -> None:
-    """Write a file for the user alone, so that it appears complete or not at all."""
-    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
+def write_whole(path: str | os.PathLike[str], content: bytes, private: bool = False) -> None:
+    """Write a file so that it appears complete or not at all; perhaps for the user alone."""
+    folder, name = os.path.split(path)
+    hidden = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        with open(opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        with open(os.open(hidden, flags, 0o600 if private else 0o666), "wb") as file:
             file.write(content)
         os.replace(hidden, path)
     except BaseException:
@@ -58,32 +60,27 @@ def write_private(path: str, content: bytes) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str, wait: bool) -> Iterator[bool]:
-    """Lock a folder, creating it if needed; yield True if locked. Ends with the process.
+    """Lock a folder by the file ``lock`` in it; yield True if locked. Ends with the process.
 
-    Args:
-        folder: Folder of the file ``lock``.
-        wait: True to wait for another holder.
+    With ``wait``, wait for another holder.
     """
     try:
         make_private(folder)
-        place = os.path.join(folder, "lock")
-        descriptor = opened(place, os.O_RDWR | os.O_CREAT)
+        descriptor = opened(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
     except OSError:
         yield False
         return
     _locks.add(descriptor)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            # Unlock explicitly: if a child has a copy, closing doesn't unlock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        is_held = True
+    except OSError:
+        is_held = False
+    try:
+        yield is_held
     finally:
+        # Unlock explicitly: if a child has a copy, closing doesn't unlock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         _locks.discard(descriptor)
         os.close(descriptor)
 

@@ -20,17 +20,15 @@ from adapters.remote.client import Head
 # At least two letters, so Windows drives don't match.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _WEB = ("http", "https")
+_WILDCARDS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+# Parts of a glob: wildcards, characters to choose from, or one character.
+_TOKENS = re.compile(r"\*\*/|\*\*|\[.[^]]*\]|.", re.DOTALL)
 
 
 class ListedUrl(str):
-    """URL with the size and version from a listing, so that they need not be requested."""
+    """URL with the size and version from a listing, if any, so that they need not be requested."""
 
-    head: Head
-
-
-def head_in(path: Any) -> Head | None:
-    """Return the size and version from a listing, if any."""
-    return path.head if isinstance(path, ListedUrl) else None
+    head: Head | None = None
 
 
 def is_url(path: Any) -> bool:
@@ -60,7 +58,7 @@ def clean(url: str) -> str:
     """Remove the parts of a URL that may be secret, for messages and files."""
     if not is_url(url):
         return url
-    if _is_web(url):  # Elsewhere, a key may contain "?"; "#" may occur in any.
+    if is_web(url):  # Elsewhere, a key may contain "?"; "#" may occur in any.
         url = url.partition("?")[0]
     scheme, _, rest = url.partition("://")
     host, slash, key = rest.partition("/")
@@ -83,7 +81,7 @@ def split(url: str) -> tuple[str, str]:
 def beside(url: str, suffix: str, replace: bool) -> str:
     """Replace a URL's suffix, or append one; a query is kept."""
     query = ""
-    if _is_web(url):
+    if is_web(url):
         url, mark, rest = url.partition("?")
         query = mark + rest
     stem = os.path.splitext(url)[0] if replace else url
@@ -99,25 +97,25 @@ def below(folder: str, path: str) -> str:
 
 def folder_url(url: str) -> str:
     """Return the URL of an object's folder, ending with a slash."""
-    return (url.partition("?")[0] if _is_web(url) else url).rpartition("/")[0] + "/"
+    return (url.partition("?")[0] if is_web(url) else url).rpartition("/")[0] + "/"
 
 
 def escaped(url: str, name: str) -> str:
     """Escape a name as URLs of this kind require."""
-    return quote(name) if _is_web(url) else name
+    return quote(name) if is_web(url) else name
 
 
 def unescaped(url: str, name: str) -> str:
     """Unescape a part of a URL of this kind."""
-    return unquote(name) if _is_web(url) else name
+    return unquote(name) if is_web(url) else name
 
 
 def has_magic(url: str) -> bool:
     """True if it is a glob; a ``?`` in an ``http`` URL starts the query."""
-    key = split(url)[1]
-    if _is_web(url):
-        return any(each in key.partition("?")[0] for each in "*[")
-    return any(each in key for each in "*?[")
+    key, wildcards = split(url)[1], "*?["
+    if is_web(url):
+        key, wildcards = key.partition("?")[0], "*["
+    return any(each in key for each in wildcards)
 
 
 def folder_of(key: str) -> str:
@@ -137,7 +135,7 @@ def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:
         ValueError: The pattern is invalid.
     """
     try:
-        compiled = re.compile(_translated(pattern))
+        compiled = re.compile(_TOKENS.sub(_translated, pattern))
     except re.error as error:
         raise ValueError(
             f"a glob must have letters or ranges like [a-z] between brackets, got {pattern!r}: "
@@ -146,31 +144,16 @@ def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:
     return (key for key in keys if compiled.fullmatch(key))
 
 
-def _translated(pattern: str) -> str:
-    pieces: list[str] = []
-    at = 0
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            pieces.append("(?:[^/]+/)*")
-            at += 3
-        elif pattern.startswith("**", at):
-            pieces.append(".*")
-            at += 2
-        elif pattern[at] == "*":
-            pieces.append("[^/]*")
-            at += 1
-        elif pattern[at] == "?":
-            pieces.append("[^/]")
-            at += 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            held = pattern[at + 1 : end].replace("\\", "\\\\")
-            pieces.append(f"[^{held[1:]}]" if held[0] == "!" else f"[{held}]")
-            at = end + 1
-        else:
-            pieces.append(re.escape(pattern[at]))
-            at += 1
-    return "".join(pieces)
+def _translated(glob: re.Match[str]) -> str:
+    token = glob[0]
+    if token in _WILDCARDS:
+        return _WILDCARDS[token]
+    if len(token) == 1:
+        return re.escape(token)
+    held = token[1:-1].replace("\\", "\\\\")
+    return f"[^{held[1:]}]" if held[0] == "!" else f"[{held}]"
 
 
-def _is_web(url: str) -> bool:
+def is_web(url: str) -> bool:
+    """True for ``http`` and ``https``."""
     return url.partition("://")[0].lower() in _WEB

@@ -24,7 +24,7 @@ import time
 from adapters.remote.cache import Cache, describe
 from adapters.remote.client import Head
 from adapters.remote.privatefiles import opened
-from adapters.remote.segments import SUFFIX, crc_of
+from adapters.remote.segments import SUFFIX, crc_of, write_all
 from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
@@ -47,16 +47,11 @@ def identity_of(url: str, head: Head) -> bytes:
 
 
 class Wholes:
-    """Whole objects in a cache, for any number of threads and processes.
-
-    Args:
-        cache: The cache.
-    """
+    """Whole objects in a cache, for any number of threads and processes."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
         self._folders: dict[str, str] = {}
-        self._urls: dict[str, str] = {}
         self._has_warned = False
 
     def has(self, url: str, identity: bytes) -> bool:
@@ -72,16 +67,16 @@ class Wholes:
             return None
         try:
             status = os.fstat(descriptor)
-            content = _read(descriptor, status.st_size)
+            content = memoryview(os.read(descriptor, status.st_size))
         except OSError:
             return None
         finally:
             os.close(descriptor)
-        data = memoryview(content)[: -_END.size]
-        if not _is_right(content, data):
+        data, end = content[: -_END.size], content[-_END.size :]
+        if len(end) < _END.size or _END.unpack(end) != (crc_of(data), len(data)):
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("%s is damaged, or was not written whole; it is fetched again", path)
+                log.warning("%s is damaged, or was not written whole; it is replaced", path)
             return None
         if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
             with contextlib.suppress(OSError):  # Evicted, or not writable.
@@ -91,49 +86,32 @@ class Wholes:
     def keep(self, url: str, identity: bytes, data: bytes | memoryview) -> None:
         """Store an object; if that is impossible, warn once and continue."""
         path = self._path(url, identity)
+        content = b"".join((data, _END.pack(crc_of(data), len(data))))
+
+        def write() -> None:
+            describe(os.path.dirname(path), _parent(url), "", 0)
+            descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
+            try:
+                write_all(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))  # A damaged file may have been longer.
+            finally:
+                os.close(descriptor)
+
         try:
-            self.cache.with_room(lambda: self._write(path, data))
+            self.cache.store(write, len(data))
         except OSError as error:
             self.cache.failed(error)
-            return
-        self.cache.wrote(len(data))
-
-    def _write(self, path: str, data: bytes | memoryview) -> None:
-        folder = os.path.dirname(path)
-        describe(folder, self._urls[folder], "", 0)
-        descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
-        try:
-            content = memoryview(b"".join((data, _END.pack(crc_of(memoryview(data)), len(data)))))
-            whole = len(content)
-            while len(content):
-                content = content[os.write(descriptor, content) :]
-            # A damaged file may have been longer.
-            os.ftruncate(descriptor, whole)
-        finally:
-            os.close(descriptor)
 
     def _path(self, url: str, identity: bytes) -> str:
-        parent = clean(url).rpartition("/")[0] + "/"
+        parent = _parent(url)
         folder = self._folders.get(parent)
         if folder is None:
-            folder = self.cache.folder_of(["folder", parent])
-            self._urls[folder] = parent  # First: another thread may find the folder.
-            self._folders[parent] = folder
+            folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
         return os.path.join(folder, identity.hex() + SUFFIX)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Wholes, (self.cache,)
 
 
-def _read(descriptor: int, size: int) -> bytes:
-    content = os.read(descriptor, size)
-    while len(content) < size and (more := os.read(descriptor, size - len(content))):
-        content += more
-    return content
-
-
-def _is_right(content: bytes, data: memoryview) -> bool:
-    if len(content) < _END.size:
-        return False
-    crc, size = _END.unpack(content[-_END.size :])
-    return bool(size == len(data) and crc == crc_of(data))
+def _parent(url: str) -> str:
+    return clean(url).rpartition("/")[0] + "/"

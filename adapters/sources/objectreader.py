@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.remote import Cache, Head, client_of, is_url
+from adapters.remote import Cache, Head, client_of, is_url, reader_of
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
 from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
@@ -285,13 +285,13 @@ class ObjectReader(FileReader):
 
     def _head(self, number: int) -> Head:
         url = os.fsdecode(self._files.path(number))
-        client, key = client_of(url)
+        reader, key = reader_of(url)
         if not is_url(url):
             try:
-                return client.head(key)
+                return reader.head(key)
             except IsADirectoryError:
                 raise ContentError("a file", "something else") from None
-        return persistently(lambda: client.head(key), self._files.named(number))
+        return persistently(lambda: reader.head(key), self._files.named(number))
 
     def _ask_version(self, number: int) -> Head | None:
         """Look up a file's version; None if the store can't provide it."""

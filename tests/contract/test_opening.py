@@ -51,6 +51,10 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(each for each in folder.rglob("*") if each.is_file())
 
 
+def indexes_in(cache: Path) -> list[Path]:
+    return sorted(cache.rglob("*.seg"))
+
+
 @pytest.mark.parametrize("name", ["part-r-00000", "train-00000-of-00001", "a.rec", "a.tfrecord"])
 @formats
 def test_nothing_is_written_beside_record_files(format, name, tmp_path, cache):
@@ -83,7 +87,7 @@ def test_kept_index_is_private(format, tmp_path, cache):
     path = tmp_path / "a"
     path.write_bytes(content_of(tmp_path, format, RECORDS))
     assert open_records(path)[:] == RECORDS
-    (kept,) = files_below(cache)
+    (kept,) = indexes_in(cache)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
 
@@ -94,7 +98,7 @@ def test_kept_index_is_used(format, tmp_path, cache, monkeypatch):
     path.write_bytes(content_of(tmp_path, format, RECORDS))
     for _ in range(3):
         assert open_records(path)[:] == RECORDS
-        (kept,) = files_below(cache)
+        (kept,) = indexes_in(cache)
         os.utime(kept, (1, 1))
     assert open_records(path)[:] == RECORDS
     assert kept.stat().st_mtime > 1  # It was used last, and goes last.
@@ -153,7 +157,7 @@ def test_kept_index_that_is_damaged_is_built_again(damage, format, tmp_path, cac
     path = tmp_path / "a"
     path.write_bytes(content_of(tmp_path, format, RECORDS))
     assert open_records(path)[:] == RECORDS
-    (kept,) = files_below(cache)
+    (kept,) = indexes_in(cache)
     content = bytearray(kept.read_bytes())
     content[-20] ^= 1
     kept.unlink()
@@ -183,7 +187,7 @@ def test_several_open_a_file_at_once(format, tmp_path, cache):
     with ThreadPoolExecutor(8) as threads:
         for found in threads.map(lambda _: open_records(path)[:], range(16)):
             assert found == RECORDS
-    assert len(files_below(cache)) == 1
+    assert len(indexes_in(cache)) == 1
 
 
 @formats

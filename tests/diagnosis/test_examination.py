@@ -24,7 +24,7 @@ from adapters import (
 )
 from adapters.diagnosis import examination
 from adapters.diagnosis.remoteness import held_of, store_of
-from adapters.records import CODECS, budget, remotefile
+from adapters.records import CODECS, remotefile
 from adapters.remote import clients
 from adapters.sources import as_source
 from tests.diagnosis import planted
@@ -286,7 +286,7 @@ def test_store_that_is_slow_is_found_and_a_cache_advised(server, what, tmp_path,
                 writer.write(CODECS["tfrecord"].envelope.pack(jpeg(number), 0, number))
         server.objects[path.name] = path.read_bytes()
         # Less than all is kept, and records are far from each other, as in large data sets.
-        monkeypatch.setattr(budget, "HALF_BYTES", 100_000)
+        monkeypatch.setattr(remotefile, "HALF_BYTES", 100_000)
         monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
         source = open_records(server.url(path.name), decode=ImageDecoder(16))
     server.settings.latency_seconds = 0.05

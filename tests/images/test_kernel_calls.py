@@ -20,7 +20,7 @@ from adapters.generators import DECODE, Generators, generator
 from adapters.images import kernel, pixels
 from adapters.images.geometry import whole
 from adapters.images.kernel import Target
-from adapters.records import crc
+from adapters.records import tfrecord
 from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
 from tests.images.test_kernel import BASELINE, PHOTO, jpeg
@@ -402,7 +402,7 @@ def test_crc_of_long_parts(size):
 def test_crc_is_the_same_without_the_kernel(monkeypatch):
     data = memoryview(np.random.default_rng(0).bytes(50))
     begins, ends = np.array([0, 3]), np.array([50, 44])
-    found = crc.masked_crcs_of(data, begins, ends)
-    monkeypatch.setattr(crc, "load", lambda: None)
-    assert found.tolist() == crc.masked_crcs_of(data, begins, ends).tolist()
-    assert found[1] == crc.masked_crc(data[3:44])
+    found = tfrecord.masked_crcs_of(data, begins, ends)
+    monkeypatch.setattr(tfrecord, "load", lambda: None)
+    assert found.tolist() == tfrecord.masked_crcs_of(data, begins, ends).tolist()
+    assert found[1] == tfrecord.masked_crc(data[3:44])

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from adapters.records import CODECS, RecordFiles, Shard, index_paths, sidecar
-from adapters.records.index import text_of, write_atomically
+from adapters.records.index import text_of
+from adapters.remote.privatefiles import write_whole
 
 MAGIC = bytes.fromhex("0a23d7ce")
 SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
@@ -102,7 +103,7 @@ def index_written(path: Path) -> Path:
     """Write the index beside a file, as ``adapters verify --write-index`` does; where it is."""
     shard = Shard(path, "auto", True, index="search")
     place = sidecar.place_of_command(path)
-    write_atomically(place, text_of(shard.whole, shard.codec))
+    write_whole(place, text_of(shard.whole, shard.codec))
     shard.close()
     return place
 

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from adapters.errors import ClosedError, RecordError
-from adapters.records import RecordFiles, inflation, tfrecord
+from adapters.records import RecordFiles, storage, tfrecord
 from adapters.records.shard import Shard
 from tests.records.materials import FORMATS, PAYLOADS, encoded, index_written, read, written
 
@@ -128,7 +128,7 @@ def test_length_that_looks_like_recordio(tmp_path):
 
 
 def test_small_file_cannot_fill_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(inflation, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(storage, "_MOST_BYTES", 1 << 20)
     path, zeros = tmp_path / "a.tfrecord.gz", tfrecord.encode(bytes(40 << 20))
     path.write_bytes(gzip.compress(zeros))
     with pytest.raises(RecordError, match="at most 1 GiB, or 500 times"):
@@ -161,7 +161,7 @@ def test_compressed_file_is_read(content, format, tmp_path):
 @pytest.mark.parametrize("block", [1, 2, 17])
 @pytest.mark.parametrize("name", ["gzip of several members", "gzip padded in between"])
 def test_compressed_members_end_anywhere(name, block, tmp_path, monkeypatch):
-    monkeypatch.setattr("adapters.records.inflation._INFLATED_BYTES", block)
+    monkeypatch.setattr("adapters.records.storage._INFLATED_BYTES", block)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(MEMBERS[name])
     assert read(path) == PAYLOAD_LIST

@@ -14,7 +14,6 @@ from adapters.records import (
     CODECS,
     RecordFiles,
     index_paths,
-    indexcache,
     recordio,
     sidecar,
     tfrecord,
@@ -397,36 +396,22 @@ def test_only_own_indexes_are_removed(format, tmp_path):
     assert shared.exists()
 
 
-@pytest.fixture
-def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where indexes are kept; each time, it is looked how much there is."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(indexcache, "_LOOK_FILES", 1)
-    return tmp_path / "cache" / "loader-adapters" / "indexes"
-
-
-@pytest.mark.parametrize("limit", ["_MOST_FILES", "_MOST_BYTES"])
-def test_index_cache_keeps_what_was_used_last(limit, cache_folder, tmp_path, monkeypatch):
-    paths = [written(tmp_path, "recordio", [b"one", b"two"], f"file{place}") for place in range(5)]
-    names = []
-    for place, path in enumerate(paths):
-        before = set(os.listdir(cache_folder)) if cache_folder.is_dir() else set()
-        if place == 4:
-            size = (cache_folder / names[0]).stat().st_size
-            monkeypatch.setattr(indexcache, limit, 3 if limit == "_MOST_FILES" else 3 * size)
-        read(path)
-        (name,) = set(os.listdir(cache_folder)) - before
-        os.utime(cache_folder / name, (place + 1, place + 1))
-        names.append(name)
-        read(paths[0])  # It is used again, and so isn't the oldest.
-    assert sorted(os.listdir(cache_folder)) == sorted([names[0], names[3], names[4]])
-
-
 @pytest.mark.parametrize("failing", ["replace", "mkdir"])
-def test_index_cache_holds_no_half_index(failing, cache_folder, tmp_path, monkeypatch):
+def test_index_cache_that_cannot_be_written(failing, tmp_path, monkeypatch, caplog):
     def refused(*_: object, **__: object) -> None:
         raise PermissionError
 
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(os, failing, refused)
     assert read(written(tmp_path, "recordio", [b"one", b"two"])) == [b"one", b"two"]
-    assert not cache_folder.exists() or os.listdir(cache_folder) == []
+    assert not list((tmp_path / "cache").rglob("*.seg"))
+    assert not caplog.text
+
+
+def test_index_cache_of_others_is_not_used(tmp_path, monkeypatch):
+    folder = tmp_path / "cache" / "loader-adapters" / "indexes"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert read(written(tmp_path, "recordio", [b"one", b"two"])) == [b"one", b"two"]
+    assert list(folder.iterdir()) == []

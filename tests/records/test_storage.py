@@ -8,7 +8,6 @@ import os
 import pickle
 import subprocess
 import sys
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -17,12 +16,9 @@ import numpy as np
 import pytest
 
 from adapters.errors import RecordError
-from adapters.readahead import Window
-from adapters.records import RecordFiles, budget, storage
-from adapters.records.budget import Windows
-from adapters.records.inflation import InflatedFile
+from adapters.records import RecordFiles, storage
 from adapters.records.mapping import Mapping, NoMapError, living
-from adapters.records.storage import MappedFile
+from adapters.records.storage import InflatedFile, MappedFile
 from tests.images.pictures import npy
 from tests.records.materials import SUFFIXES, encoded, written
 from tests.sources.record_files import payload
@@ -331,31 +327,3 @@ def test_files_that_nobody_holds_make_room(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "Mapping", crowded)
     assert bytes(another.read(0, 3)) == b"ccc"
     assert [bytes(file.read(0, 3)) for file in (plain, inflated)] == [b"bbb", b"aaa"]
-
-
-MIB = 1 << 20
-
-
-class File:
-    """Of a remote one, what is asked of it."""
-
-    uses_cache = False
-
-    def prefetch_block(self, offset, size, window):
-        """Nothing."""
-
-    def leave(self, window):
-        """Nothing."""
-
-
-def test_windows_of_all_data_sets_are_bounded(monkeypatch):
-    monkeypatch.setattr(budget, "MOST_BYTES", 10 * MIB)
-    monkeypatch.setattr(budget, "_all", weakref.WeakKeyDictionary())
-    several = [Windows(3 * budget.HALF_BYTES) for _ in range(3)]
-    for each in several:
-        for _ in range(6):
-            each.prefetch(File(), 0, MIB, Window(0, 0, -2, True))
-    assert [each.bytes for each in several] == [6 * MIB, 4 * MIB, 0]
-    several[0].close()
-    several[2].prefetch(File(), 0, MIB, Window(0, 0, -2, True))
-    assert [each.bytes for each in several] == [0, 4 * MIB, MIB]

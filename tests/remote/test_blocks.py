@@ -11,8 +11,8 @@ import pytest
 
 from adapters import Blocks, Cache, RecordError, open_records
 from adapters.keras import SafeSequence
-from adapters.records import budget, remotefile
-from adapters.remote import fetch
+from adapters.records import files, remotefile
+from adapters.records.mapping import NoMapError
 from tests.remote.conftest import serve, written
 
 SIZE, BYTES, BATCH = 640, 6_000, 8
@@ -28,8 +28,8 @@ def records() -> list[bytes]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """As if blocks of a quarter of a megabyte were large, and the files didn't fit into memory."""
-    monkeypatch.setattr(budget, "_LEAST_BLOCK_BYTES", 0)
-    monkeypatch.setattr(budget, "HALF_BYTES", 1_000_000)
+    monkeypatch.setattr(files, "_LEAST_BLOCK_BYTES", 0)
+    monkeypatch.setattr(remotefile, "HALF_BYTES", 1_000_000)
 
 
 @pytest.fixture(params=[3])
@@ -98,7 +98,7 @@ def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
 
 def test_files_that_fit_into_memory_are_fetched_once(bucket, monkeypatch):
     urls, server = bucket
-    monkeypatch.setattr(budget, "HALF_BYTES", 256 << 20)
+    monkeypatch.setattr(remotefile, "HALF_BYTES", 256 << 20)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
         server.counted.bytes = 0
@@ -107,37 +107,38 @@ def test_files_that_fit_into_memory_are_fetched_once(bucket, monkeypatch):
 
 
 @pytest.mark.parametrize("most", [0, 3 * BLOCK * BYTES])
-def test_windows_are_bounded(bucket, monkeypatch, most):
+def test_windows_of_all_data_sets_are_bounded(bucket, monkeypatch, most):
     urls, _ = bucket
-    monkeypatch.setattr(budget, "MOST_BYTES", most)
+    monkeypatch.setattr(remotefile, "MOST_WINDOW_BYTES", most)
     found = []
-    with open_records(urls) as source, sequence(source) as remote:
-        for batch in remote:
-            assert source._files._windows.bytes <= most
+    with open_records(urls) as source, sequence(source) as remote, open_records(urls) as other:
+        for batch, _ in zip(remote, sequence(other, seed=5), strict=True):
+            assert remotefile.window_bytes() <= most
             found.append(batch.tolist())
     assert found == expected(1)
+    assert remotefile.window_bytes() == 0
 
 
 def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
     """Of passes over other orders, that were broken off."""
     urls, _ = bucket
-    monkeypatch.setattr(budget, "MOST_BYTES", 4 * WINDOW * BLOCK * (BYTES + 16))
+    monkeypatch.setattr(remotefile, "MOST_WINDOW_BYTES", 4 * WINDOW * BLOCK * (BYTES + 16))
     with open_records(urls) as source:
         for seed in range(20):
             with sequence(source, seed=seed) as remote:
                 next(iter(remote))
         with sequence(source) as remote:
             assert of(remote, 1) == expected(1)
-            assert source._files._windows.bytes <= budget.MOST_BYTES
+            assert remotefile.window_bytes() <= remotefile.MOST_WINDOW_BYTES
 
 
 def test_slow_connections_fetch_single_records(bucket, monkeypatch):
     urls, server = bucket
-    monkeypatch.setattr(fetch, "low_priority_seconds", lambda: 0.6)
+    monkeypatch.setattr(files, "low_priority_seconds", lambda: 0.6)
     monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
-        assert source._files._windows.bytes == 0
+        assert remotefile.window_bytes() == 0
     assert asked(server, least=BYTES * BLOCK // 2) == []
 
 
@@ -149,7 +150,7 @@ def test_index_in_another_order(server, tmp_path):
     serve(server, tmp_path)
     with open_records(server.url(path.name)) as source, sequence(source) as remote:
         assert sorted(functools.reduce(operator.iadd, of(remote, 1), [])) == list(range(SIZE))
-        assert source._files._windows.bytes == 0
+        assert remotefile.window_bytes() == 0
 
 
 def test_worker_processes_hold_no_windows(bucket):
@@ -193,7 +194,7 @@ def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
     urls, _ = bucket
 
     def refused(*_: object) -> None:
-        raise remotefile.NoMapError("too many maps")
+        raise NoMapError("too many maps")
 
     with open_records(urls) as source, sequence(source) as remote:
         monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)

@@ -39,7 +39,7 @@ def url(server, tmp_path, quick):
 def test_passing_faults_are_tried_again(server, what, urls, quick, expected, fault):
     with opened(what, urls) as source:
         setattr(server.settings, fault, 0.3)
-        for begin in range(0, 200, 20):
+        for begin in range(0, 100, 20):
             numbers = range(begin, begin + 20, 3)
             assert read(source, numbers) == [expected[number] for number in numbers]
     assert server.counted.faults > 0
@@ -268,7 +268,7 @@ def test_missing_credentials_are_told_at_once(vendor, answer, is_final, tmp_path
     store = SimpleNamespace(has_answered=False)
 
     def ask() -> None:
-        with obstore_client._Translated(store):
+        with obstore_client._translated(store):
             asked = "Error performing PUT http://169.254.169.254/latest/api/token in 5s, "
             raise Unanswered(f"Generic S3 error: {asked}{answer}")
 
@@ -276,7 +276,7 @@ def test_missing_credentials_are_told_at_once(vendor, answer, is_final, tmp_path
         ask()
     assert isinstance(caught.value, Refused) == is_final
     assert ("no credentials were found" in str(caught.value)) == is_final
-    with obstore_client._Translated(store):
+    with obstore_client._translated(store):
         pass
     with pytest.raises(ConnectionError) as caught:  # They were found before.
         ask()

@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from adapters import (
 from adapters.remote import client_of
 from adapters.sources import files, objectreader
 from tests.forking import forks
+from tests.remote.conftest import handled_by
 from tests.sources.image_folders import jpeg, put
 
 DECODE = ImageDecoder(16, crop="random_resized", flip=True)
@@ -117,18 +118,11 @@ class Refusing(BaseHTTPRequestHandler):
 @pytest.mark.parametrize("status", [501, 405])
 def test_server_that_refuses_to_list_is_told(status):
     refusing = type("Refusing", (Refusing,), {"do_PROPFIND": lambda self: self.send_error(status)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), refusing) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_port}/photos/"
-            with pytest.raises(ValueError, match="where must be a list of URLs or a table"):
-                open_images(url)
-            with pytest.raises(ValueError, match="doesn't list its objects; give a list of URLs"):
-                open_records(url + "*.rec")
-        finally:
-            server.shutdown()
-            thread.join()
+    with handled_by(refusing) as url:
+        with pytest.raises(ValueError, match="where must be a list of URLs or a table"):
+            open_images(url + "/photos/")
+        with pytest.raises(ValueError, match="doesn't list its objects; give a list of URLs"):
+            open_records(url + "/photos/*.rec")
 
 
 @pytest.mark.parametrize("labelled", [False, True])

@@ -22,7 +22,7 @@ from adapters import (
 )
 from adapters.errors import ClosedError
 from adapters.images import kernel
-from adapters.records import budget, sidecar
+from adapters.records import remotefile, sidecar
 from adapters.records.files import RecordFiles
 from tests.forking import forks
 from tests.plans import plan_of
@@ -296,7 +296,7 @@ def test_flipped_bit_is_noticed(server, tmp_path):
 
 def test_memory_is_bounded(server, tmp_path, monkeypatch):
     """What was fetched goes in halves; what somebody holds stays as it is."""
-    monkeypatch.setattr(budget, "HALF_BYTES", 200_000)
+    monkeypatch.setattr(remotefile, "HALF_BYTES", 200_000)
     path = written(tmp_path, "tfrecord", payloads(600))
     serve(server, tmp_path)
     expected = payloads(600)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from adapters import open_images, open_records, pack
 from adapters.remote import client_of, clients, fsspec_client
-from tests.remote.conftest import payloads, written
+from tests.remote.conftest import handled_by, payloads, written
 from tests.sources.image_folders import jpeg
 
 RAW = {"format": "tfrecord", "encoding": "raw", "seed": None}
@@ -127,7 +126,7 @@ def test_unknown_scheme_names_the_command(files):
 @pytest.mark.parametrize("what", ["records", "images"])
 def test_hanging_server_ends_within_the_limit(server, loop, monkeypatch, what):
     """By fsspec's client, whose own limits are minutes."""
-    monkeypatch.setenv("ADAPTERS_REMOTE_SECONDS", "1")
+    monkeypatch.setenv("ADAPTERS_REMOTE_SECONDS", "0.3")
     server.settings.hung = 1.0
     url = server.url("train.rec?sig=secret")
     with pytest.raises(ConnectionError, match=r"train.rec: no answer after 1 tries in") as raised:
@@ -256,15 +255,9 @@ class Listing(BaseHTTPRequestHandler):
 def serving(request: pytest.FixtureRequest) -> Iterator[tuple[type[Listing], str]]:
     """The server, which gives what ``files`` has, and its URL."""
     kind = type("Own", (Listing,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield kind, f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-            clients.forget()
+    with handled_by(kind) as url:
+        yield kind, url
+    clients.forget()
 
 
 @pytest.mark.parametrize("listed_etag", ["", '<D:getetag>"abc"</D:getetag>'])

@@ -123,18 +123,16 @@ def test_obstore_is_asked_for_what_it_would_ask_for(key, expected):
 def test_query_tells_objects_apart(tmp_path, is_etag, folders):
     head = Head(100, "1", 0, is_etag)
     cached = [
-        Cache(tmp_path).object_of(f"https://h/get?id={each}", head) for each in ("one", "two")
+        Cache(tmp_path).segment(f"https://h/get?id={each}", head, 0) for each in ("one", "two")
     ]
-    assert len({each._folder for each in cached}) == folders
-    for each in cached:
-        each.segment(0)
+    assert len({each.path for each in cached}) == folders
     assert {kept.url for kept in Cache(tmp_path).objects()} == {"https://h/get"}
 
 
 def test_hash_tells_objects_apart(tmp_path):
     """Servers make ETags of time and size, which many pictures have in common."""
     head, urls = Head(100, '"1-64"', 0, True), ["https://h/img#1.npy", "https://h/img#2.npy"]
-    assert len({Cache(tmp_path).object_of(url, head)._folder for url in urls}) == 2
+    assert len({Cache(tmp_path).segment(url, head, 0).path for url in urls}) == 2
     assert len({identity_of(url, head) for url in urls}) == 2
 
 
@@ -188,7 +186,7 @@ def test_what_is_no_file_is_an_error_at_once(tmp_path):
     with pytest.raises(IsADirectoryError, match=r"a\.rec is not a file"):
         open_records(tmp_path / "a.rec", cache=tmp_path / "cache")
     with pytest.raises(IsADirectoryError):
-        retry.persistently(lambda: clients.LocalFiles().get_all(str(tmp_path)), "a")
+        retry.persistently(lambda: clients.LocalFiles().get(str(tmp_path), 0, 1, None), "a")
 
 
 @pytest.fixture
