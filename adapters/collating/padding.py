@@ -83,9 +83,7 @@ class Pad(ByMember):
     def within(self, bounds: Sequence[Any], lengths: NDArray[Any]) -> Pad:
         """Return a collate function for buckets, which ``for_samples`` applies to a batch.
 
-        Args:
-            bounds: Bounds of the buckets, increasing. If they aren't integers, nothing changes.
-            lengths: Length of each sample, by number.
+        If bounds aren't integers, nothing changes. ``lengths`` are those of all samples, by number.
         """
         if len(self._axes) > 1 or any(bound != int(bound) for bound in bounds):
             return self
@@ -99,11 +97,7 @@ class Pad(ByMember):
 
         Only members with the lengths of the batch's samples are padded to it. If these lengths are
         all equal, a member of fixed size may have them by chance. Then the longest sample of all is
-        read once: a member that hasn't its length there doesn't follow it.
-
-        Args:
-            numbers: Sample numbers of the batch, in order.
-            alone: Makes a sample from its number.
+        made once, by ``alone``: a member that hasn't its length there doesn't follow it.
         """
         if not self._bounds:
             return self

@@ -20,7 +20,6 @@ from adapters.sources.arrays import refuse_parts_in_a_list as refuse_parts_in_a_
 from adapters.sources.arrays import stretch_of as stretch_of
 from adapters.sources.arrays import take_rows as take_rows
 from adapters.sources.datasets import MapSource as MapSource
-from adapters.sources.datasets import Rows, has_rows
 from adapters.sources.sequence import SequenceSource as SequenceSource
 from adapters.sources.sequence import reduce_iterator as reduce_iterator
 from adapters.sources.source import Source as Source
@@ -88,17 +87,13 @@ def _of_arrays(data: Any) -> Source | None:
     return ArraySource(data) if arrays or is_sparse(data) else None
 
 
-def _of_rows(data: Any) -> Source | None:
-    return MapSource(Rows(data)) if has_rows(data) else None
-
-
 def _of_samples(data: Any) -> Source | None:
     if isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return None
     return MapSource(data)
 
 
-kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_rows, _of_samples]
+kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_samples]
 """Source factories, tried in order; each returns None for data of another kind."""
 
 

@@ -27,11 +27,7 @@ RAW, TEXT, ARRAY, IMAGE = "raw", "text", "array", "image"
 
 
 class LeafChanged(Exception):
-    """Raised if a leaf has another dtype or shape than its column.
-
-    Args:
-        place: Number of the leaf.
-    """
+    """Raised if the leaf in a place has another dtype or shape than its column."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -62,11 +58,7 @@ class Column:
 
     @classmethod
     def of_leaf(cls, name: str, leaf: Any) -> Column:
-        """Make the column for leaves like this one.
-
-        Raises:
-            TypeError: The leaf is no array, number or text.
-        """
+        """Make the column for leaves like this one."""
         if isinstance(leaf, (str, bytes)):
             return cls(name, TEXT, "str" if isinstance(leaf, str) else "bytes")
         array = _numbers(name, leaf)
@@ -91,16 +83,7 @@ class Column:
         return cls(name, kind, dtype, field.shape, field.varies, value)
 
     def encoded(self, place: int, leaf: Any) -> Any:
-        """Encode a leaf as a feature of an Example.
-
-        Args:
-            place: Number of the leaf in the sample.
-            leaf: The leaf.
-
-        Raises:
-            LeafChanged: The leaf has another dtype or shape than the column.
-            TypeError: The leaf is no array, number or text.
-        """
+        """Encode the leaf in a place as a feature of an Example."""
         if self.kind == TEXT:
             texts = np.asarray(leaf, object)
             kind = str if self.dtype == "str" else bytes
@@ -118,11 +101,7 @@ class Column:
         return array.astype(stored, copy=False).tobytes()
 
     def field(self, decoder: ImageDecoder | None) -> Field:
-        """Field that reads this column.
-
-        Args:
-            decoder: Remaining work on an image; None for other columns.
-        """
+        """Field that reads this column; ``decoder`` has the remaining work on an image."""
         key = self.name.encode()
         if decoder is not None:
             return Field(self.name, key, example.BYTES_LIST, decoder.dtype, decoder=decoder)
@@ -150,16 +129,12 @@ class Column:
 
 
 class _Array:
-    """Makes an array from bytes in NPY format; a ``Target``.
-
-    Args:
-        part: Field of the bytes.
-    """
+    """Makes an array from bytes in NPY format; a ``Target``."""
 
     draws = False
 
     def __init__(self, part: Field) -> None:
-        self.parts = [part]
+        self.parts: Sequence[Field] = [part]
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
         """Return the array in its own memory."""
@@ -169,10 +144,7 @@ class _Array:
 class Columns(Examples):
     """Samples read from columns, in their original structure.
 
-    Args:
-        columns: Columns, in leaf order.
-        decoders: Remaining work on images, by leaf number.
-        skeleton: Sample structure with leaf numbers as leaves.
+    ``decoders`` have the remaining work on images, by leaf number.
     """
 
     def __init__(
@@ -202,11 +174,7 @@ class Columns(Examples):
 
 
 def names_of(skeleton: Any) -> list[str]:
-    """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``.
-
-    Raises:
-        TypeError: The structure has other members than tuples and dicts with string keys.
-    """
+    """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``."""
     names = _ways(skeleton)
     return names if len(set(names)) == len(names) else list(map(str, range(len(names))))
 
@@ -245,12 +213,7 @@ def columns_in(description: dict[str, Any]) -> tuple[list[Column], Any]:
 
 
 def record(columns: Sequence[Column], leaves: Sequence[Any]) -> bytes:
-    """Encode a sample as an Example.
-
-    Raises:
-        LeafChanged: A leaf doesn't fit its column.
-        TypeError: A leaf is no array, number or text.
-    """
+    """Encode a sample as an Example."""
     values = {
         column.name: column.encoded(place, leaf)
         for place, (column, leaf) in enumerate(zip(columns, leaves))

@@ -16,12 +16,7 @@ _MOST_LISTED = 8
 
 
 def classes_argument(classes: Any) -> list[str] | None:
-    """Check the ``classes`` argument: names, each once.
-
-    Raises:
-        TypeError: Not a list of names.
-        ValueError: No name, or one of them twice.
-    """
+    """Check the ``classes`` argument: names, each once."""
     if classes is None:
         return None
     if isinstance(classes, (str, bytes, os.PathLike)) or not hasattr(classes, "__iter__"):
@@ -60,19 +55,12 @@ def encoded(
 ) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
     """Convert labels to an array, with class names and a mask of the samples to keep.
 
-    Args:
-        labels: Names, numbers, or several numbers each.
-        classes: Names to keep, in label order; for numbers, their names from 0. None keeps all.
+    ``classes`` are the names to keep, in label order, or the names of the numbers from 0.
 
     Returns:
         Labels of the samples to keep: int64 or float64 ``(samples,)``, int64 or float32 ``(samples,
             labels)``, or an object array of variable-length arrays. The class names are None for
             unnamed numbers, the mask is None if all samples are kept.
-
-    Raises:
-        TypeError: Labels are neither names nor numbers, or a mix of both.
-        ValueError: A label is missing, a number has no class, or a whole number among several
-            labels isn't exact as float32.
     """
     if any(isinstance(label, str) for label in labels):
         return _of_names(labels, classes)

@@ -199,13 +199,7 @@ class Points:
 
 
 def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, str]) -> None:
-    """Check the arguments that both kinds have, and set ``keys``.
-
-    Args:
-        given: The target.
-        formats: Formats that exist.
-        names: Usual names of x and y, for each point of the target.
-    """
+    """Check the arguments that both kinds have, and set ``keys``; ``names`` are the usual ones."""
     for argument in ("format", "output"):
         value = getattr(given, argument)
         if value not in formats:
@@ -236,33 +230,17 @@ def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, s
 class Follower:
     """Makes the target of a sample from its parts.
 
-    Args:
-        given: The requested target.
-        parts: Features for the target; with a decoder, the encoded image is the last one.
-        decoder: Decoder of the image that is followed, or None.
+    With a decoder, whose image is followed, the encoded image is the last part.
     """
 
     def __init__(
         self, given: Boxes | Points, parts: Sequence[Field], decoder: ImageDecoder | None
     ) -> None:
-        self.given, self.decoder = given, decoder
-        self.parts = list(parts)
-
-    @property
-    def draws(self) -> bool:
-        """True if the target depends on random numbers."""
-        return self.decoder is not None and self.decoder.draws
+        self.given, self.parts, self.decoder = given, parts, decoder
+        self.draws = decoder is not None and decoder.draws
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """Make the target.
-
-        Args:
-            values: Values of the parts.
-            rng: Generator in the state that the image's decoder gets.
-
-        Raises:
-            ContentError: The target is invalid, or there is no image.
-        """
+        """Make the target; ``rng`` is in the state that the image's decoder gets."""
         crop = None
         if self.decoder is not None:
             *values, encoded = values
@@ -343,17 +321,7 @@ class Follower:
 def target_of(
     name: str, given: Boxes | Points, decode: Mapping[str, Any], fields: Mapping[str, str]
 ) -> Field:
-    """Make the field of a target from its entry in a mapping.
-
-    Args:
-        name: Name in the mapping.
-        given: The entry.
-        decode: The whole mapping.
-        fields: Names of features in the record.
-
-    Raises:
-        ValueError: The image to follow is missing or ambiguous, or ``fields`` renames several keys.
-    """
+    """Make the field of a target from its entry in a mapping."""
     kind = type(given).__name__
     image = _image(name, given, decode)
     if image is None and boxes.is_relative(given.format) != boxes.is_relative(given.output):
@@ -411,11 +379,7 @@ def _image(name: str, given: Boxes | Points, decode: Mapping[str, Any]) -> str |
 
 
 def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
-    """Check that these can be boxes of this format.
-
-    Raises:
-        ContentError: They can't.
-    """
+    """Check that these can be boxes of this format."""
     finite = np.isfinite(corners).all(1)
     if not finite.all():
         raise ContentError("finite coordinates of boxes", str(corners[~finite][0].tolist()))
@@ -432,11 +396,7 @@ def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
 
 
 def _check_units(values: NDArray[np.float64], format: str) -> None:
-    """Check that pixels and relative coordinates aren't confused, if that is obvious.
-
-    Raises:
-        ContentError: One is used as the other.
-    """
+    """Check that pixels and relative coordinates aren't confused, if that is obvious."""
     if not values.size:
         return
     most = float(np.abs(values).max())
@@ -462,12 +422,7 @@ def _whole(values: NDArray[np.float32]) -> NDArray[np.int64]:
 def fields_of(
     decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
 ) -> list[Field]:
-    """Make the fields of a sample, in the order of ``outputs`` if given.
-
-    Raises:
-        TypeError: A name is no string, or a feature is of an unknown kind.
-        ValueError: No feature, an unknown name, or an unreadable specification.
-    """
+    """Make the fields of a sample, in the order of ``outputs`` if given."""
     if not decode:
         raise ValueError('decode must name at least one feature, like {"label": Feature("int64")}')
     for name in decode:
@@ -499,11 +454,7 @@ def fields_of(
 
 
 def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
-    """Reject coordinates that would not follow their cropped or flipped image.
-
-    Raises:
-        ValueError: There are some, or per-box values that would stay while boxes are dropped.
-    """
+    """Reject coordinates that would not follow their cropped or flipped image."""
     decoders = [each for each in decode.values() if isinstance(each, ImageDecoder)]
     moving = next((each for each in decoders if each.crop is not None or each.flip), None)
     drops = any(isinstance(each, Boxes) for each in decode.values())
