@@ -143,9 +143,6 @@ class MixOrder(Arrangement):
     ``own`` has the order of each source; None if the source is permuted, or read in order.
     """
 
-    # With three sources: 0.75 us for 64 samples, 1.15 in chunks of 8,192.
-    chunk = 1 << 15
-
     def __init__(
         self,
         schedule: Schedule,

@@ -65,8 +65,8 @@ class Schedule:
         place = positions - period * len(self)
         if len(positions) and (place.min() < 0 or place.max() >= len(self)):
             period, place = np.divmod(positions, len(self))
-        sources = self.source[place]
-        return sources, period * self.counts[sources] + self.draw[place]
+        sources, draws = self.source[place], self.draw[place].astype(np.int64)
+        return sources, draws + period * self.counts[sources] if np.any(period) else draws
 
     def position_of(self, source: int, draw: int) -> int:
         """Position of a source's draw."""
