@@ -107,16 +107,15 @@ class SequenceSource(Source):
                     self._call("on_epoch_end")
                     self._epoch += 1
                     self._call("on_epoch_begin")
-                self._look_at_length()
+                # The order of the batches doesn't follow a changed length.
+                before, self._added = self._added, (self._count() or 0) - self._batches
+                if self._added > 0 >= before:
+                    log.warning(
+                        "batches that are added to source are not read: %s", self._lengths()
+                    )
                 return changed
             finally:
                 self._calling = False
-
-    def _look_at_length(self) -> None:
-        """Check for a changed length, which the order of the batches doesn't follow."""
-        before, self._added = self._added, (self._count() or 0) - self._batches
-        if self._added > 0 >= before:
-            log.warning("batches that are added to source are not read: %s", self._lengths())
 
     def _lengths(self) -> str:
         return (

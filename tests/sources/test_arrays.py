@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters import concatenate
 from adapters.sources import ArraySource, as_source
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
@@ -73,12 +74,11 @@ def test_any_numbers_are_gathered(numbers, as_slice):
     assert gathered(data, numbers).tolist() == data[numbers].tolist()
 
 
-@pytest.mark.parametrize("count", [1, 65, 200])
 @pytest.mark.parametrize("dtype", ["u1", "f2", "?", "c16", "g", ">i4", "M8[s]", "U3", "O"])
-def test_any_dtype_is_gathered(count, dtype):
-    arrays = tuple(np.arange(place, place + 30).astype(dtype) for place in range(count))
-    numbers = np.array([7, 29, 0, 7])
-    for array, rows in zip(arrays, ArraySource(arrays).gather(numbers, np.empty)):
+def test_any_dtype_is_gathered(dtype):
+    array, numbers = np.arange(60).astype(dtype).reshape(30, 2), np.array([7, 29, 0, 7])
+    for source in (ArraySource(array), concatenate([array[:9], array[9:]])):
+        rows = source.gather(numbers, np.empty)
         assert rows.dtype == array.dtype
         np.testing.assert_array_equal(rows, array[numbers])
 
@@ -202,14 +202,13 @@ def test_member_without_rows_is_named(data, message):
         as_source(data)
 
 
-@pytest.mark.parametrize("width", [3, 999])
-def test_array_made_shorter_is_an_error(width):
-    array = np.arange(100 * width).reshape(100, width).copy()
+def test_array_made_shorter_is_an_error():
+    array = np.arange(300).reshape(100, 3).copy()
     source = as_source((array, np.arange(100)))
-    array.resize((50, width), refcheck=False)
+    array.resize((50, 3), refcheck=False)
     with pytest.raises(ValueError, match="must keep their 100 rows, got 50 by now"):
         source.gather(np.array([5, 99]), np.empty)
-    array.resize((200, width), refcheck=False)
+    array.resize((200, 3), refcheck=False)
     rows, numbers = source.gather(np.array([5, 99]), np.empty)
     assert rows[0].tolist() == array[5].tolist()
     assert numbers.tolist() == [5, 99]
