@@ -11,7 +11,7 @@ Each leaf of a sample is a feature of a tf.train.Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adapters.images import ImageDecoder, npy
 from adapters.records import example
 from adapters.sources.examples import Examples
-from adapters.sources.features import Field
+from adapters.sources.features import Feature, Field, field_of
 from adapters.structure import as_array, in_order, unflatten
 
 RAW, TEXT, ARRAY, IMAGE = "raw", "text", "array", "image"
@@ -102,30 +102,19 @@ class Column:
 
     def field(self, decoder: ImageDecoder | None) -> Field:
         """Field that reads this column; ``decoder`` has the remaining work on an image."""
-        key = self.name.encode()
         if decoder is not None:
-            return Field(self.name, key, example.BYTES_LIST, decoder.dtype, decoder=decoder)
+            return field_of(self.name, self.name, decoder)
         if self.kind == ARRAY:
-            part = Field(self.name, key, example.BYTES_LIST, np.dtype(object), text=bytes)
-            return Field(self.name, key, example.BYTES_LIST, np.dtype(object), target=_Array(part))
-        text = {"str": str, "bytes": bytes}.get(self.dtype)
-        raw = None if text is not None else np.dtype(self.dtype)
-        dtype = np.dtype(object) if raw is None else raw.newbyteorder("=")
+            part = field_of(self.name, self.name, Feature(bytes))
+            return replace(part, text=None, target=_Array(part))
         default = self.default
-        if text is bytes and default is not None:
+        if self.dtype == "bytes" and default is not None:
             default = default.encode("latin-1")
-        return Field(
-            self.name,
-            key,
-            example.BYTES_LIST,
-            dtype,
-            self.shape,
-            self.varies,
-            raw,
-            text,
-            needed=not self.varies,  # An empty list of texts is stored as none.
-            default=None if default is None else np.array(default, dtype),
-        )
+        shape = (None, *self.shape) if self.varies else self.shape
+        stored: Any = "values" if self.kind == TEXT else "raw"
+        feature = Feature(self.dtype, shape, stored=stored, default=default)
+        # An empty list of texts is stored as none.
+        return replace(field_of(self.name, self.name, feature), needed=not self.varies)
 
 
 class _Array:
@@ -158,11 +147,7 @@ class Columns(Examples):
         self.as_tuple = skeleton == tuple(range(len(columns)))
         self.skeleton = skeleton
         self._python = [at for at, column in enumerate(columns) if column.is_python]
-
-    @property
-    def python_numbers(self) -> bool:
-        """True if samples contain Python numbers."""
-        return bool(self._python)
+        self.python_numbers = bool(self._python)
 
     def joined(self, values: Sequence[Any]) -> Any:
         """Assemble a sample from its leaves."""
