@@ -109,23 +109,15 @@ def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
         array = np.asarray(labels)
     except ValueError:  # Variable lengths.
         return _one_by_one(labels)
-    if array.dtype.kind == "f" and array.ndim == 1 and all(map(_is_whole, labels)):
+    floats, is_flat = array.dtype.kind == "f", array.ndim == 1
+    if floats and is_flat and all(isinstance(label, (int, np.integer)) for label in labels):
         raise ValueError(  # NumPy rounds 2**63 next to negative numbers.
             f"labels must be numbers that int64 holds, got {max(labels, key=abs)}"
         )
     if array.dtype.kind not in "biuf" or array.ndim > 2 or not array.size or np.isnan(array).any():
         return _one_by_one(labels)
-    return _as_labels(array)
-
-
-def _is_whole(label: Any) -> bool:
-    return isinstance(label, (int, np.integer))
-
-
-def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
-    """Convert to int64; floats to float64 for one label per sample, float32 for several."""
-    if array.dtype.kind == "f":
-        return array.astype(np.float64) if array.ndim == 1 else _as_float32(array)
+    if floats:
+        return array.astype(np.float64) if is_flat else _as_float32(array)
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"labels must be numbers that int64 holds, got {array.max()}")
     return array.astype(np.int64)
