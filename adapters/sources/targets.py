@@ -265,7 +265,10 @@ class Follower:
         more: dict[str, NDArray[Any]] = {}
         if given.stored == "im2rec":
             rows = irheader.objects(values[0])
-            values, more["classes"] = [rows[:, 1:5]], _whole(rows[:, 0])
+            values, classes = [rows[:, 1:5]], rows[:, 0]
+            if not (np.trunc(classes) == classes).all():
+                raise ContentError("classes that are whole numbers", f"{classes.tolist()}")
+            more["classes"] = classes.astype(np.int64)
             if rows.shape[1] > 5:
                 more["extra"] = rows[:, 5:]
         else:
@@ -413,12 +416,6 @@ def _check_units(values: NDArray[np.float64], format: str) -> None:
         )
 
 
-def _whole(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    if not (np.trunc(values) == values).all():
-        raise ContentError("classes that are whole numbers", f"{values.tolist()}")
-    return values.astype(np.int64)
-
-
 def fields_of(
     decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
 ) -> list[Field]:
@@ -428,13 +425,13 @@ def fields_of(
     for name in decode:
         if not isinstance(name, str):
             raise TypeError(f"decode must have strings as names of features, got {name!r}")
-    unknown = [name for name in fields or {} if name not in decode]
-    if unknown:
-        raise ValueError(f"fields must rename features of decode, got {unknown[0]!r}")
-    for key in (fields or {}).values():
+    renamed = fields or {}
+    for name, key in renamed.items():
+        if name not in decode:
+            raise ValueError(f"fields must rename features of decode, got {name!r}")
         if not isinstance(key, str):
             raise TypeError(f"fields must have strings as names in the record, got {key!r}")
-    for text in [*decode, *(fields or {}).values()]:
+    for text in [*decode, *renamed.values()]:
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -442,7 +439,6 @@ def fields_of(
                 f"names of features must be text that UTF-8 has, as Examples do, got {text!r}"
             ) from None
     names = list(decode) if outputs is None else _outputs(outputs, decode)
-    renamed = fields or {}
     made = [
         target_of(name, given, decode, renamed)
         if isinstance(given := decode[name], (Boxes, Points))
@@ -460,10 +456,7 @@ def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
     drops = any(isinstance(each, Boxes) for each in decode.values())
     for field in fields:
         key = str(field.key, "utf-8")
-        if field.decoder is not None or field.target is not None or field.text is not None:
-            kind = None
-        else:
-            kind = _kind_of(key, field)
+        kind = _kind_of(key, field)
         if drops and field.varies and (kind == "Boxes" or key.startswith(_PER_BOX)):
             raise ValueError(
                 f"decode[{field.name!r}] must lose its values with the boxes that are dropped, got "
@@ -480,6 +473,8 @@ def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
 
 def _kind_of(key: str, field: Field) -> str | None:
     """Kind of coordinates by name and shape: ``"Boxes"``, ``"Points"`` or None."""
+    if field.decoder is not None or field.target is not None or field.text is not None:
+        return None
     words = set(re.split("[^a-z]+", key.lower()))
     last = field.shape[-1:]
     if words & _SIDES or (words & _BOXES and (field.varies or last == (4,))):
