@@ -52,6 +52,8 @@ Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
 
 Called with the record, the format of its file, the row, and the columns.
 """
+Opened = tuple[Any, list[memoryview | bytes]]
+"""The kernel's handle of some files, and their bytes, valid as long as they are referenced."""
 Pieces = dict[int, NDArray[np.int64]]
 """Where the images of a column lie, int64 ``(rows, 3)``: buffer number, first byte and size."""
 
@@ -73,13 +75,6 @@ class _Column(NamedTuple):
     """Bytes of the value before those that go into the row."""
     default: bytes | None = None
     """Row of a record without the feature; None to leave the record to Python."""
-
-
-class _Opened(NamedTuple):
-    """Files whose memory the kernel holds."""
-
-    handle: Any
-    buffers: list[memoryview | bytes]
 
 
 class RecordRows:
@@ -124,7 +119,7 @@ class RecordRows:
         self._is_direct = not (self._decoders or self._converted or labels)
         self._firsts = np.cumsum([0, *map(len, self._shards)])
         self._stays = len(self._shards) <= _MOST_FILES and not files.are_remote
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
@@ -203,8 +198,8 @@ class RecordRows:
         """Write the fields of these records, except for images.
 
         Returns:
-            A mask of the records to read one by one, None if there are none; the files' bytes,
-            valid as long as they are referenced; and where the images lie in them.
+            A mask of the records to read one by one, None if there are none; the files' bytes; and
+                where the images lie in them.
         """
         if self._is_direct:
             return *self._gathered(numbers, rows, columns), {}
@@ -232,14 +227,15 @@ class RecordRows:
             opened = self._opened
             if opened is None:
                 opened = self._open(self._shards, [None] * len(self._shards))
-                self._opened = opened if all(map(len, opened.buffers)) else None
+                self._opened = opened if all(map(len, opened[1])) else None
         else:
             opened, numbers = self._open_for(numbers)
         assert self._kernel is not None
-        wrong = self._kernel.gather(self._schema, opened.handle, numbers, rows, tuple(columns))
-        return None if wrong is None else np.frombuffer(wrong, np.bool_), opened.buffers
+        handle, buffers = opened
+        wrong = self._kernel.gather(self._schema, handle, numbers, rows, tuple(columns))
+        return None if wrong is None else np.frombuffer(wrong, np.bool_), buffers
 
-    def _open_for(self, numbers: Numbers) -> tuple[_Opened, Numbers]:
+    def _open_for(self, numbers: Numbers) -> tuple[Opened, Numbers]:
         """Open the files of these records; return also the records' numbers in them."""
         places = np.searchsorted(self._firsts, numbers, "right") - 1
         own = numbers - self._firsts[places]
@@ -248,9 +244,7 @@ class RecordRows:
         opened = self._open(shards, [own[which == place] for place in range(len(shards))])
         return opened, np.cumsum([0, *map(len, shards)])[which] + own
 
-    def _open(
-        self, shards: Sequence[Shard], numbers: Sequence[NDArray[np.int64] | None]
-    ) -> _Opened:
+    def _open(self, shards: Sequence[Shard], numbers: Sequence[NDArray[np.int64] | None]) -> Opened:
         buffers = [_buffer_of(*each) for each in zip(shards, numbers)]
         assert self._kernel is not None
         handle = self._kernel.files(
@@ -263,7 +257,7 @@ class RecordRows:
             tuple(shard.checked for shard in shards),
             tuple(map(self._kind_of, shards)),
         )
-        return _Opened(handle, [b"" if buffer is None else buffer for buffer in buffers])
+        return handle, [b"" if buffer is None else buffer for buffer in buffers]
 
 
 def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | None:
