@@ -54,40 +54,32 @@ class ByMember(abc.ABC):
         return -(-length // self._multiple) * self._multiple
 
     def _collated(self, items: list[Any], value: Any, where: str) -> Any:
-        first = items[0]
-        if isinstance(first, dict):
+        first, has_values = items[0], isinstance(value, (tuple, list, dict))
+        is_dict = isinstance(first, dict)
+        if (
+            is_dict
+            or isinstance(first, tuple)
+            or (isinstance(first, list) and not _is_array(first))
+        ):
+            keys = list(first) if is_dict else list(range(len(first)))
             for row, item in enumerate(items):
-                if not isinstance(item, dict) or item.keys() != first.keys():
+                if not isinstance(item, dict if is_dict else type(first)) or _differ(item, first):
                     raise _unlike(items, row, where)
-            if isinstance(value, (tuple, list)) or (
-                isinstance(value, dict) and value.keys() != first.keys()
-            ):
-                raise _misfit(value, f"a dict of {list(first)}", where)
-            return {
-                name: self._collated(
-                    [item[name] for item in items],
-                    value[name] if isinstance(value, dict) else value,
-                    f"{where}[{name!r}]",
-                )
-                for name in first
-            }
-        if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
-            for row, item in enumerate(items):
-                if not isinstance(item, type(first)) or len(item) != len(first):
-                    raise _unlike(items, row, where)
-            if isinstance(value, dict) or (
-                isinstance(value, (tuple, list)) and len(value) != len(first)
-            ):
-                raise _misfit(value, f"{len(first)} members", where)
-            several = isinstance(value, (tuple, list))
+            if has_values and (isinstance(value, dict) is not is_dict or _differ(value, first)):
+                of = f"a dict of {keys}" if is_dict else f"{len(first)} members"
+                raise _misfit(value, of, where)
             members = [
                 self._collated(
-                    list(column), value[place] if several else value, f"{where}[{place}]"
+                    [item[key] for item in items],
+                    value[key] if has_values else value,
+                    f"{where}[{key!r}]",
                 )
-                for place, column in enumerate(zip(*items))
+                for key in keys
             ]
+            if is_dict:
+                return dict(zip(keys, members))
             return type(first)(*members) if hasattr(first, "_fields") else tuple(members)
-        if isinstance(value, (tuple, list, dict)):
+        if has_values:
             raise _misfit(value, "an array", where)
         if any(item is None for item in items):
             for row, item in enumerate(items):
@@ -143,6 +135,11 @@ def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> 
                 f"{', '.join(map(str, axes))} only: sample {row} of the batch has shape {shape}, "
                 f"the first one {first}; give axis=... for another one"
             )
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """True if two dicts have other keys, or two tuples other lengths."""
+    return bool(one.keys() != other.keys() if isinstance(one, dict) else len(one) != len(other))
 
 
 def _is_array(item: list[Any]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import bisect
 import copy
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,7 +153,7 @@ class Pad(ByMember):
     def __call__(self, samples: list[Any]) -> Any:
         """Collate samples into a batch; see ``pad``."""
         batch = super().__call__(samples)
-        return _with_lengths(batch, [True])[0] if self._lengths else batch
+        return _with_lengths(batch, iter([True]))[0] if self._lengths else batch
 
 
 def pad(
@@ -219,21 +219,18 @@ class _Shapes(ByMember):
         self.known[where] = arrays[0].shape
 
 
-class _Measured:
+class _Measured(NamedTuple):
     """Padded member and its lengths."""
 
-    def __init__(self, batch: NDArray[Any], lengths: NDArray[np.int32]) -> None:
-        self.batch = batch
-        self.lengths = lengths
+    batch: NDArray[Any]
+    lengths: NDArray[np.int32]
 
 
-def _with_lengths(tree: Any, first: list[bool], name: str | None = None) -> tuple[Any, Any]:
+def _with_lengths(tree: Any, first: Iterator[bool], name: str | None = None) -> tuple[Any, Any]:
     """Add the lengths of the first padded member; return ``(tree, entries for its dict)``."""
     if isinstance(tree, _Measured):
-        if not first.pop():
-            first.append(False)
+        if not next(first, False):
             return tree.batch, None
-        first.append(False)
         if name is None:
             return (tree.batch, tree.lengths), None
         return tree.batch, {f"{name}_length": tree.lengths}

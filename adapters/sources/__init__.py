@@ -83,8 +83,9 @@ def _of_a_path(data: Any) -> Source | None:
 
 
 def _of_arrays(data: Any) -> Source | None:
-    arrays = isinstance(data, (tuple, dict)) or holds_arrays(data) or _is_stored_array(data)
-    return ArraySource(data) if arrays or is_sparse(data) else None
+    stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
+    holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
+    return ArraySource(data) if holds else None
 
 
 def _of_samples(data: Any) -> Source | None:
@@ -123,8 +124,3 @@ def as_source(data: Any) -> Source:
     if not len(source):
         raise ValueError("source must hold at least one sample, got 0")
     return source
-
-
-def _is_stored_array(data: Any) -> bool:
-    """True if rows can be gathered from it; strings and variable-length rows are objects."""
-    return is_stored(data) and not np.dtype(data.dtype).hasobject
