@@ -65,6 +65,8 @@ class Raw(Content):
 class Custom(Content):
     """Result of a user function on the record's bytes."""
 
+    function: Callable[..., Any]
+
     def __init__(self, function: Callable[..., Any]) -> None:
         check_function("decode", function, "data")
         self.function = function
