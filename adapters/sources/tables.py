@@ -99,20 +99,16 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
         names = list(range(len(rows[0])))
     file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
     cells = {each: [row[place] for row in rows] for place, each in enumerate(names)}
-    for row_number, cell in enumerate(cells[file_column]):
-        if not cell.strip():
-            raise ValueError(
-                f"{name}: column {file_column!r} must have a file in each row, got none in row "
-                f"{row_number}: leave the row out, or give it one"
-            )
+    for column in (file_column, *labels):
+        for place, cell in enumerate(cells[column]):
+            if not cell.strip():
+                what = "file" if column == file_column else "label"
+                raise ValueError(
+                    f"{name}: column {column!r} must have a {what} in each row, got none in row "
+                    f"{place}, {rows[place]}: leave the row out, or give it one"
+                )
     for label in labels:
         cells[label] = [cell.strip() for cell in cells[label]]
-        for file, cell in zip(cells[file_column], cells[label]):
-            if not cell:
-                raise ValueError(
-                    f"{name}: column {label!r} must have a label in each row, got none for "
-                    f"{file!r}: leave the row out, or give it one"
-                )
     return Table(cells[file_column], _joined([_values(cells[each], classes) for each in labels]))
 
 
