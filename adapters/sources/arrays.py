@@ -45,7 +45,7 @@ class ArraySource(Source):
         columns, self.skeleton = flatten(arrays)
         flat = tuple(range(len(columns)))
         self._is_tuple = type(self.skeleton) is tuple and self.skeleton == flat
-        paths = _member_names(arrays)
+        paths = ["source" + "".join(f"[{key!r}]" for key in path) for path in paths_of(arrays)]
         self._columns = tuple(_as_rows(column, path) for column, path in zip(columns, paths))
         if not self._columns:
             raise ValueError(f"source must hold at least one array, got {arrays!r}")
@@ -202,17 +202,17 @@ def refuse_parts_in_a_list(source: Any) -> None:
         )
 
 
-def _member_names(tree: Any, name: str = "source") -> list[str]:
-    """Path of each leaf, in ``flatten``'s order and written as code: ``source[0]['a']``."""
+def paths_of(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Keys and positions that lead to each leaf, in ``flatten``'s order."""
     if tree is None:
         return []
     if isinstance(tree, dict):
-        members = [(f"{name}[{key!r}]", tree[key]) for key in in_order(tree)]
+        members = [(key, tree[key]) for key in in_order(tree)]
     elif isinstance(tree, tuple):
-        members = [(f"{name}[{i}]", member) for i, member in enumerate(tree)]
+        members = list(enumerate(tree))
     else:
-        return [name]
-    return [path for each, member in members for path in _member_names(member, each)]
+        return [path]
+    return [leaf for key, member in members for leaf in paths_of(member, (*path, key))]
 
 
 def _lists_as_arrays(tree: Any) -> Any:

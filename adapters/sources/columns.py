@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder, npy
 from adapters.records import example
+from adapters.sources.arrays import paths_of
 from adapters.sources.examples import Examples
 from adapters.sources.features import Feature, Field, field_of
-from adapters.structure import as_array, in_order, unflatten
+from adapters.structure import as_array, unflatten
 
 RAW, TEXT, ARRAY, IMAGE = "raw", "text", "array", "image"
 
@@ -160,30 +161,9 @@ class Columns(Examples):
 
 def names_of(skeleton: Any) -> list[str]:
     """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``."""
-    names = _ways(skeleton)
+    _as_json(skeleton)  # A structure that can't be stored is an error at once.
+    names = ["/".join(map(str, path)) for path in paths_of(skeleton)]
     return names if len(set(names)) == len(names) else list(map(str, range(len(names))))
-
-
-def _ways(skeleton: Any) -> list[str]:
-    if skeleton is None:
-        return []
-    if isinstance(skeleton, dict):
-        members = [(name, skeleton[name]) for name in in_order(skeleton)]
-    elif type(skeleton) is tuple:
-        members = list(enumerate(skeleton))
-    elif isinstance(skeleton, int):
-        return [""]
-    else:
-        raise TypeError(
-            f"samples must be of tuples and dicts, got a {type(skeleton).__name__}: a transform "
-            "makes one of them"
-        )
-    names = []
-    for name, member in members:
-        if isinstance(skeleton, dict) and type(name) is not str:
-            raise TypeError(f"samples must be of dicts with texts as keys, got {name!r}")
-        names += [f"{name}/{inner}" if inner else f"{name}" for inner in _ways(member)]
-    return names
 
 
 def described(columns: Sequence[Column], skeleton: Any) -> dict[str, Any]:
@@ -217,11 +197,19 @@ def _numbers(name: str, leaf: Any) -> NDArray[Any]:
 
 
 def _as_json(skeleton: Any) -> Any:
-    if isinstance(skeleton, dict):
-        return {name: _as_json(member) for name, member in skeleton.items()}
-    if isinstance(skeleton, tuple):
-        return [_as_json(member) for member in skeleton]
-    return skeleton
+    if skeleton is None or isinstance(skeleton, int):
+        return skeleton
+    if type(skeleton) is tuple:
+        return list(map(_as_json, skeleton))
+    if not isinstance(skeleton, dict):
+        raise TypeError(
+            f"samples must be of tuples and dicts, got a {type(skeleton).__name__}: a transform "
+            "makes one of them"
+        )
+    for name in skeleton:
+        if type(name) is not str:
+            raise TypeError(f"samples must be of dicts with texts as keys, got {name!r}")
+    return {name: _as_json(member) for name, member in skeleton.items()}
 
 
 def _of_json(text: Any) -> Any:

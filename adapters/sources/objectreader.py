@@ -224,9 +224,16 @@ class ObjectReader(FileReader):
         url = os.fsdecode(self._files.path(number))
         wholes, is_remote = self._wholes, is_url(url)
         identity = self._known_version(number)
+        head: Head | None
         if wholes is not None and identity is None:
-            head = self._ask_version(number)
-            identity = None if head is None else self._check_version(number, url, head)
+            try:
+                head = self._head(number)
+            except ContentError:
+                raise
+            except ValueError:  # The store doesn't know the size.
+                head = None
+            if head is not None and head.version:
+                identity = self._check_version(number, url, head)
         if wholes is not None and identity is not None:
             found = wholes.get(url, identity)
             if found is not None:
@@ -273,16 +280,6 @@ class ObjectReader(FileReader):
             except IsADirectoryError:
                 raise ContentError("a file", "something else") from None
         return persistently(lambda: client.head(key), self._files.named(number))
-
-    def _ask_version(self, number: int) -> Head | None:
-        """Look up a file's version; None if the store can't provide it."""
-        try:
-            head = self._head(number)
-        except ContentError:
-            raise
-        except ValueError:  # The store doesn't know the size.
-            return None
-        return head if head.version else None
 
     def _size(self, number: int) -> int | None:
         try:
