@@ -192,7 +192,8 @@ def _common_form(sources: Sequence[Source]) -> Form | None:
             raise ValueError(
                 "sources must have samples of one structure, shape and dtype: sources"
                 f"[{first}] has {_described(forms[first])}, sources[{place}] has "
-                f"{_described(form)}; bring them into one form first"
+                f"{_described(form)}; bring them into one form first, labels by astype() or, in "
+                "records, by Feature(...)"
             )
     return None if None in forms else forms[first]
 
