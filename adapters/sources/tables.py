@@ -258,11 +258,10 @@ def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
             "store as a list of tuples"
         )
     found = [_by_stem(root) for root in roots]
+    stems = found[0].keys()
     for root, names in zip(roots, found):
         if not names:
             raise ValueError(f"where must hold at least one image in each folder, got {root!r}")
-    stems = found[0].keys()
-    for root, names in zip(roots[1:], found[1:]):
         odd = sorted(stems ^ names.keys())
         if odd:
             shown = ", ".join(map(repr, odd[:_MOST_NAMED])) + ", ..." * (len(odd) > _MOST_NAMED)
