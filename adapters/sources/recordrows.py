@@ -361,13 +361,20 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
         encoded, label = content.split(payload, format)
         try:
             _put_label(label, columns[1], row)
-            if decoder is not None:
-                return [encoded]
-            _put_image(encoded, columns[0], row)
         except UnlikeError as error:
             # If no image follows the label, the header's label count is damaged: report damage.
-            # Otherwise, the label or the image is unlike the others.
-            raise (error if _is_image(encoded) else error.damage) from None
+            # Otherwise, the label is unlike the others.
+            try:
+                size_of(encoded)
+            except ContentError:
+                raise error.damage from None
+            raise
+        if decoder is not None:
+            return [encoded]
+        array, images = decode_image(encoded), columns[0]
+        if array.shape != images.shape[1:] or array.dtype != images.dtype:
+            raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
+        images[row] = array
         return []
 
     def kind_of(shard: Shard) -> int:
@@ -444,14 +451,6 @@ def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:
         raise UnlikeError(f"a label of {labels.dtype}", f"{label!r}")
 
 
-def _put_image(encoded: memoryview, images: NDArray[Any], row: int) -> None:
-    """Write an image into its row, if shape and dtype are as expected."""
-    array = decode_image(encoded)
-    if array.shape != images.shape[1:] or array.dtype != images.dtype:
-        raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
-    images[row] = array
-
-
 def _are_equally_long(shard: Shard) -> bool:
     """True if the records of a file take the same number of bytes each."""
     try:
@@ -461,12 +460,3 @@ def _are_equally_long(shard: Shard) -> bool:
     except (IndexError, RecordError):
         return False
     return is_last and bool((np.diff(shard.offsets) == stride).all())
-
-
-def _is_image(encoded: memoryview) -> bool:
-    """True if an image begins here."""
-    try:
-        size_of(encoded)
-    except ContentError:
-        return False
-    return True
