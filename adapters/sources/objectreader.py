@@ -84,7 +84,7 @@ class ObjectReader(FileReader):
             self._versions = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
         self._bytes_seen = self._files_seen = 0
         self._is_closed = False
-        _readers[self] = None
+        _readers.add(self)
 
     def read(self, number: int, room: Room) -> memoryview:
         """Read a whole file."""
@@ -328,13 +328,12 @@ class ObjectReader(FileReader):
         return ObjectReader, (self._files, self._cache, self._listed)
 
 
-_readers: weakref.WeakKeyDictionary[ObjectReader, None] = weakref.WeakKeyDictionary()
+_readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    for reference in _readers.keyrefs():
-        if (reader := reference()) is not None:
-            reader._begin()
+    for reader in list(_readers):
+        reader._begin()
 
 
 os.register_at_fork(after_in_child=_in_child)
