@@ -274,6 +274,12 @@ class Decoded(Source):
     def read(self, index: int) -> bytes:
         """Return the bytes that a sample is decoded from."""
 
+    def read_and_discard(self, numbers: NDArray[np.int64]) -> None:
+        """Read bytes in file order and discard them."""
+        self.bring(numbers)
+        for number in np.sort(numbers).tolist():
+            self.read(number)
+
     @abc.abstractmethod
     def close(self) -> None:
         """Close the files."""

@@ -176,12 +176,6 @@ class ImageSource(Decoded):
         """Labels of these files, if each has exactly one."""
         return self.labels[numbers] if self.labels.ndim == 1 else None
 
-    def read_and_discard(self, numbers: Numbers) -> None:
-        """Read files and discard them."""
-        self.bring(numbers)
-        for number in numbers.tolist():
-            self._read(number)
-
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return (image, label), cropped and flipped at random by ``rng``."""
         label = self.labels[number]

@@ -256,12 +256,6 @@ class RecordSource(Decoded):
 
     # Used by plans.
 
-    def read_and_discard(self, numbers: Numbers) -> None:
-        """Read records in file order and discard them."""
-        self.bring(numbers)
-        for number in np.sort(numbers).tolist():
-            self.read(number)
-
     def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching records of remote files."""
         self._files.expect(numbers, elsewhere)
