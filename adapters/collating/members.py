@@ -62,19 +62,23 @@ class ByMember(abc.ABC):
             or (isinstance(first, list) and not _is_array(first))
         ):
             keys = list(first) if is_dict else list(range(len(first)))
+            kind: Any = dict if is_dict else type(first)
             for row, item in enumerate(items):
-                if not isinstance(item, dict if is_dict else type(first)) or _differ(item, first):
+                if not isinstance(item, kind) or len(item) != len(first):
                     raise _unlike(items, row, where)
-            if has_values and (isinstance(value, dict) is not is_dict or _differ(value, first)):
-                of = f"a dict of {keys}" if is_dict else f"{len(first)} members"
+                if is_dict and item.keys() != first.keys():
+                    raise _unlike(items, row, where)
+            of = f"a dict of {keys}" if is_dict else f"{len(first)} members"
+            if has_values and (isinstance(value, dict) is not is_dict or len(value) != len(first)):
                 raise _misfit(value, of, where)
+            if has_values and is_dict and value.keys() != first.keys():
+                raise _misfit(value, of, where)
+            columns = [[item[key] for item in items] for key in keys] if is_dict else zip(*items)
             members = [
                 self._collated(
-                    [item[key] for item in items],
-                    value[key] if has_values else value,
-                    f"{where}[{key!r}]",
+                    list(column), value[key] if has_values else value, f"{where}[{key!r}]"
                 )
-                for key in keys
+                for key, column in zip(keys, columns)
             ]
             if is_dict:
                 return dict(zip(keys, members))
@@ -135,11 +139,6 @@ def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> 
                 f"{', '.join(map(str, axes))} only: sample {row} of the batch has shape {shape}, "
                 f"the first one {first}; give axis=... for another one"
             )
-
-
-def _differ(one: Any, other: Any) -> bool:
-    """True if two dicts have other keys, or two tuples other lengths."""
-    return bool(one.keys() != other.keys() if isinstance(one, dict) else len(one) != len(other))
 
 
 def _is_array(item: list[Any]) -> bool:

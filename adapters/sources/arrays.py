@@ -91,7 +91,7 @@ class ArraySource(Source):
         self._check_lengths()
         stretch = stretch_of(numbers)
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
-        return unflatten(self.skeleton, gathered)
+        return tuple(gathered) if self._is_tuple else unflatten(self.skeleton, gathered)
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None

@@ -78,6 +78,9 @@ class Concatenation(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterator[Group]:
         """Find these samples in the sources that they come from."""
+        if len(self.parts) == 1:
+            yield self.parts[0], numbers, np.arange(len(numbers))
+            return
         of = np.searchsorted(self._starts, numbers, "right") - 1
         for at in np.flatnonzero(np.bincount(of)).tolist():
             places = np.flatnonzero(of == at)
@@ -86,7 +89,8 @@ class Concatenation(Composite):
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
         at = bisect.bisect_right(self._first, number) - 1
-        return self.parts[at].sample(number - self._first[at], self.fixed_rng(number, rng))
+        rng = self.fixed_rng(number, rng) if self.draws else rng
+        return self.parts[at].sample(number - self._first[at], rng)
 
     def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch if a source fetches them at once, else None."""

@@ -153,20 +153,24 @@ def put(values: NDArray[Any], column: NDArray[Any], rows: Any = ...) -> None:
 def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     """Mask of the numbers that don't fit the feature's dtype; None if all fit."""
     dtype = field.dtype
-    if dtype.kind not in "biu":
-        return None
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    fits = values.dtype == np.uint8 and dtype.kind != "b"  # Varints of one byte.
-    wrong: NDArray[np.bool_]
     if field.raw is not None and (field.raw.kind, dtype.kind) == ("u", "i"):  # MXNet's ids.
-        wrong = values > np.uint64(high)
-    elif field.kind == example.FLOAT_LIST:  # Labels behind MXNet's header.
-        wrong = (values != np.trunc(values)) | ~np.isfinite(values)
-        wrong |= (values < float(low)) | (values.astype(np.float64) >= float(high) + 1)
-    elif field.kind != example.INT64_LIST or dtype == np.int64 or fits or not values.size:
+        wrong = values > np.uint64(np.iinfo(dtype).max)
+        return wrong if wrong.any() else None
+    if field.kind == example.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
+        return _fractions(values, dtype)
+    if field.kind != example.INT64_LIST or dtype == np.int64 or not values.size:
         return None
-    else:
-        wrong = (values < low) | (values > min(high, np.iinfo(np.int64).max))
+    if values.dtype == np.uint8 and dtype.kind != "b":  # Varints of one byte.
+        return None
+    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    wrong = (values < limits[0]) | (values > min(limits[1], np.iinfo(np.int64).max))
+    return wrong if wrong.any() else None
+
+
+def _fractions(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    wrong: NDArray[np.bool_] = (values != np.trunc(values)) | ~np.isfinite(values)
+    wrong |= (values < float(low)) | (values.astype(np.float64) >= float(high) + 1)
     return wrong if wrong.any() else None
 
 
@@ -224,8 +228,9 @@ def _converted(field: Field, values: NDArray[Any]) -> Any:
     wrong = misfits(field, values)
     if wrong is not None:
         raise ContentError(f"values of {field.dtype}", str(values[wrong][0]))
-    array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(field.sides)
-    put(values.reshape(field.sides), array)
+    sides = field.sides
+    array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(sides)
+    put(values.reshape(sides), array)
     return array[()]
 
 

@@ -361,13 +361,6 @@ def _of_the_whole(name: str) -> Any:
     return property(operator.attrgetter(f"whole.{name}"), doc="That of the whole source.")
 
 
-def _by_own_number(name: str) -> Any:
-    def method(self: Subset, numbers: Numbers, *arguments: Any) -> Any:
-        return getattr(self.whole, name)(self.numbers[numbers], *arguments)
-
-    return method
-
-
 class Subset(Composite):
     """Some samples of a source, renumbered; read the same way and as fast as the whole.
 
@@ -398,16 +391,31 @@ class Subset(Composite):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        return self.whole.sample(int(self.numbers[number]), self.fixed_rng(number, rng))
+        rng = self.fixed_rng(number, rng) if self.draws else rng
+        return self.whole.sample(int(self.numbers[number]), rng)
+
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
+        """Samples of a batch, if the whole source fetches them at once; else None."""
+        return self.whole.samples(self.numbers[numbers])
+
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
+        """Gather these samples as one batch."""
+        return self.whole.gather(self.numbers[numbers], allocate)
+
+    def fill(
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
+    ) -> Failures:
+        """Write samples into rows of a batch."""
+        return self.whole.fill(self.numbers[numbers], rng_of, columns, rows)
+
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
+        """Label of each of these samples."""
+        return self.whole.labels_of(self.numbers[numbers])
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
 
-    samples = _by_own_number("samples")
-    gather = _by_own_number("gather")
-    fill = _by_own_number("fill")
-    labels_of = _by_own_number("labels_of")
     leaves = _of_the_whole("leaves")
     skeleton = _of_the_whole("skeleton")
     sample_bytes = _of_the_whole("sample_bytes")
