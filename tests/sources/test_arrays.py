@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,14 +135,6 @@ def test_gathering_and_collating_are_the_same():
     plain = plan_of(data, 7, shuffle=True)
     collated = plan_of(data, 7, shuffle=True, transform=lambda sample: sample)
     assert [exact(batch) for batch in epoch_of(plain)] == [exact(b) for b in epoch_of(collated)]
-
-
-@pytest.mark.parametrize("numbers", [[2, 3, 4], [7, 0]], ids=["a stretch", "scattered"])
-def test_memory_mapped_file(tmp_path: Path, numbers):
-    np.save(tmp_path / "rows.npy", ROWS)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    batch = ArraySource(mapped).gather(np.array(numbers), np.empty)
-    assert exact(batch) == exact(ROWS[numbers])
 
 
 def test_pytorch_tensors_are_not_copied():
