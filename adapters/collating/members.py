@@ -22,14 +22,8 @@ from adapters.batch.collate import Probe, as_leaf
 class ByMember(abc.ABC):
     """Collate function that treats each member of the samples by its own value.
 
-    Args:
-        value: One for all members, or a structure like the samples', with None for a member that is
-            only stacked.
-        to_multiple_of: Lengths are rounded up to a multiple of this.
-
-    Raises:
-        TypeError: An argument of the wrong type.
-        ValueError: Out of range.
+    ``value`` is one for all members, or a structure like the samples', with None for a member that
+    is only stacked. Lengths are rounded up to ``to_multiple_of``.
     """
 
     only_reads = True
@@ -44,21 +38,13 @@ class ByMember(abc.ABC):
         self._says_which = isinstance(value, (tuple, list, dict))
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Collate samples into a batch.
-
-        Raises:
-            TypeError: A value doesn't fit a member's numbers.
-            ValueError: Samples differ in structure, or in shapes that padding doesn't make equal.
-        """
+        """Collate samples into a batch."""
         if not len(samples):
             raise ValueError("samples must hold at least one sample, got none")
         return self._collated(list(samples), self._value, "")
 
     def probing(self, probe: Probe) -> Any:
-        """Return a collate function that changes the lengths that may vary between batches.
-
-        Its batches are ones that other samples might give.
-        """
+        """Return a collate function whose batches have lengths that other samples might give."""
         other = copy.copy(self)
         other._probe = probe
         return other
@@ -68,42 +54,36 @@ class ByMember(abc.ABC):
         return -(-length // self._multiple) * self._multiple
 
     def _collated(self, items: list[Any], value: Any, where: str) -> Any:
-        first = items[0]
-        if isinstance(first, dict):
+        first, has_values = items[0], isinstance(value, (tuple, list, dict))
+        is_dict = isinstance(first, dict)
+        if (
+            is_dict
+            or isinstance(first, tuple)
+            or (isinstance(first, list) and not _is_array(first))
+        ):
+            keys = list(first) if is_dict else list(range(len(first)))
+            kind: Any = dict if is_dict else type(first)
             for row, item in enumerate(items):
-                if not isinstance(item, dict) or item.keys() != first.keys():
+                if not isinstance(item, kind) or len(item) != len(first):
                     raise _unlike(items, row, where)
-            if isinstance(value, (tuple, list)) or (
-                isinstance(value, dict) and value.keys() != first.keys()
-            ):
-                raise _misfit(value, f"a dict of {list(first)}", where)
-            return self.of_dict(
-                {
-                    name: self._collated(
-                        [item[name] for item in items],
-                        value[name] if isinstance(value, dict) else value,
-                        f"{where}[{name!r}]",
-                    )
-                    for name in first
-                }
-            )
-        if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
-            for row, item in enumerate(items):
-                if not isinstance(item, type(first)) or len(item) != len(first):
+                if is_dict and item.keys() != first.keys():
                     raise _unlike(items, row, where)
-            if isinstance(value, dict) or (
-                isinstance(value, (tuple, list)) and len(value) != len(first)
-            ):
-                raise _misfit(value, f"{len(first)} members", where)
-            several = isinstance(value, (tuple, list))
+            of = f"a dict of {keys}" if is_dict else f"{len(first)} members"
+            if has_values and (isinstance(value, dict) is not is_dict or len(value) != len(first)):
+                raise _misfit(value, of, where)
+            if has_values and is_dict and value.keys() != first.keys():
+                raise _misfit(value, of, where)
+            columns = [[item[key] for item in items] for key in keys] if is_dict else zip(*items)
             members = [
                 self._collated(
-                    list(column), value[place] if several else value, f"{where}[{place}]"
+                    list(column), value[key] if has_values else value, f"{where}[{key!r}]"
                 )
-                for place, column in enumerate(zip(*items))
+                for key, column in zip(keys, columns)
             ]
+            if is_dict:
+                return dict(zip(keys, members))
             return type(first)(*members) if hasattr(first, "_fields") else tuple(members)
-        if isinstance(value, (tuple, list, dict)):
+        if has_values:
             raise _misfit(value, "an array", where)
         if any(item is None for item in items):
             for row, item in enumerate(items):
@@ -115,27 +95,13 @@ class ByMember(abc.ABC):
             return stacked(arrays, where)
         return self.member(arrays, value, where)
 
-    def of_dict(self, batch: dict[str, Any]) -> Any:
-        """Hook for subclasses that add members to a dict."""
-        return batch
-
     @abc.abstractmethod
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
-        """Combine the arrays of one member.
-
-        Args:
-            arrays: One for each sample, of one or more axes.
-            value: Value of this member: no structure, and not None.
-            where: Path of the member, for errors.
-        """
+        """Combine the arrays of one member, of one or more axes each; ``where`` is its path."""
 
 
 def stacked(arrays: list[NDArray[Any]], where: str) -> NDArray[Any]:
-    """Stack arrays of equal shapes, ``(samples, ...)``.
-
-    Raises:
-        ValueError: The shapes differ.
-    """
+    """Stack arrays of equal shapes, ``(samples, ...)``."""
     shape = arrays[0].shape
     for row, array in enumerate(arrays):
         if array.shape != shape:
@@ -160,11 +126,7 @@ def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
 
 
 def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> None:
-    """Check that shapes differ only along these axes.
-
-    Raises:
-        ValueError: They differ along others, too.
-    """
+    """Check that shapes differ only along these axes."""
     first = arrays[0].shape
     rest = [size for axis, size in enumerate(first) if axis not in axes]
     for row, array in enumerate(arrays):

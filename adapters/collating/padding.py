@@ -5,8 +5,8 @@ from __future__ import annotations
 import bisect
 import copy
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +83,7 @@ class Pad(ByMember):
     def within(self, bounds: Sequence[Any], lengths: NDArray[Any]) -> Pad:
         """Return a collate function for buckets, which ``for_samples`` applies to a batch.
 
-        Args:
-            bounds: Bounds of the buckets, increasing. If they aren't integers, nothing changes.
-            lengths: Length of each sample, by number.
+        If bounds aren't integers, nothing changes. ``lengths`` are those of all samples, by number.
         """
         if len(self._axes) > 1 or any(bound != int(bound) for bound in bounds):
             return self
@@ -99,11 +97,7 @@ class Pad(ByMember):
 
         Only members with the lengths of the batch's samples are padded to it. If these lengths are
         all equal, a member of fixed size may have them by chance. Then the longest sample of all is
-        read once: a member that hasn't its length there doesn't follow it.
-
-        Args:
-            numbers: Sample numbers of the batch, in order.
-            alone: Makes a sample from its number.
+        made once, by ``alone``: a member that hasn't its length there doesn't follow it.
         """
         if not self._bounds:
             return self
@@ -159,7 +153,7 @@ class Pad(ByMember):
     def __call__(self, samples: list[Any]) -> Any:
         """Collate samples into a batch; see ``pad``."""
         batch = super().__call__(samples)
-        return _with_lengths(batch, [True])[0] if self._lengths else batch
+        return _with_lengths(batch, iter([True]))[0] if self._lengths else batch
 
 
 def pad(
@@ -225,21 +219,18 @@ class _Shapes(ByMember):
         self.known[where] = arrays[0].shape
 
 
-class _Measured:
+class _Measured(NamedTuple):
     """Padded member and its lengths."""
 
-    def __init__(self, batch: NDArray[Any], lengths: NDArray[np.int32]) -> None:
-        self.batch = batch
-        self.lengths = lengths
+    batch: NDArray[Any]
+    lengths: NDArray[np.int32]
 
 
-def _with_lengths(tree: Any, first: list[bool], name: str | None = None) -> tuple[Any, Any]:
+def _with_lengths(tree: Any, first: Iterator[bool], name: str | None = None) -> tuple[Any, Any]:
     """Add the lengths of the first padded member; return ``(tree, entries for its dict)``."""
     if isinstance(tree, _Measured):
-        if not first.pop():
-            first.append(False)
+        if not next(first, False):
             return tree.batch, None
-        first.append(False)
         if name is None:
             return (tree.batch, tree.lengths), None
         return tree.batch, {f"{name}_length": tree.lengths}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from adapters.selecting.given import source_given
+from adapters.selecting.given import sources_given
 from adapters.sources import Source, joined
 
 
@@ -36,17 +36,4 @@ def concatenate(sources: Iterable[Any]) -> Source:
         >>> len(whole), int(whole[4])
         (6, 11)
     """
-    if isinstance(sources, (str, bytes, dict, set, frozenset)) or not hasattr(sources, "__iter__"):
-        raise TypeError(
-            f"sources must be a list of sources, got {type(sources).__name__}; one source is "
-            "[source]"
-        )
-    if hasattr(sources, "shape") or isinstance(sources, Source):
-        raise TypeError(
-            f"sources must be a list of sources, got one {type(sources).__name__}; one source is "
-            "[source]"
-        )
-    given = [source_given(source, f"sources[{place}]") for place, source in enumerate(sources)]
-    if not given:
-        raise ValueError("sources must hold at least one source, got none")
-    return joined(given)
+    return joined(sources_given(sources))

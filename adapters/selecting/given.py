@@ -11,19 +11,22 @@ _WHOLE_BATCHES = {"PyDataset", "Sequence"}
 _LIBRARIES = {"keras", "tf_keras", "tensorflow"}
 
 
+def sources_given(sources: Any) -> list[Source]:
+    """Wrap a list of anything that ``SafeSequence`` takes, except whole batches."""
+    single = isinstance(sources, (str, bytes, dict, set, frozenset, Source))
+    if single or hasattr(sources, "shape") or not hasattr(sources, "__iter__"):
+        raise TypeError(
+            f"sources must be a list of sources, got {type(sources).__name__}; one source is "
+            "[source]"
+        )
+    given = [source_given(source, f"sources[{place}]") for place, source in enumerate(sources)]
+    if not given:
+        raise ValueError("sources must hold at least one source, got none")
+    return given
+
+
 def source_given(data: Any, name: str) -> Source:
-    """Wrap anything that ``SafeSequence`` takes, except whole batches.
-
-    Args:
-        data: The source.
-        name: Name of the argument, for errors.
-
-    Raises:
-        OSError: The path can't be read.
-        RecordError: The path is no record file.
-        TypeError: Whole batches, no length, no random access, or an ambiguous list.
-        ValueError: Arrays of unequal lengths, or no samples.
-    """
+    """Wrap anything that ``SafeSequence`` takes, except whole batches; ``name`` is the argument."""
     whole = isinstance(data, Source) and data.whole_batches
     if whole or any(
         base.__name__ in _WHOLE_BATCHES and base.__module__.partition(".")[0] in _LIBRARIES

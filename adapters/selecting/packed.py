@@ -8,6 +8,7 @@ depends on the lengths alone: every process gets the same rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,72 +89,63 @@ def packed(
     return PackedSource(given, rows, int(length), held, tokens, value, transform)
 
 
+@dataclass(frozen=True, eq=False)
 class PackedSource(Source):
     """Rows of fixed length with the sequences of another source; see ``packed``."""
 
     stored = False  # A row is made on access.
 
-    def __init__(
-        self,
-        source: Source,
-        rows: Rows,
-        length: int,
-        held: int,
-        tokens: str | int | None,
-        value: int,
-        transform: Callable[[Any], Any] | None,
-    ) -> None:
-        self._source = source
-        self._rows = rows
-        self._length = length
-        self._held = held
-        self._tokens = tokens
-        self._value = value
-        self._transform = transform
+    source: Source
+    rows: Rows
+    length: int
+    held: int
+    tokens: str | int | None
+    value: int
+    transform: Callable[[Any], Any] | None
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @property
     def users_code(self) -> tuple[Any, ...]:
         """User code of the source, and the transform."""
-        return (*self._source.users_code, self._transform)
+        return (*self.source.users_code, self.transform)
 
     @property
     def fill_rate(self) -> float:
         """Fraction of all places in rows that hold a token."""
-        return self._held / (len(self) * self._length)
+        return self.held / (len(self) * self.length)
 
     def sequences(self, row: int) -> NDArray[np.int64]:
         """Numbers of the samples in a row, in order."""
-        starts = self._rows.starts
-        return self._rows.numbers[starts[row] : starts[row + 1]]
+        starts = self.rows.starts
+        return self.rows.numbers[starts[row] : starts[row + 1]]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one row."""
         row = self._row(number)
-        return row if self._transform is None else self._transform(row)
+        return row if self.transform is None else self.transform(row)
 
     def _row(self, number: int) -> dict[str, NDArray[Any]]:
         numbers = self.sequences(number)
-        fetched: Sequence[Any] | None = self._source.samples(numbers)
-        samples = fetched if fetched is not None else map(self._source.sample, numbers.tolist())
+        fetched: Sequence[Any] | None = self.source.samples(numbers)
+        samples = fetched if fetched is not None else map(self.source.sample, numbers.tolist())
         # Copied, as the source may reuse one buffer.
-        sequences = [np.array(_sequence(sample, self._tokens)) for sample in samples]
+        sequences = [np.array(_sequence(sample, self.tokens)) for sample in samples]
         # An empty list becomes float64, which says nothing about the dtype.
         dtypes = {each.dtype for each in sequences if len(each) or each.dtype != np.float64}
         dtype = np.result_type(*(dtypes or {np.dtype(np.int64)}))
-        tokens = np.full(self._length, filler(self._value, dtype, ""), dtype)
-        segments = np.zeros(self._length, np.int32)
-        positions = np.zeros(self._length, np.int32)
+        tokens = np.full(self.length, filler(self.value, dtype, ""), dtype)
+        segments = np.zeros(self.length, np.int32)
+        positions = np.zeros(self.length, np.int32)
         at = 0
         for segment, sequence in enumerate(sequences, 1):
-            count = min(len(sequence), self._length)
+            count = min(len(sequence), self.length)
             end = at + count
-            if end > self._length:
+            if end > self.length:
                 raise ValueError(
                     f"lengths must be those of the sequences: those of samples {numbers.tolist()} "
-                    f"together are longer than a row of {self._length}"
+                    f"together are longer than a row of {self.length}"
                 )
             tokens[at:end] = sequence[:count]
             segments[at:end] = segment
@@ -163,8 +155,8 @@ class PackedSource(Source):
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
-        sequences = len(self._rows.numbers)
-        return f"{sequences} sequences in {len(self)} rows of {self._length}: " + self._source.way(
+        sequences = len(self.rows.numbers)
+        return f"{sequences} sequences in {len(self)} rows of {self.length}: " + self.source.way(
             True
         )
 
@@ -215,13 +207,7 @@ class Rows(NamedTuple):
 
 
 def first_fit(lengths: NDArray[np.int64], length: int, most: int) -> Rows:
-    """Distribute sequences over rows.
-
-    Args:
-        lengths: Lengths of the sequences, in [0, length].
-        length: Length of a row.
-        most: Most sequences in a row.
-    """
+    """Distribute sequences, no longer than a row, over rows of at most ``most`` sequences."""
     # Free places and sequences of each open row; the fullest is closed for a new one.
     room: list[int] = []
     members: list[list[int]] = []

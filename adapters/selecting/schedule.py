@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -43,13 +43,11 @@ class Schedule:
         source: Source at each position, ``(positions,)``.
         draw: Number of that draw among the source's draws in the period, ``(positions,)``.
         counts: Draws of each source in the period.
-        places: Positions of each source's draws.
     """
 
     source: NDArray[np.int16]
     draw: NDArray[np.int32]
     counts: NDArray[np.int64]
-    places: list[NDArray[np.int64]]
 
     def __len__(self) -> int:
         """Number of positions in the period."""
@@ -67,30 +65,13 @@ class Schedule:
         place = positions - period * len(self)
         if len(positions) and (place.min() < 0 or place.max() >= len(self)):
             period, place = np.divmod(positions, len(self))
-        sources = self.source[place]
-        return sources, period * self.counts[sources] + self.draw[place]
-
-    def within(
-        self, start: int, stop: int
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield the draws of each source at positions ``start`` to ``stop``.
-
-        Yields:
-            The source, the numbers of its draws, and their positions relative to ``start``.
-        """
-        for period in range(start // len(self), -(-stop // len(self))):
-            begin = period * len(self)
-            ends = max(start - begin, 0), min(stop - begin, len(self))
-            for source, places in enumerate(self.places):
-                first, last = places.searchsorted(ends).tolist()
-                if first < last:
-                    draws = np.arange(first, last) + period * int(self.counts[source])
-                    yield source, draws, places[first:last] + (begin - start)
+        sources, draws = self.source[place], self.draw[place].astype(np.int64)
+        return sources, draws + period * self.counts[sources] if np.any(period) else draws
 
     def position_of(self, source: int, draw: int) -> int:
         """Position of a source's draw."""
         period, place = divmod(draw, int(self.counts[source]))
-        return period * len(self) + int(self.places[source][place])
+        return period * len(self) + int(np.flatnonzero(self.source == source)[place])
 
     def draws_before(self, position: int) -> NDArray[np.int64]:
         """Number of draws of each source before a position."""
@@ -104,9 +85,6 @@ def schedule_of(shares: Sequence[Fraction]) -> Schedule:
 
     If their common denominator is too large for a table, they are rounded to the one that fits
     best; ``Schedule.shares`` are then the rounded shares.
-
-    Raises:
-        ValueError: A share is too small for that.
     """
     whole = math.lcm(*(share.denominator for share in shares))
     if whole <= _MOST_POSITIONS:
@@ -194,8 +172,7 @@ def _by_deadline(counts: NDArray[np.int64]) -> NDArray[np.int16]:
 
 
 def _schedule(order: NDArray[np.int16], counts: NDArray[np.int64]) -> Schedule:
-    places = [np.flatnonzero(order == source) for source in range(len(counts))]
     draw = np.empty(len(order), np.int32)
-    for own in places:
-        draw[own] = np.arange(len(own))
-    return Schedule(order, draw, counts, places)
+    for source, count in enumerate(counts.tolist()):
+        draw[order == source] = np.arange(count)
+    return Schedule(order, draw, counts)

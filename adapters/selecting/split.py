@@ -76,13 +76,15 @@ def split(
     shares = _shares(fractions)
     check_integer("seed", seed, 0)
     size = len(whole)
-    classes = _codes("stratify", stratify, size)
-    families = _codes("groups", groups, size)
+    classes = np.zeros(size, np.int64)
+    if stratify is not None:
+        classes = _codes("stratify", stratify, size)
+    families = None if groups is None else _codes("groups", groups, size)
     if families is None:
-        parts = allotted(size, shares, int(seed), classes)
+        parts = allotted(classes, shares, int(seed))
     else:
         _check_classes(families, classes, groups)
-        parts = grouped(families, shares, int(seed), classes)
+        parts = grouped(families, classes, shares, int(seed))
     named = list(fractions) if isinstance(fractions, (list, tuple)) else shares
     for fraction, part in zip(named, parts):
         if not len(part):
@@ -132,10 +134,8 @@ def _shares(fractions: Any) -> list[Fraction]:
     return [*shares, 1 - total]
 
 
-def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
+def _codes(name: str, values: Any, size: int) -> NDArray[np.int64]:
     """Index of each sample's value among the sorted distinct values."""
-    if values is None:
-        return None
     if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
         raise TypeError(
             f"{name} must be an array with a value for each sample, got {values!r:.100}"
@@ -169,12 +169,8 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
     return codes
 
 
-def _check_classes(
-    families: NDArray[np.int64], classes: NDArray[np.int64] | None, groups: Any
-) -> None:
+def _check_classes(families: NDArray[np.int64], classes: NDArray[np.int64], groups: Any) -> None:
     """Check that each group belongs to one class."""
-    if classes is None:
-        return
     first = np.empty(families.max() + 1, np.int64)
     first[families[::-1]] = classes[::-1]  # Class of each group's first sample.
     wrong = np.flatnonzero(classes != first[families])
@@ -187,21 +183,16 @@ def _check_classes(
 
 
 def allotted(
-    size: int, shares: Sequence[Fraction], seed: int, classes: NDArray[np.int64] | None
+    classes: NDArray[np.int64], shares: Sequence[Fraction], seed: int
 ) -> list[NDArray[np.int64]]:
     """Samples of each part, in order.
 
-    Args:
-        size: Number of samples.
-        shares: Shares of the parts, then of the samples in no part; they sum to 1.
-        seed: Seed of the permutation.
-        classes: Class of each sample, from 0; None if all are alike.
+    ``shares`` are those of the parts, then of the samples in no part; they sum to 1. ``classes``
+    are numbers from 0.
     """
-    order = _permuted(size, seed)
-    counts = np.array([size])
-    if classes is not None:
-        counts = np.bincount(classes)
-        order = order[np.argsort(classes[order], kind="stable")]
+    order = _permuted(len(classes), seed)
+    order = order[np.argsort(classes[order], kind="stable")]
+    counts = np.bincount(classes)
     sizes = _sizes(counts.tolist(), shares)
     parts = np.repeat(np.tile(np.arange(len(shares)), len(counts)), sizes.ravel())
     return [np.sort(order[parts == part]) for part in range(len(shares) - 1)]
@@ -209,22 +200,14 @@ def allotted(
 
 def grouped(
     groups: NDArray[np.int64],
+    classes: NDArray[np.int64],
     shares: Sequence[Fraction],
     seed: int,
-    classes: NDArray[np.int64] | None,
 ) -> list[NDArray[np.int64]]:
-    """Samples of each part, in order; no group is divided.
-
-    Args:
-        groups: Group of each sample, from 0.
-        shares: As for ``allotted``.
-        seed: Decides between groups of one size.
-        classes: Class of each sample, the same for all of a group; None if all are alike.
-    """
+    """Samples of each part, in order; no group is divided. All of a group have one class."""
     counts = np.bincount(groups)
     class_of = np.zeros(len(counts), np.int64)
-    if classes is not None:
-        class_of[groups] = classes
+    class_of[groups] = classes
     order = _permuted(len(counts), seed)
     order = order[np.lexsort((-counts[order], class_of[order]))]
     totals = np.bincount(class_of, counts).astype(np.int64).tolist()

@@ -20,7 +20,6 @@ from adapters.sources.arrays import refuse_parts_in_a_list as refuse_parts_in_a_
 from adapters.sources.arrays import stretch_of as stretch_of
 from adapters.sources.arrays import take_rows as take_rows
 from adapters.sources.datasets import MapSource as MapSource
-from adapters.sources.datasets import Rows, has_rows
 from adapters.sources.sequence import SequenceSource as SequenceSource
 from adapters.sources.sequence import reduce_iterator as reduce_iterator
 from adapters.sources.source import Source as Source
@@ -84,12 +83,9 @@ def _of_a_path(data: Any) -> Source | None:
 
 
 def _of_arrays(data: Any) -> Source | None:
-    arrays = isinstance(data, (tuple, dict)) or holds_arrays(data) or _is_stored_array(data)
-    return ArraySource(data) if arrays or is_sparse(data) else None
-
-
-def _of_rows(data: Any) -> Source | None:
-    return MapSource(Rows(data)) if has_rows(data) else None
+    stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
+    holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
+    return ArraySource(data) if holds else None
 
 
 def _of_samples(data: Any) -> Source | None:
@@ -98,7 +94,7 @@ def _of_samples(data: Any) -> Source | None:
     return MapSource(data)
 
 
-kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_rows, _of_samples]
+kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_samples]
 """Source factories, tried in order; each returns None for data of another kind."""
 
 
@@ -128,8 +124,3 @@ def as_source(data: Any) -> Source:
     if not len(source):
         raise ValueError("source must hold at least one sample, got 0")
     return source
-
-
-def _is_stored_array(data: Any) -> bool:
-    """True if rows can be gathered from it; strings and variable-length rows are objects."""
-    return is_stored(data) and not np.dtype(data.dtype).hasobject

@@ -32,24 +32,20 @@ class ArraySource(Source):
             a tuple. Tensors of other libraries in host memory are viewed as NumPy arrays, without a
             copy if their library allows. Data sets of h5py and zarr stay on disk. Rows of SciPy
             sparse matrices become dense in the batch.
-
-    Raises:
-        TypeError: A member has no rows.
-        ValueError: Members have unequal lengths.
     """
 
     makes_samples = False
     stored = False  # Samples are rows of a copy.
     gathers = True
     users_code = ()
+    skeleton: Any = None
 
     def __init__(self, arrays: Any) -> None:
         arrays = _lists_as_arrays(arrays)
-        columns, self._skeleton = flatten(arrays)
-        self._is_tuple = type(self._skeleton) is tuple and all(
-            isinstance(member, int) for member in self._skeleton
-        )
-        paths = _member_names(arrays)
+        columns, self.skeleton = flatten(arrays)
+        flat = tuple(range(len(columns)))
+        self._is_tuple = type(self.skeleton) is tuple and self.skeleton == flat
+        paths = ["source" + "".join(f"[{key!r}]" for key in path) for path in paths_of(arrays)]
         self._columns = tuple(_as_rows(column, path) for column, path in zip(columns, paths))
         if not self._columns:
             raise ValueError(f"source must hold at least one array, got {arrays!r}")
@@ -71,7 +67,7 @@ class ArraySource(Source):
     @property
     def version(self) -> str | None:
         """Fingerprint of the arrays' content; None if one of them stays on disk."""
-        found = hashlib.sha256(repr(self._skeleton).encode())
+        found = hashlib.sha256(repr(self.skeleton).encode())
         for column in self._columns:
             if not isinstance(column, np.ndarray):
                 return None
@@ -90,36 +86,20 @@ class ArraySource(Source):
                 "now: make another source of what was resized"
             )
 
-    @property
-    def skeleton(self) -> Any:
-        """Sample structure with leaf numbers as leaves."""
-        return self._skeleton
-
     def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
-        """Gather these rows as one batch, in memory from ``allocate``.
-
-        Raises:
-            ValueError: An array was shortened in place.
-        """
+        """Gather these rows as one batch, in memory from ``allocate``."""
         self._check_lengths()
         stretch = stretch_of(numbers)
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
-        return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
+        return tuple(gathered) if self._is_tuple else unflatten(self.skeleton, gathered)
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
-        """Write rows into those of a batch.
-
-        Raises:
-            ValueError: An array was shortened in place.
-        """
+        """Write rows into those of a batch."""
         self._check_lengths()
         for column, into in zip(self._columns, columns):
-            if isinstance(column, Stored) or column.dtype.hasobject:
-                own = take_rows(column, numbers, None, np.empty)
-            else:
-                own = column[numbers]
+            own = take_rows(column, numbers, None, np.empty)
             into[... if rows is None else rows] = own
         return []
 
@@ -154,10 +134,6 @@ class ArraySource(Source):
             return None
         return column[numbers].reshape(-1) if column.size == len(self) else None
 
-    def read_and_discard(self, numbers: Numbers) -> None:
-        """Gather rows and discard them."""
-        self.gather(numbers, np.empty)
-
 
 def take_rows(
     column: NDArray[Any] | Stored,
@@ -165,14 +141,7 @@ def take_rows(
     stretch: slice | None,
     allocate: Allocate,
 ) -> NDArray[Any]:
-    """Gather rows of one array.
-
-    Args:
-        column: ``(samples, ...)``.
-        numbers: Row numbers, in range.
-        stretch: The same rows as a slice, if possible.
-        allocate: Allocates the result.
-    """
+    """Gather rows of one array; ``stretch`` is the numbers as a slice, if possible."""
     rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
     if isinstance(column, Stored):
         column.read(numbers, rows)
@@ -187,10 +156,9 @@ def take_rows(
 
 
 def stretch_of(numbers: Numbers) -> slice | None:
-    """Slice that is equal to these numbers, or None.
+    """Slice that is equal to these numbers, as in an unshuffled batch, or None.
 
-    Copying a slice is 4x faster than gathering for 64 rows of 28 x 28 bytes. An unshuffled batch is
-    a slice.
+    Copying a slice is 4x faster than gathering for 64 rows of 28 x 28 bytes.
     """
     first, last, steps = numbers.item(0), numbers.item(-1), len(numbers) - 1
     if not steps:
@@ -212,11 +180,7 @@ def holds_arrays(data: Any) -> bool:
 
 
 def refuse_parts_in_a_list(source: Any) -> None:
-    """Reject ``[x, y]``, which would be read as two samples.
-
-    Raises:
-        TypeError: ``source`` is such a list.
-    """
+    """Reject ``[x, y]``, which would be read as two samples."""
     if type(source) is list and any(isinstance(part, Source) for part in source):
         raise TypeError(
             "source must be one source, got a list with data sets in it: concatenate([a, b]) joins "
@@ -238,17 +202,17 @@ def refuse_parts_in_a_list(source: Any) -> None:
         )
 
 
-def _member_names(tree: Any, name: str = "source") -> list[str]:
-    """Path of each leaf, in ``flatten``'s order and written as code: ``source[0]['a']``."""
+def paths_of(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Keys and positions that lead to each leaf, in ``flatten``'s order."""
     if tree is None:
         return []
     if isinstance(tree, dict):
-        members = [(f"{name}[{key!r}]", tree[key]) for key in in_order(tree)]
+        members = [(key, tree[key]) for key in in_order(tree)]
     elif isinstance(tree, tuple):
-        members = [(f"{name}[{i}]", member) for i, member in enumerate(tree)]
+        members = list(enumerate(tree))
     else:
-        return [name]
-    return [path for each, member in members for path in _member_names(member, each)]
+        return [path]
+    return [leaf for key, member in members for leaf in paths_of(member, (*path, key))]
 
 
 def _lists_as_arrays(tree: Any) -> Any:
@@ -288,26 +252,20 @@ def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
         return Stored(column)
     if is_sparse(column):
         return SparseRows(column)
+    said = f"{path} must be an array with one row per sample, got {type(column).__name__}"
     if _is_data_set(column):
         raise TypeError(
-            f"{path} must be an array with one row per sample, got {type(column).__name__}, a data "
-            "set: pair it with the others in a data set of your own, whose __getitem__(i) returns "
-            "(a[i], b[i]); images with their labels are open_images(list(zip(files, labels))), and "
-            "images and masks that must be cropped alike open_images(list(zip(files, masks)), "
-            "decode=(image, mask))"
+            f"{said}, a data set: pair it with the others in a data set of your own, whose "
+            "__getitem__(i) returns (a[i], b[i]); images with their labels are "
+            "open_images(list(zip(files, labels))), and images and masks that must be cropped "
+            "alike open_images(list(zip(files, masks)), decode=(image, mask))"
         )
     try:
         if hasattr(column, "asnumpy"):  # An MXNet array, which NumPy would read as a sequence.
             column = column.asnumpy()
         array = column if isinstance(column, np.ndarray) else np.asarray(column)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"{path} must be an array with one row per sample, got {type(column).__name__}, which "
-            f"NumPy can't read: {error}"
-        ) from error
+        raise TypeError(f"{said}, which NumPy can't read: {error}") from error
     if array.ndim == 0:
-        raise TypeError(
-            f"{path} must be an array with one row per sample, got {type(column).__name__}; "
-            "give a list for samples that aren't arrays"
-        )
+        raise TypeError(f"{said}; give a list for samples that aren't arrays")
     return array

@@ -11,7 +11,7 @@ Each leaf of a sample is a feature of a tf.train.Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,16 @@ from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder, npy
 from adapters.records import example
+from adapters.sources.arrays import paths_of
 from adapters.sources.examples import Examples
-from adapters.sources.features import Field
-from adapters.structure import as_array, in_order, unflatten
+from adapters.sources.features import Feature, Field, field_of
+from adapters.structure import as_array, unflatten
 
 RAW, TEXT, ARRAY, IMAGE = "raw", "text", "array", "image"
 
 
 class LeafChanged(Exception):
-    """Raised if a leaf has another dtype or shape than its column.
-
-    Args:
-        place: Number of the leaf.
-    """
+    """Raised if the leaf in a place has another dtype or shape than its column."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -62,11 +59,7 @@ class Column:
 
     @classmethod
     def of_leaf(cls, name: str, leaf: Any) -> Column:
-        """Make the column for leaves like this one.
-
-        Raises:
-            TypeError: The leaf is no array, number or text.
-        """
+        """Make the column for leaves like this one."""
         if isinstance(leaf, (str, bytes)):
             return cls(name, TEXT, "str" if isinstance(leaf, str) else "bytes")
         array = _numbers(name, leaf)
@@ -91,16 +84,7 @@ class Column:
         return cls(name, kind, dtype, field.shape, field.varies, value)
 
     def encoded(self, place: int, leaf: Any) -> Any:
-        """Encode a leaf as a feature of an Example.
-
-        Args:
-            place: Number of the leaf in the sample.
-            leaf: The leaf.
-
-        Raises:
-            LeafChanged: The leaf has another dtype or shape than the column.
-            TypeError: The leaf is no array, number or text.
-        """
+        """Encode the leaf in a place as a feature of an Example."""
         if self.kind == TEXT:
             texts = np.asarray(leaf, object)
             kind = str if self.dtype == "str" else bytes
@@ -118,48 +102,29 @@ class Column:
         return array.astype(stored, copy=False).tobytes()
 
     def field(self, decoder: ImageDecoder | None) -> Field:
-        """Field that reads this column.
-
-        Args:
-            decoder: Remaining work on an image; None for other columns.
-        """
-        key = self.name.encode()
+        """Field that reads this column; ``decoder`` has the remaining work on an image."""
         if decoder is not None:
-            return Field(self.name, key, example.BYTES_LIST, decoder.dtype, decoder=decoder)
+            return field_of(self.name, self.name, decoder)
         if self.kind == ARRAY:
-            part = Field(self.name, key, example.BYTES_LIST, np.dtype(object), text=bytes)
-            return Field(self.name, key, example.BYTES_LIST, np.dtype(object), target=_Array(part))
-        text = {"str": str, "bytes": bytes}.get(self.dtype)
-        raw = None if text is not None else np.dtype(self.dtype)
-        dtype = np.dtype(object) if raw is None else raw.newbyteorder("=")
+            part = field_of(self.name, self.name, Feature(bytes))
+            return replace(part, text=None, target=_Array(part))
         default = self.default
-        if text is bytes and default is not None:
+        if self.dtype == "bytes" and default is not None:
             default = default.encode("latin-1")
-        return Field(
-            self.name,
-            key,
-            example.BYTES_LIST,
-            dtype,
-            self.shape,
-            self.varies,
-            raw,
-            text,
-            needed=not self.varies,  # An empty list of texts is stored as none.
-            default=None if default is None else np.array(default, dtype),
-        )
+        shape = (None, *self.shape) if self.varies else self.shape
+        stored: Any = "values" if self.kind == TEXT else "raw"
+        feature = Feature(self.dtype, shape, stored=stored, default=default)
+        # An empty list of texts is stored as none.
+        return replace(field_of(self.name, self.name, feature), needed=not self.varies)
 
 
 class _Array:
-    """Makes an array from bytes in NPY format; a ``Target``.
-
-    Args:
-        part: Field of the bytes.
-    """
+    """Makes an array from bytes in NPY format; a ``Target``."""
 
     draws = False
 
     def __init__(self, part: Field) -> None:
-        self.parts = [part]
+        self.parts: Sequence[Field] = [part]
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
         """Return the array in its own memory."""
@@ -169,10 +134,7 @@ class _Array:
 class Columns(Examples):
     """Samples read from columns, in their original structure.
 
-    Args:
-        columns: Columns, in leaf order.
-        decoders: Remaining work on images, by leaf number.
-        skeleton: Sample structure with leaf numbers as leaves.
+    ``decoders`` have the remaining work on images, by leaf number.
     """
 
     def __init__(
@@ -186,11 +148,7 @@ class Columns(Examples):
         self.as_tuple = skeleton == tuple(range(len(columns)))
         self.skeleton = skeleton
         self._python = [at for at, column in enumerate(columns) if column.is_python]
-
-    @property
-    def python_numbers(self) -> bool:
-        """True if samples contain Python numbers."""
-        return bool(self._python)
+        self.python_numbers = bool(self._python)
 
     def joined(self, values: Sequence[Any]) -> Any:
         """Assemble a sample from its leaves."""
@@ -202,35 +160,10 @@ class Columns(Examples):
 
 
 def names_of(skeleton: Any) -> list[str]:
-    """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``.
-
-    Raises:
-        TypeError: The structure has other members than tuples and dicts with string keys.
-    """
-    names = _ways(skeleton)
+    """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``."""
+    _as_json(skeleton)  # A structure that can't be stored is an error at once.
+    names = ["/".join(map(str, path)) for path in paths_of(skeleton)]
     return names if len(set(names)) == len(names) else list(map(str, range(len(names))))
-
-
-def _ways(skeleton: Any) -> list[str]:
-    if skeleton is None:
-        return []
-    if isinstance(skeleton, dict):
-        members = [(name, skeleton[name]) for name in in_order(skeleton)]
-    elif type(skeleton) is tuple:
-        members = list(enumerate(skeleton))
-    elif isinstance(skeleton, int):
-        return [""]
-    else:
-        raise TypeError(
-            f"samples must be of tuples and dicts, got a {type(skeleton).__name__}: a transform "
-            "makes one of them"
-        )
-    names = []
-    for name, member in members:
-        if isinstance(skeleton, dict) and type(name) is not str:
-            raise TypeError(f"samples must be of dicts with texts as keys, got {name!r}")
-        names += [f"{name}/{inner}" if inner else f"{name}" for inner in _ways(member)]
-    return names
 
 
 def described(columns: Sequence[Column], skeleton: Any) -> dict[str, Any]:
@@ -245,12 +178,7 @@ def columns_in(description: dict[str, Any]) -> tuple[list[Column], Any]:
 
 
 def record(columns: Sequence[Column], leaves: Sequence[Any]) -> bytes:
-    """Encode a sample as an Example.
-
-    Raises:
-        LeafChanged: A leaf doesn't fit its column.
-        TypeError: A leaf is no array, number or text.
-    """
+    """Encode a sample as an Example."""
     values = {
         column.name: column.encoded(place, leaf)
         for place, (column, leaf) in enumerate(zip(columns, leaves))
@@ -269,11 +197,19 @@ def _numbers(name: str, leaf: Any) -> NDArray[Any]:
 
 
 def _as_json(skeleton: Any) -> Any:
-    if isinstance(skeleton, dict):
-        return {name: _as_json(member) for name, member in skeleton.items()}
-    if isinstance(skeleton, tuple):
-        return [_as_json(member) for member in skeleton]
-    return skeleton
+    if skeleton is None or isinstance(skeleton, int):
+        return skeleton
+    if type(skeleton) is tuple:
+        return list(map(_as_json, skeleton))
+    if not isinstance(skeleton, dict):
+        raise TypeError(
+            f"samples must be of tuples and dicts, got a {type(skeleton).__name__}: a transform "
+            "makes one of them"
+        )
+    for name in skeleton:
+        if type(name) is not str:
+            raise TypeError(f"samples must be of dicts with texts as keys, got {name!r}")
+    return {name: _as_json(member) for name, member in skeleton.items()}
 
 
 def _of_json(text: Any) -> Any:

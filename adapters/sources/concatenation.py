@@ -3,14 +3,14 @@
     number --searchsorted--> (source, its own number)
 
 A batch is read one source at a time: each gathers, fills or fetches its samples at once, and they
-are written into their rows. If some sources can only return samples, all do. Numeric labels of
-different types, such as RecordIO's floats and TFRecord's integers, are cast to a common type.
+are written into their rows. If some sources can only return samples, all do. Record files that are
+decoded alike become one source, which fills its batches in one call.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,132 +36,74 @@ from adapters.structure import flatten, unflatten
 Form = tuple[Any, tuple[Leaf, ...]]
 """Element spec: structure of a source's samples, and shape and dtype of each leaf."""
 
-_Group = tuple[int, NDArray[np.int64], NDArray[np.int64]]
-"""Place of a source, its own sample numbers, and their rows in the batch."""
-
-_NUMBERS = "biuf"
-# Largest integer up to which float64 is exact.
-_MOST_EXACT = 1 << 53
-
 
 def joined(sources: Sequence[Source]) -> Source:
-    """Concatenate sources without a chain of indirections.
-
-    Args:
-        sources: One or more sources of single samples.
-
-    Raises:
-        ValueError: Samples differ in structure, shape or dtype, as far as known, or a source has
-            its own order.
-    """
+    """Concatenate sources without a chain of indirections."""
     for place, source in enumerate(sources):
         if source.arranged(False, 0) is not None:
             raise ValueError(
                 f"sources must have no order of their own, which would be lost, got a mix as "
                 f"sources[{place}]: mix what is concatenated"
             )
-    parts = [part for source in sources for part in _parts_of(source)]
+    parts: list[Source] = []
+    for source in sources:
+        parts += source.parts if isinstance(source, Concatenation) else [source]
     if len(parts) == 1:
         return parts[0]
     whole = parts[0].whole if isinstance(parts[0], Subset) else parts[0]
     if all(isinstance(part, Subset) and part.whole is whole for part in parts):
         # Subsets of one source: select from the whole, which is read once per batch.
         return whole.select(np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
-    return Concatenation(parts, [form_of(part) for part in parts])
+    together = Concatenation(parts)
+    return together if len(together.parts) > 1 else together.parts[0]
 
 
 class Concatenation(Composite):
-    """Several sources as one; made by ``joined``.
+    """Several sources as one; made by ``joined``."""
 
-    Args:
-        parts: The sources.
-        forms: Element spec of each source; None if unknown.
-
-    Raises:
-        ValueError: Samples differ, or a class number has different names.
-    """
-
-    def __init__(self, parts: Sequence[Source], forms: Sequence[Form | None]) -> None:
-        super().__init__(parts)
-        self._classes = _common_classes(parts)
-        self._starts = np.cumsum([0, *map(len, parts)])
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.classes = _common_classes(sources)
+        self._form = _common_form(sources)
+        # Worth it: 50 instead of 105 us for 64 records of three sources of typed features, and 11
+        # instead of 13 ms for JPEGs (two cores).
+        whole = None if self._form is None else sources[0].united(sources[1:], self.classes)
+        super().__init__(sources if whole is None else [whole])
+        self._starts = np.cumsum([0, *map(len, self.parts)])
         # A list for single lookups: ten times faster than NumPy for one number.
         self._first: list[int] = self._starts[:-1].tolist()
-        self._at_once = any(part.fetches_many or part.gathers for part in parts)
-        self._forms = list(forms)
-        self._common = common_form(forms)
-        # Spec of batches that are written into their memory; None if a source's spec is unknown.
-        self._form = None if None in forms else self._common
-        # Sources whose numbers are cast to the common type.
-        self._cast = [self._common not in (None, form) for form in forms]
-        self._united = self._all_at_once()
-
-    def _all_at_once(self) -> Source | None:
-        """Source that fills batches from all sources at once, or None.
-
-        Worth it: 50 instead of 105 us for 64 records of three sources of typed features, and 11
-        instead of 13 ms for JPEGs (two cores).
-        """
-        if self._form is None or any(self._cast) or len(self.parts) < 2:
-            return None
-        return self.parts[0].united(self.parts[1:])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_united": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._united = self._all_at_once()
 
     def __len__(self) -> int:
         """Number of samples in all sources."""
         return int(self._starts[-1])
 
-    @property
-    def classes(self) -> list[str] | None:
-        """Class names by label if all sources have them, else None."""
-        return None if self._classes is None else list(self._classes)
-
-    def by_part(self, numbers: Numbers) -> Iterable[Group]:
+    def by_part(self, numbers: Numbers) -> Iterator[Group]:
         """Find these samples in the sources that they come from."""
-        return ((self.parts[at], own, places) for at, own, places in self._by_place(numbers))
-
-    def _by_place(self, numbers: Numbers) -> Iterator[_Group]:
+        if len(self.parts) == 1:
+            yield self.parts[0], numbers, np.arange(len(numbers))
+            return
         of = np.searchsorted(self._starts, numbers, "right") - 1
-        for place in np.flatnonzero(np.bincount(of)).tolist():
-            places = np.flatnonzero(of == place)
-            yield place, numbers[places] - self._starts[place], places
+        for at in np.flatnonzero(np.bincount(of)).tolist():
+            places = np.flatnonzero(of == at)
+            yield self.parts[at], numbers[places] - self._starts[at], places
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        place = bisect.bisect_right(self._first, number) - 1
+        at = bisect.bisect_right(self._first, number) - 1
         rng = self.fixed_rng(number, rng) if self.draws else rng
-        sample = self.parts[place].sample(number - self._first[place], rng)
-        return self._as_common(sample) if self._cast[place] else sample
+        return self.parts[at].sample(number - self._first[at], rng)
 
     def samples(self, numbers: Numbers) -> Sequence[Any] | None:
         """Samples of a batch if a source fetches them at once, else None."""
-        if self.draws or not self._at_once:
+        if self.draws or not any(part.fetches_many or part.gathers for part in self.parts):
             return None
         samples: list[Any] = [None] * len(numbers)
-        for at, own, places in self._by_place(numbers):
-            fetched = self.parts[at].samples(own)
+        for part, own, places in self.by_part(numbers):
+            fetched = part.samples(own)
             if fetched is None:
-                fetched = [self.parts[at].sample(number) for number in own.tolist()]
+                fetched = [part.sample(number) for number in own.tolist()]
             for place, sample in zip(places.tolist(), fetched):
-                samples[place] = self._as_common(sample) if self._cast[at] else sample
+                samples[place] = sample
         return samples
-
-    def _as_common(self, sample: Any) -> Any:
-        """Cast numbers of a sample to the common type, if that can hold them."""
-        assert self._common is not None
-        leaves, skeleton = flatten(sample)
-        common, types = self._common
-        if skeleton != common:
-            return sample  # Collating reports the mismatch.
-        return unflatten(skeleton, [_as_number(*each) for each in zip(leaves, types)])
-
-    # --- used by orders ---
 
     @property
     def sample_bytes(self) -> float | None:
@@ -188,25 +130,17 @@ class Concatenation(Composite):
                 labels[place] = label
         return np.array(labels)
 
-    # --- a batch at a time ---
-
-    def bring(self, numbers: Numbers) -> None:
-        """Fetch these samples now, in all sources at once if possible."""
-        if self._united is not None:
-            self._united.bring(numbers)
-        else:
-            super().bring(numbers)
-
     def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
-        groups = list(self._by_place(numbers))
-        at, own, _ = groups[0]
-        if len(groups) == 1 and not self._cast[at]:
-            return self.parts[at].gather(own, allocate)
+        groups = list(self.by_part(numbers))
+        if len(groups) == 1:
+            part, own, _ = groups[0]
+            return part.gather(own, allocate)
         assert self._form is not None
         skeleton, leaves = self._form
         columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
-        self._fill(groups, None, columns, None)
+        for part, own, places in groups:
+            part.fill(own, None, columns, places)
         return unflatten(skeleton, columns)
 
     @property
@@ -223,35 +157,14 @@ class Concatenation(Composite):
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch, one source at a time."""
-        if self._united is not None and not self._united.fill(numbers, rng_of, columns, rows):
-            return []  # After a failure, each source reports its own errors.
-        return self._fill(self._by_place(numbers), rng_of, columns, rows)
-
-    def _fill(
-        self,
-        groups: Iterable[_Group],
-        rng_of: RngOf | None,
-        columns: BatchColumns,
-        rows: RowNumbers,
-    ) -> list[tuple[int, Exception]]:
-        failures: list[tuple[int, Exception]] = []
-        for at, own, mine in groups:
-            part, form = self.parts[at], self._forms[at]
-            own_rows = mine if rows is None else rows[mine]
-            draw = chosen(rng_of, mine) if part.draws else None
-            given = _like(columns, form[1]) if self._cast[at] and form is not None else columns
-            failed = part.fill(own, draw, given, own_rows)
-            failures += [(int(mine[place]), error) for place, error in failed]
-            if given is columns:
-                continue
-            right = np.delete(own_rows, [place for place, _ in failed])
-            for column, found in zip(columns, given):
-                if found is not column:
-                    check_exact(found[right], column.dtype)
-                    column[own_rows] = found[own_rows]
+        if len(self.parts) == 1:
+            return self.parts[0].fill(numbers, rng_of, columns, rows)
+        failures: Failures = []
+        for part, own, places in self.by_part(numbers):
+            rng = chosen(rng_of, places) if part.draws else None
+            failed = part.fill(own, rng, columns, places if rows is None else rows[places])
+            failures += [(int(places[place]), error) for place, error in failed]
         return failures
-
-    # --- traits ---
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
@@ -259,24 +172,8 @@ class Concatenation(Composite):
         return f"{len(self.parts)} sources, one after another: {'; '.join(ways)}"
 
 
-def _like(columns: BatchColumns, leaves: Sequence[Leaf]) -> list[NDArray[Any]]:
-    """Arrays for these leaves: those of a batch, or new ones for leaves of another dtype."""
-    return [
-        column if column.dtype == dtype else np.empty((len(column), *shape), dtype)
-        for column, (shape, dtype) in zip(columns, leaves)
-    ]
-
-
-def _parts_of(source: Source) -> list[Source]:
-    return source.parts if isinstance(source, Concatenation) else [source]
-
-
 def _common_classes(sources: Sequence[Source]) -> list[str] | None:
-    """Class names of all sources, by label; None if a source has none.
-
-    Raises:
-        ValueError: One number stands for several classes.
-    """
+    """Class names of all sources, by label; None if a source has none."""
     named = [getattr(source, "classes", None) for source in sources]
     longest = max((names for names in named if names is not None), key=len, default=None)
     for place, names in enumerate(named):
@@ -290,8 +187,22 @@ def _common_classes(sources: Sequence[Source]) -> list[str] | None:
     return None if None in named else longest
 
 
-def form_of(source: Source) -> Form | None:
-    """Spec of a source's samples, or None if unknown; gathers one row of arrays."""
+def _common_form(sources: Sequence[Source]) -> Form | None:
+    """Spec of all samples; None if a source doesn't know its own. Gathers one row of arrays."""
+    forms = list(map(_form_of, sources))
+    first = next((place for place, form in enumerate(forms) if form is not None), 0)
+    for place, form in enumerate(forms):
+        if form not in (None, forms[first]):
+            raise ValueError(
+                "sources must have samples of one structure, shape and dtype: sources"
+                f"[{first}] has {_described(forms[first])}, sources[{place}] has "
+                f"{_described(form)}; bring them into one form first, labels by astype() or, in "
+                "records, by Feature(...)"
+            )
+    return None if None in forms else forms[first]
+
+
+def _form_of(source: Source) -> Form | None:
     if source.gathers:
         leaves, skeleton = flatten(source.gather(np.zeros(1, np.int64), np.empty))
         return skeleton, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
@@ -299,78 +210,8 @@ def form_of(source: Source) -> Form | None:
     return None if known is None else (source.skeleton, tuple(known))
 
 
-def common_form(forms: Sequence[Form | None]) -> Form | None:
-    """Spec common to all samples; None if no source knows its spec.
-
-    Raises:
-        ValueError: They differ.
-    """
-    known = [(place, form) for place, form in enumerate(forms) if form is not None]
-    if not known:
-        return None
-    (first, (skeleton, leaves)), *others = known
-    found = leaves
-    for place, form in others:
-        types = [_promoted(*pair) for pair in zip(found, form[1])]
-        if form[0] != skeleton or len(form[1]) != len(found) or None in types:
-            raise ValueError(
-                "sources must have samples of one structure, shape and dtype: sources"
-                f"[{first}] has {_described((skeleton, leaves))}, "
-                f"sources[{place}] has {_described(form)}; bring them into one form first"
-            )
-        found = tuple(leaf for leaf in types if leaf is not None)
-    return skeleton, found
-
-
-def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
-    """Common leaf of two; scalars such as labels are promoted. None if there is none."""
-    if one == other:
-        return one
-    numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
-    if one[0] != () or other[0] != () or not numbers:
-        return None
-    both = np.promote_types(one[1], other[1])
-    if both.kind == "f" and "f" not in (one[1].kind, other[1].kind):
-        return None  # int64 and uint64: no type holds all of both.
-    return (), both
-
-
-def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Check that integers stay exact as floats, unlike those beyond 2**53.
-
-    Raises:
-        ValueError: They don't.
-    """
-    if dtype.kind != "f" or numbers.dtype.kind not in "iu" or numbers.dtype.itemsize < 8:
-        return
-    wrong = numbers[(numbers > _MOST_EXACT) | (numbers < -_MOST_EXACT)]
-    if wrong.size:
-        raise ValueError(
-            f"{wrong.flat[0]} is no {dtype} exactly, which the labels of all sources together are; "
-            "bring them into one type first"
-        )
-
-
-def _as_number(leaf: Any, common: Leaf) -> Any:
-    """Cast a number to the common type; unchanged if that can't hold it, or it is no number.
-
-    Returns:
-        A number of Python or of NumPy, as the leaf is.
-
-    Raises:
-        ValueError: An integer isn't exact as a float.
-    """
-    dtype, own = common[1], np.asarray(leaf)
-    if own.ndim or own.dtype.kind not in _NUMBERS or dtype.kind not in _NUMBERS:
-        return leaf
-    if np.promote_types(own.dtype, dtype) != dtype:
-        return leaf
-    check_exact(own, dtype)
-    number = dtype.type(leaf)
-    return number if isinstance(leaf, np.generic) else number.item()
-
-
-def _described(form: Form) -> str:
+def _described(form: Form | None) -> str:
+    assert form is not None
     skeleton, leaves = form
     words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
     return str(unflatten(skeleton, words)).replace("'", "")

@@ -71,33 +71,3 @@ class MapSource(Source):
         if self.fetches_many:
             return "samples, fetched a batch at a time by __getitems__"
         return super().way(transformed)
-
-
-class Rows:
-    """Rows of an array stored in chunks, such as zarr's.
-
-    Args:
-        array: Has ``shape`` and ``oindex``; a chunk is read once for all rows of a batch in it.
-    """
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def __len__(self) -> int:
-        return int(self._array.shape[0])
-
-    def __getitem__(self, number: int) -> Any:
-        return self._array[number]
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        """Return the rows of these numbers."""
-        return list(self._array.oindex[np.array(numbers)])
-
-
-def has_rows(data: Any) -> bool:
-    """True if ``data`` is an array stored in chunks and has no ``__len__``."""
-    return (
-        not hasattr(data, "__len__")
-        and hasattr(data, "oindex")
-        and len(getattr(data, "shape", ())) > 0
-    )

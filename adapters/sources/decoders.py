@@ -35,21 +35,17 @@ class Content(abc.ABC):
 
     draws = False
     """True if a sample depends on random numbers."""
+    decoder: ImageDecoder | None = None
+    """Decoder of the samples' images, if they are (image, label)."""
+    function: Callable[..., Any] | None = None
+    """User function that makes the samples."""
 
     @abc.abstractmethod
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
-        """Decode one sample.
-
-        Raises:
-            ContentError: The record holds something else.
-        """
+        """Decode one sample; a ``ContentError`` if the record holds something else."""
 
     def image_in(self, payload: memoryview, format: str) -> EncodedImage | None:
-        """First encoded image of a record, and its decoder; None without images.
-
-        Raises:
-            ContentError: The record holds something else.
-        """
+        """First encoded image of a record, and its decoder; None without images."""
         return None
 
     @property
@@ -69,6 +65,8 @@ class Raw(Content):
 class Custom(Content):
     """Result of a user function on the record's bytes."""
 
+    function: Callable[..., Any]
+
     def __init__(self, function: Callable[..., Any]) -> None:
         check_function("decode", function, "data")
         self.function = function
@@ -81,11 +79,7 @@ class Custom(Content):
 
 
 class Features(Content):
-    """Features of a tf.train.Example.
-
-    Args:
-        fields: Names in the sample, mapped to names in the record.
-    """
+    """Features of a tf.train.Example; ``fields`` maps names to those in the record."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._fields = dict(fields)
@@ -108,12 +102,7 @@ class Features(Content):
 
 
 class Images(Content):
-    """Image and label, as the record format stores them (``Codec.envelope``).
-
-    Args:
-        decoder: Makes the array; None decodes the image unchanged.
-        fields: Record names of the features "image/encoded" and "image/class/label".
-    """
+    """Image and label, as the record format stores them (``Codec.envelope``)."""
 
     def __init__(self, decoder: ImageDecoder | None, fields: Mapping[str, str]) -> None:
         named = {_SHORT.get(name, name): stored for name, stored in fields.items()}
@@ -139,11 +128,7 @@ class Images(Content):
         return self.image(encoded, rng), label
 
     def image(self, encoded: memoryview, rng: np.random.Generator | None) -> NDArray[Any]:
-        """Decode an image to uint8 (height, width, 3), or to the decoder's array.
-
-        Raises:
-            ContentError: The bytes are no image, or damaged.
-        """
+        """Decode an image to uint8 (height, width, 3), or to the decoder's array."""
         if self.decoder is not None:
             return self.decoder.decode(encoded, rng)
         array = decode_image(encoded)
@@ -160,14 +145,7 @@ class Images(Content):
         return lambda payload, format: self.split(payload, format)[1]
 
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
-        """Split a record into a view of the encoded image and the label.
-
-        Returns:
-            The label is a Python number if there is just one, else float32 or int64 ``(labels,)``.
-
-        Raises:
-            ContentError: No IRHeader, no Example, or one without the features.
-        """
+        """Split a record into a view of the encoded image and the label; see ``Envelope.split``."""
         encoded, label = CODECS[format].envelope.split(payload, self.names)
         if self.moves and isinstance(label, np.ndarray):
             irheader.refuse_objects(label)
@@ -177,11 +155,7 @@ class Images(Content):
 def cut_out(
     place: Origin, encoded: memoryview, decoder: ImageDecoder | None, rng: np.random.Generator
 ) -> Origin:
-    """Add the encoded image and the decoder's crop to an origin.
-
-    Raises:
-        ContentError: The bytes are no image, or damaged.
-    """
+    """Add the encoded image and the decoder's crop to an origin."""
     crop = None
     if decoder is not None and (decoder.crop is not None or decoder.flip):
         crop = decoder.crop_of(*size_of(encoded), rng)
@@ -189,21 +163,12 @@ def cut_out(
 
 
 def identity(payload: memoryview, format: str) -> int:
-    """Id of an image record: from its IRHeader or its feature "image/id"; 0 without one.
-
-    Raises:
-        ContentError: The record has neither an IRHeader nor features.
-    """
+    """Id of an image record: from its IRHeader or its feature "image/id"; 0 without one."""
     return CODECS[format].envelope.identity(payload)
 
 
 def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
-    """Make the ``Content`` for ``decode=`` and ``fields=``.
-
-    Raises:
-        TypeError: ``fields`` is no mapping.
-        ValueError: An unknown ``decode``, or fields that it doesn't use.
-    """
+    """Make the ``Content`` for ``decode=`` and ``fields=``."""
     check_fields(fields)
     if isinstance(decode, ImageDecoder):
         return Images(decode, fields or {})
@@ -224,11 +189,7 @@ def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
 
 
 def check_alike(decoders: Sequence[ImageDecoder | None]) -> None:
-    """Check that decoders crop and flip alike.
-
-    Raises:
-        ValueError: Two of them differ.
-    """
+    """Check that decoders crop and flip alike."""
     known = [decoder for decoder in decoders if decoder is not None]
     for decoder in known[1:]:
         for name in _GEOMETRY:
@@ -257,11 +218,7 @@ def _box(decoder: ImageDecoder) -> tuple[Fraction, Fraction | None] | None:
 
 
 def check_fields(fields: Any) -> None:
-    """Check the ``fields=`` argument.
-
-    Raises:
-        TypeError: It is no mapping.
-    """
+    """Check the ``fields=`` argument."""
     if fields is not None and not isinstance(fields, Mapping):
         raise TypeError(
             'fields must map names to those in the record, like {"image/encoded": "jpeg"}, got '
@@ -278,31 +235,23 @@ def guessed(payload: memoryview, format: str) -> str | None:
 
 
 class Decoded(Source):
-    """Base class of what ``open_records`` and ``open_images`` return.
-
-    Args:
-        content: Decodes the bytes.
-    """
+    """Base class of what ``open_records`` and ``open_images`` return."""
 
     stored = False
     python_numbers = True
 
+    content: Content
+    """Decodes the bytes."""
+
     def __init__(self, content: Content) -> None:
-        self._content = content
-        decoder = getattr(content, "decoder", None)
+        self.content = content
         self.draws = content.draws
+        self.function = content.function
         self.holds_images = isinstance(content, Images)
         # A plain decoder makes the arrays; a subclass may do anything.
-        self.decodes = self.holds_images and type(decoder) is ImageDecoder
-        self.makes_samples = self.function is not None or type(decoder) not in (
-            ImageDecoder,
-            type(None),
-        )
-
-    @property
-    def content(self) -> Content:
-        """``Content`` that decodes the bytes."""
-        return self._content
+        self.decodes = type(content.decoder) is ImageDecoder
+        self.decoder = content.decoder if self.decodes else None
+        self.makes_samples = self.function is not None or content.decoder is not self.decoder
 
     @abc.abstractmethod
     def with_content(self, content: Any) -> Decoded:
@@ -323,13 +272,13 @@ class Decoded(Source):
 
     @abc.abstractmethod
     def read(self, index: int) -> bytes:
-        """Return the bytes that a sample is decoded from.
+        """Return the bytes that a sample is decoded from."""
 
-        Raises:
-            IndexError: Out of range.
-            OSError: An image's file can't be read.
-            RecordError: The record is damaged.
-        """
+    def read_and_discard(self, numbers: NDArray[np.int64]) -> None:
+        """Read bytes in file order and discard them."""
+        self.bring(numbers)
+        for number in np.sort(numbers).tolist():
+            self.read(number)
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -348,9 +297,9 @@ class Decoded(Source):
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; images have three axes."""
-        if not isinstance(self._content, Images):
+        if not isinstance(self.content, Images):
             return super().remedy(shape)
-        if len(shape) < 2 or getattr(self._content.decoder, "shape", None):
+        if len(shape) < 2 or getattr(self.content.decoder, "shape", None):
             return (
                 "labels of several lengths need a transform that makes them equally long, or pad()"
             )
@@ -361,25 +310,8 @@ class Decoded(Source):
         )
 
     @property
-    def store_is_cached(self) -> bool | None:
-        """True if a cache keeps objects fetched from a store; None without a store."""
-        return None
-
-    @property
-    def decoder(self) -> ImageDecoder | None:
-        """Decoder of the arrays if ``decodes``, else None."""
-        content = self._content
-        return content.decoder if isinstance(content, Images) and self.decodes else None
-
-    @property
     def users_code(self) -> tuple[Any, ...]:
         """User functions in ``decode``, and decoders of user classes."""
-        content = self._content
-        decoders = [field.decoder for field in getattr(content, "fields", ())]
-        code = self.function, getattr(content, "decoder", None), *decoders
+        decoders = [field.decoder for field in getattr(self.content, "fields", ())]
+        code = self.function, self.content.decoder, *decoders
         return tuple(each for each in code if type(each) not in (ImageDecoder, type(None)))
-
-    @property
-    def function(self) -> Callable[[bytes], Any] | None:
-        """User function given as ``decode``, or None."""
-        return getattr(self._content, "function", None)

@@ -33,12 +33,7 @@ _IMAGES_REMEDY = f"several images: give Feature(bytes, (None,)) and {REMEDY}"
 
 
 class Examples(Content):
-    """Decodes samples: dicts or tuples of features.
-
-    Args:
-        fields: The features, in sample order.
-        as_tuple: True for tuples.
-    """
+    """Decodes samples: dicts or tuples of the ``fields``, in this order."""
 
     def __init__(self, fields: Sequence[Field], as_tuple: bool) -> None:
         self.names = [field.name for field in fields]
@@ -65,11 +60,7 @@ class Examples(Content):
             check_alike(decoders)  # An image and its mask.
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
-        """Decode a sample; its images and targets are cropped and flipped alike.
-
-        Raises:
-            ContentError: A feature is missing or of another kind.
-        """
+        """Decode a sample; its images and targets are cropped and flipped alike."""
         values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
         for place, field in enumerate(self.fields):
@@ -107,8 +98,7 @@ class Examples(Content):
         """Assemble a sample from the values of ``fields``."""
         if self.as_tuple:
             return tuple(values)
-        named = {field.name: value for field, value in zip(self.fields, values)}
-        return {name: named[name] for name in self.names}
+        return {name: values[place] for name, place in self.skeleton.items()}
 
     def with_fields(self, fields: Sequence[Field]) -> Examples:
         """Return samples of the same structure with other fields of the same names."""
@@ -116,16 +106,9 @@ class Examples(Content):
         return Examples([named[name] for name in self.names], self.as_tuple)
 
     def values(self, payload: memoryview, format: str) -> list[Any]:
-        """Read the values of the features, in the order of ``fields``.
+        """Read the values of the features from a record, in the order of ``fields``.
 
         Images are encoded bytes, targets a list of their parts' values.
-
-        Args:
-            payload: The record.
-            format: Format of the file.
-
-        Raises:
-            ContentError: A feature is missing or of another kind.
         """
         held = self._held(payload, format)
         return [held[place] for place in self._places]
@@ -133,7 +116,7 @@ class Examples(Content):
     def _held(self, payload: memoryview, format: str) -> list[Any]:
         """Read the values of all parts from a record."""
         if CODECS[format].envelope.has_header and _has_header(payload):
-            fields = in_header(self._read)
+            fields = list(map(in_header, self._read))
             return [_behind_header(field, payload, self.moves) for field in fields]
         lists: dict[bytes, list[example.Span]] = {}
         try:
@@ -155,21 +138,6 @@ class Examples(Content):
 def named_error(field: Field, error: ContentError) -> ContentError:
     """Add the feature's name to an error."""
     return ContentError(f"{_called(field)} with {error.expected}", error.found)
-
-
-def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
-    """Convert numbers to the feature's dtype and shape.
-
-    Raises:
-        ContentError: A number doesn't fit.
-    """
-    wrong = misfits(field, values)
-    if wrong is not None:
-        raise ContentError(f"values of {field.dtype}", str(values[wrong][0]))
-    shape = (-1, *field.shape) if field.varies else field.shape
-    array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(shape)
-    put(values.reshape(shape), array)
-    return array
 
 
 def put(values: NDArray[Any], column: NDArray[Any], rows: Any = ...) -> None:
@@ -216,7 +184,9 @@ def _value(
     try:
         held = example.List(0, 0, 0) if entry is None else example.list_in(payload, entry)
         if not held.kind:
-            return _missing(field, entry, found, lists or _lists_of_images(field, payload))
+            if field.decoder is not None:  # To report an image that is in a feature list.
+                lists = lists or example.feature_lists(payload)
+            return _missing(field, entry, found, lists)
         return _of_list(field, payload, held)
     except ContentError as error:
         raise named_error(field, error) from error
@@ -231,8 +201,7 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
         # A detection label begins with two widths, so it can't be cut into rows.
         if field.part_of is None and (moves or (field.varies and field.shape)):
             irheader.refuse_objects(values)
-        _check_count(field, len(values))
-        return converted(field, values)[()]
+        return _converted(field, values)
     except ContentError as error:
         raise named_error(field, error) from error
 
@@ -241,21 +210,28 @@ def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:
     kind = field.kind
     if field.part_of is not None and (kind, held.kind) == (example.FLOAT_LIST, example.INT64_LIST):
         kind = held.kind  # Integer pixel coordinates.
+    is_bytes = held.kind == example.BYTES_LIST
+    stored = example.strings(payload, held.begin, held.end) if is_bytes else []
     if held.kind != kind:
         found = example.LISTS.get(held.kind, "no values")
-        if held.kind == example.BYTES_LIST and len(stored := _bytes_in(payload, held)) == 1:
-            found = _as_tensor(stored[0]) or found
+        found = (_as_tensor(stored[0]) if len(stored) == 1 else None) or found
         raise ContentError(example.LISTS[field.kind], found)
-    if held.kind == example.BYTES_LIST:
-        return _of_bytes(field, _bytes_in(payload, held))
+    if is_bytes:
+        return _of_bytes(field, stored)
     read = example.floats if held.kind == example.FLOAT_LIST else example.integers
-    values = read(payload, held.begin, held.end)
+    return _converted(field, read(payload, held.begin, held.end))
+
+
+def _converted(field: Field, values: NDArray[Any]) -> Any:
+    """Convert numbers to the feature's dtype and shape."""
     _check_count(field, len(values))
-    return converted(field, values)[()]
-
-
-def _bytes_in(payload: memoryview, held: example.List) -> list[memoryview]:
-    return example.strings(payload, held.begin, held.end)
+    wrong = misfits(field, values)
+    if wrong is not None:
+        raise ContentError(f"values of {field.dtype}", str(values[wrong][0]))
+    sides = field.sides
+    array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(sides)
+    put(values.reshape(sides), array)
+    return array[()]
 
 
 def _of_steps(field: Field, payload: memoryview, steps: list[example.Span]) -> NDArray[Any]:
@@ -269,11 +245,6 @@ def _of_steps(field: Field, payload: memoryview, steps: list[example.Span]) -> N
             expected = f"{_called(field)} with, in step {place} of its list, {error.expected}"
             raise ContentError(expected, error.found) from error
     return array
-
-
-def _lists_of_images(field: Field, payload: memoryview) -> dict[bytes, list[example.Span]]:
-    """Feature lists of a SequenceExample, to report an image that is missing elsewhere."""
-    return example.feature_lists(payload) if field.decoder is not None else {}
 
 
 def _missing(
@@ -308,11 +279,13 @@ def _missing(
 def _of_bytes(field: Field, values: list[memoryview]) -> Any:
     if field.text is not None:
         _check_count(field, len(values))
-        shape = (-1, *field.shape) if field.varies else field.shape
         texts = np.empty(len(values), object)
         for place, value in enumerate(values):
-            texts[place] = _text(value) if field.text is str else bytes(value)
-        return texts.reshape(shape)[()]
+            try:
+                texts[place] = str(value, "utf-8") if field.text is str else bytes(value)
+            except UnicodeDecodeError as error:
+                raise ContentError("UTF-8", str(error)) from error
+        return texts.reshape(field.sides)[()]
     if len(values) != 1:
         several = values and field.decoder is not None
         remedy = f" ({_IMAGES_REMEDY})" if several else ""
@@ -332,7 +305,7 @@ def _of_bytes(field: Field, values: list[memoryview]) -> Any:
         expected = f'values of {field.dtype} (Feature("uint64") has them all)'
         raise ContentError(expected, str(numbers[wrong][0]))
     array = of_raw(field, np.frombuffer(value, np.uint8))
-    return array.reshape((-1, *field.shape) if field.varies else field.shape).copy()[()]
+    return array.reshape(field.sides).copy()[()]
 
 
 def _of_tensor(field: Field, tensor: Tensor | None) -> NDArray[Any]:
@@ -366,13 +339,6 @@ def _check_count(field: Field, count: int) -> None:
         raise ContentError(f"{whole}{field.count} values, {_outline(field)}", f"{count} values")
 
 
-def _text(value: memoryview) -> str:
-    try:
-        return str(value, "utf-8")
-    except UnicodeDecodeError as error:
-        raise ContentError("UTF-8", str(error)) from error
-
-
 def _called(field: Field) -> str:
     key = str(field.key, "utf-8", "replace")
     return f"feature {field.name!r}" + (
@@ -386,16 +352,8 @@ def _outline(field: Field) -> str:
     return f"{dtype} {shape}"
 
 
-def in_header(fields: Sequence[Field]) -> list[Field]:
-    """Convert fields to the way they are stored in such records.
-
-    Raises:
-        ContentError: The header has no such field.
-    """
-    return [_as_stored(field) for field in fields]
-
-
-def _as_stored(field: Field) -> Field:
+def in_header(field: Field) -> Field:
+    """Convert a field to the way it is stored in records with an IRHeader."""
     if field.key not in (LABEL, *_NUMBER_AT):
         if field.part_of is not None and field.kind != example.BYTES_LIST:
             raise ContentError(

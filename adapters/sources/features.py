@@ -116,22 +116,13 @@ class Feature:
 class Target(Protocol):
     """Makes one member of a sample from several features."""
 
-    @property
-    def parts(self) -> Sequence[Field]:
-        """Features that the member is made from."""
-        ...
-
-    @property
-    def draws(self) -> bool:
-        """True if the member depends on random numbers."""
-        ...
+    parts: Sequence[Field]
+    """Features that the member is made from."""
+    draws: bool
+    """True if the member depends on random numbers."""
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """Make the member from the values of its parts.
-
-        Raises:
-            ContentError: The values don't go together.
-        """
+        """Make the member from the values of its parts; a ``ContentError`` if they don't fit."""
         ...
 
 
@@ -177,6 +168,11 @@ class Field:
         return math.prod(self.shape)
 
     @property
+    def sides(self) -> tuple[int, ...]:
+        """Shape of a sample's values, -1 for an axis that varies."""
+        return (-1, *self.shape) if self.varies else self.shape
+
+    @property
     def is_fixed(self) -> bool:
         """True if all samples have numbers of one shape, which can be gathered."""
         by_itself = self.text is not None or self.decoder is not None or self.is_tensor
@@ -191,12 +187,7 @@ class Field:
 
 
 def field_of(name: str, key: str, given: Any) -> Field:
-    """Make the field for one entry of the mapping.
-
-    Raises:
-        TypeError: The entry is of an unknown kind.
-        ValueError: A TensorFlow specification that isn't supported.
-    """
+    """Make the field for one entry of the mapping."""
     if isinstance(given, ImageDecoder):
         return Field(name, key.encode(), example.BYTES_LIST, given.dtype, decoder=given)
     needed: bool | None = None

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,7 @@ Room = Callable[[int], memoryview]
 
 
 class FileReader:
-    """Reads local files by number. Thread-safe.
-
-    Args:
-        files: Paths, by number.
-    """
+    """Reads local files by number. Thread-safe."""
 
     uses_room = True
     """True if ``read`` uses the memory of its argument; else the file is in memory already."""
@@ -42,12 +39,7 @@ class FileReader:
         self._files = files
 
     def read(self, number: int, room: Room) -> memoryview:
-        """Read a whole file, into memory from ``room``.
-
-        Raises:
-            ContentError: The file is no regular file, empty or too large.
-            OSError: The file doesn't exist or can't be read.
-        """
+        """Read a whole file, into memory from ``room``."""
         return read_file(self._files.path(number), room)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
@@ -69,11 +61,23 @@ class FileReader:
     @property
     def mean_bytes(self) -> float | None:
         """Average size of some files at equal distances; None if no file exists."""
-        return mean_size(map(self._files.path, measured(len(self._files))))
+        sizes = []
+        for number in measured(len(self._files)):
+            with contextlib.suppress(OSError):
+                sizes.append(os.stat(self._files.path(number)).st_size)
+        return sum(sizes) / len(sizes) if sizes else None
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
-        return [_stamp(self._files.path(number)) for number in numbers]
+        found = []
+        for path in map(self._files.path, numbers):
+            try:
+                status = os.stat(path)
+            except OSError:
+                found.append("missing")
+            else:
+                found.append(f"{status.st_size} {status.st_mtime_ns}")
+        return found
 
     def only(self, number: int) -> tuple[Files, FileReader]:
         """Return one file, independent of the working directory, and its reader."""
@@ -85,13 +89,7 @@ class FileReader:
 
 
 class InMemoryReader(FileReader):
-    """Gives files that are in memory already.
-
-    Args:
-        files: Paths, by number.
-        held: Contents of some of these files, by number.
-        reader: Reads the others.
-    """
+    """Gives files that are in memory, by number; ``reader`` reads the others."""
 
     uses_room = False
 
@@ -104,40 +102,12 @@ class InMemoryReader(FileReader):
         found = self._held.get(number)
         return self._reader.read(number, room) if found is None else memoryview(found)
 
-    @property
-    def store_is_cached(self) -> bool | None:
-        """Answer of the reader of the other files."""
-        return self._reader.store_is_cached
-
-    @property
-    def mean_bytes(self) -> float | None:
-        """Answer of the reader of the other files."""
-        return self._reader.mean_bytes
-
-
-def _stamp(path: bytes) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return "missing"
-    return f"{status.st_size} {status.st_mtime_ns}"
+    store_is_cached: Any = property(lambda self: self._reader.store_is_cached)
+    mean_bytes: Any = property(lambda self: self._reader.mean_bytes)
 
 
 def read_file(path: bytes, room: Room) -> memoryview:
-    """Read a whole file.
-
-    Args:
-        path: The file.
-        room: Allocates memory of a size in bytes.
-
-    Returns:
-        The memory with the file's content.
-
-    Raises:
-        ContentError: A folder, pipe or empty file, a file of more than 1 GiB, or one that was cut
-            while it was read.
-        OSError: The file doesn't exist or can't be read.
-    """
+    """Read a whole file of at most 1 GiB into memory from ``room``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # Don't wait for a pipe.
     try:
         status = os.fstat(descriptor)
@@ -154,15 +124,6 @@ def read_file(path: bytes, room: Room) -> memoryview:
     finally:
         os.close(descriptor)
     return memory
-
-
-def mean_size(paths: Iterable[bytes]) -> float | None:
-    """Average bytes of the files that exist; None if none does."""
-    sizes = []
-    for path in paths:
-        with contextlib.suppress(OSError):
-            sizes.append(os.stat(path).st_size)
-    return sum(sizes) / len(sizes) if sizes else None
 
 
 def _refused(status: os.stat_result) -> ContentError:

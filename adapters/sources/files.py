@@ -12,8 +12,10 @@ Worker processes share these arrays instead of copying them. Thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -40,14 +42,7 @@ _UNKNOWN = bytes(IDENTITY_BYTES)
 
 
 class Files(Sequence[str]):
-    """Sequence of file paths as given; strings are made on access.
-
-    Args:
-        runs: The files. Relative folders start at the current working directory.
-
-    Raises:
-        ValueError: A name contains a zero byte.
-    """
+    """Paths as given; strings are made on access. Relative ones start at the working directory."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         folders: dict[str, int] = {}
@@ -138,54 +133,23 @@ def measured(count: int) -> list[int]:
 
 def runs_of(paths: Iterable[str]) -> Iterator[Run]:
     """Group paths into runs of files in one folder."""
-    last: str | None = None
-    names: list[str] = []
-    for path in paths:
-        folder, name = os.path.split(path)
-        if is_url(path):
-            name = path.rpartition("/")[2]
-            folder = path.removesuffix(name)
-        if folder != last:
-            if last is not None:
-                yield last, names
-            last, names = folder, []
-        names.append(name)
-    if last is not None:
-        yield last, names
+    for folder, names in itertools.groupby(map(_split, paths), operator.itemgetter(0)):
+        yield folder, [name for _, name in names]
 
 
-class LocalFolder:
-    """Folder on a local disk that contains a folder per class.
-
-    It has a ``name`` for messages, the names ``beside`` the folders, and those of the ``folders``.
-
-    Args:
-        root: Its path.
-
-    Raises:
-        OSError: The folder can't be read.
-    """
-
-    def __init__(self, root: str) -> None:
-        self.name = root
-        self.beside, self.folders = shown(root)
-
-    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """Yield all files of the classes."""
-        return runs_of_classes(self.name, classes)
+def _split(path: str) -> tuple[str, str]:
+    """Split a path into its folder and its name."""
+    if not is_url(path):
+        return os.path.split(path)
+    name = path.rpartition("/")[2]
+    return path.removesuffix(name), name
 
 
 def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield all files below the class folders, also behind links, sorted by name.
+    """Yield (number of the class, folder, names of files in it) for all files below the classes.
 
-    Subfolders are sorted among the files. Names that begin with a dot are skipped, and so are links
-    to a folder above.
-
-    Yields:
-        Number of the class, folder, and names of files in it.
-
-    Raises:
-        OSError: A folder can't be read.
+    Links are followed, but for those to a folder above; names that begin with a dot are skipped.
+    Subfolders are sorted among the files.
     """
     above = (os.path.realpath(root),)
     for label, name in enumerate(classes):
@@ -194,11 +158,7 @@ def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, st
 
 
 def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
-    """Yield files below a folder, sorted by name; links to a folder of ``above`` are skipped.
-
-    Raises:
-        OSError: A folder can't be read.
-    """
+    """Yield files below a folder, sorted by name; links to a folder of ``above`` are skipped."""
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -215,29 +175,18 @@ def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
 
 
 def shown(folder: str) -> tuple[list[str], set[str]]:
-    """List entries whose names don't begin with a dot: non-folders, and folders.
-
-    Raises:
-        OSError: The folder can't be read.
-    """
-    files, folders = [], set()
+    """List entries whose names don't begin with a dot: non-folders, and folders."""
+    files: list[str] = []
+    folders: set[str] = set()
     with os.scandir(folder) as entries:
         for entry in entries:
-            name = entry.name
-            if name[0] == ".":
-                continue
-            if _is_folder(entry):
-                folders.add(name)
-            else:
-                files.append(name)
+            try:
+                is_folder = entry.is_dir()
+            except OSError:  # Such as a link to itself; opening it reports the error.
+                is_folder = False
+            if entry.name[0] != ".":
+                (folders.add if is_folder else files.append)(entry.name)
     return files, folders
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # Such as a link to itself; opening it reports the error.
-        return False
 
 
 def ending_of(name: str) -> str:
@@ -251,18 +200,9 @@ def is_named_like_an_image(name: str) -> bool:
 
 
 class StoreFolder:
-    """All objects below a URL, by the folders in their keys, as a ``LocalFolder`` has its files.
+    """All objects below a URL: names ``beside`` the folders, and ``folders`` of the classes.
 
     Names that begin with a dot are skipped, as in local folders.
-
-    Args:
-        url: URL with or without a slash at its end.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        FileNotFoundError: No object is below the URL.
-        PermissionError: The store refuses access.
-        ValueError: The store can't list, like most web servers.
     """
 
     def __init__(self, url: str) -> None:
@@ -286,8 +226,10 @@ class StoreFolder:
             if prefix and not name.startswith(prefix + "/"):
                 continue
             parts = name[len(prefix) :].strip("/").split("/")
-            if any(part[:1] in ("", ".") for part in parts) or _is_marker(parts[-1], head):
+            if any(part[:1] in ("", ".") for part in parts):
                 continue
+            if head is not None and not head.size and not ending_of(parts[-1]):
+                continue  # It only marks a folder, as some tools write it.
             found = True
             if head is not None:
                 url = self._url + escaped(store, "/".join(parts))
@@ -305,10 +247,11 @@ class StoreFolder:
         for label, name in enumerate(classes):
             for parent, paths in itertools.groupby(self._paths[name], lambda path: path[:-1]):
                 folder = escaped(self._url, "/".join([name, *parent]))
-                yield label, f"{self._url}{folder}/", [self._named(path[-1]) for path in paths]
-
-    def _named(self, name: str) -> str:
-        return escaped(self._url, name)
+                yield (
+                    label,
+                    f"{self._url}{folder}/",
+                    [escaped(self._url, path[-1]) for path in paths],
+                )
 
     def listed(self, files: Files) -> Listed:
         """Versions and sizes of these files."""
@@ -324,11 +267,8 @@ class StoreFolder:
 def _objects(url: str, prefix: str) -> list[tuple[str, Head | None]]:
     client, _ = client_of(url)
     is_web = url.lower().startswith(("http://", "https://"))
-    try:
+    with contextlib.suppress(NotImplementedError):
         found = persistently(lambda: list(client.list(prefix)), clean(url))
-    except NotImplementedError:
-        found = []
-    else:
         if found or not is_web:
             return found
     raise ValueError(
@@ -336,8 +276,3 @@ def _objects(url: str, prefix: str) -> list[tuple[str, Head | None]]:
         f"a folder, got {clean(url)!r}: a list [(url, label), ...], or a .csv, .tsv or .lst file "
         "with a name or URL in each row"
     )
-
-
-def _is_marker(name: str, head: Head | None) -> bool:
-    """True if the object only marks a folder, as some tools write it."""
-    return head is not None and not head.size and not ending_of(name)

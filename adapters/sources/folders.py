@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -22,12 +23,13 @@ from adapters.sources.files import (
     ENDINGS,
     Files,
     Listed,
-    LocalFolder,
     Run,
     StoreFolder,
     ending_of,
     is_named_like_an_image,
     runs_of,
+    runs_of_classes,
+    shown,
 )
 from adapters.sources.imagefiles import ImageSource, ImageTuples
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
@@ -153,11 +155,15 @@ def open_images(
     if is_url(where) and not _is_table(where):
         _refuse_for_folders(columns, root)
         there = StoreFolder(where)
-        files, labels, names = _of_folder(there, names)
+        files, labels, names = _of_folder(
+            there.name, there.beside, there.folders, there.runs, names
+        )
         return _opened(files, labels, names, content, kept, there.listed(files))
     if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
         _refuse_for_folders(columns, root)
-        files, labels, names = _of_folder(LocalFolder(os.fspath(where)), names)
+        place = os.fspath(where)
+        runs = functools.partial(runs_of_classes, place)
+        files, labels, names = _of_folder(place, *shown(place), runs, names)
         return _opened(files, labels, names, content, kept)
     if isinstance(where, (tuple, list)) and where and all(map(_is_folder, where)):
         raise ValueError(
@@ -169,10 +175,14 @@ def open_images(
     paths = [_placed(begin, path) for path in table.paths]
     if not paths:
         raise ValueError("where must hold at least one image, got a list or a table of none")
-    _refuse_files_as_labels(table, begin)
-    labels, names, chosen = encoded(
-        by_folder(paths) if table.labels is None else table.labels, names
-    )
+    other = tables.first_path_in(table.labels)
+    if other is not None and (is_url(path := _placed(begin, other)) or os.path.isfile(path)):
+        raise ValueError(
+            f"where must have labels beside its files, got {clean(path)!r}, which is a file: for "
+            f"samples of an image and its mask, {_PAIR}"
+        )
+    given = by_folder(paths) if table.labels is None else table.labels
+    labels, names, chosen = encoded(given, names)
     own = paths if chosen is None else itertools.compress(paths, chosen.tolist())
     return _opened(Files(runs_of(own)), labels, names, content, kept)
 
@@ -201,7 +211,7 @@ def _tuples(
         found = tables.columns_of_folders(where)
     elif (is_path and _is_table(os.fspath(where))) or hasattr(where, "columns"):
         table, begin = _table(where, columns, None)
-        found = tables.columns_of_table(table.paths, table.labels, len(decode))
+        found = tables.columns_of_table(table, len(decode))
     else:
         if columns is not None:
             raise ValueError("columns are for tables, got a list as where")
@@ -222,23 +232,6 @@ def _is_folder(path: Any) -> bool:
     return clean(place).endswith("/") if is_url(place) else os.path.isdir(place)
 
 
-def _refuse_files_as_labels(table: Table, begin: str) -> None:
-    """Raise an error if the labels are files, such as masks.
-
-    Raises:
-        ValueError: They are.
-    """
-    name = tables.paths_in(table.labels)
-    if name is None:
-        return
-    path = _placed(begin, name)
-    if is_url(path) or os.path.isfile(path):
-        raise ValueError(
-            f"where must have labels beside its files, got {clean(path)!r}, which is a file: for "
-            f"samples of an image and its mask, {_PAIR}"
-        )
-
-
 def _opened(
     files: Files,
     labels: NDArray[Any],
@@ -248,11 +241,8 @@ def _opened(
     known: Listed | None = None,
 ) -> ImageSource:
     """Make the source, with a reader of local files or of a store."""
-    if (
-        isinstance(content, Images)
-        and content.moves
-        and (labels.ndim > 1 or labels.dtype == object)
-    ):
+    several = labels.ndim > 1 or labels.dtype == object
+    if several and isinstance(content, Images) and content.moves:
         for label in labels[:_MOST_LABELS]:
             irheader.refuse_objects(label)
     reader = None
@@ -295,23 +285,12 @@ def names_images(path: Any) -> bool:
     if not isinstance(path, (str, os.PathLike)):
         return False
     place = as_path(os.fspath(path))
-    return _is_table(place) or (
-        clean(place).endswith("/")
-        if is_url(place)
-        else os.path.isdir(place) and not _holds_other_files(place)
-    )
-
-
-def _holds_other_files(folder: str) -> bool:
-    found = False
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir() or is_named_like_an_image(entry.name):
-                return False
-            found = True
-    return found
+    if _is_table(place) or is_url(place):
+        return _is_table(place) or clean(place).endswith("/")
+    if not os.path.isdir(place):
+        return False
+    files, folders = shown(place)
+    return bool(folders) or not files or any(map(is_named_like_an_image, files))
 
 
 def _content(decode: Any) -> Images | Custom:
@@ -357,10 +336,14 @@ def _table(
 
 
 def _of_folder(
-    folder_of_classes: LocalFolder | StoreFolder, classes: list[str] | None
+    root: str,
+    beside: list[str],
+    folders: set[str],
+    runs_of_each: Callable[[Sequence[str]], Iterable[tuple[int, str, list[str]]]],
+    classes: list[str] | None,
 ) -> tuple[Files, NDArray[np.int64], list[str]]:
-    root, folders = folder_of_classes.name, folder_of_classes.folders
-    loose = sum(map(is_named_like_an_image, folder_of_classes.beside))
+    """Files of the classes, their labels and the names of the classes."""
+    loose = sum(map(is_named_like_an_image, beside))
     names = sorted(folders) if classes is None else classes
     if not folders:
         raise ValueError(
@@ -377,7 +360,7 @@ def _of_folder(
     others: Counter[str] = Counter()
 
     def runs() -> Iterator[Run]:
-        for label, folder, found in folder_of_classes.runs(names):
+        for label, folder, found in runs_of_each(names):
             images = list(filter(is_named_like_an_image, found))
             counts[label] += len(images)
             if len(images) < len(found):
@@ -391,21 +374,18 @@ def _of_folder(
             f"where must hold at least one image, got {root!r} with none in the folders "
             f"{listed(names)}: names must end in {', '.join(sorted(ENDINGS))}"
         )
-    _tell(root, loose, others, [name for name, count in zip(names, counts) if not count])
-    return files, np.repeat(np.arange(len(names)), counts), names
-
-
-def _tell(root: str, loose: int, others: Counter[str], empty: list[str]) -> None:
-    """Log what was left out."""
-    said = []
+    left_out = []
     if others:
         kinds = ", ".join(
             f"{count} {ending or 'without an ending'}" for ending, count in others.most_common(5)
         )
-        said.append(f"{sum(others.values())} files that aren't named like images ({kinds})")
+        left_out.append(f"{others.total()} files that aren't named like images ({kinds})")
     if loose:
-        said.append(f"{loose} images beside the folders of the classes")
-    if said:
-        log.warning("%s: left out %s; a list of files takes any", root, " and ".join(said))
-    if empty:
+        left_out.append(f"{loose} images beside the folders of the classes")
+    if left_out:
+        left = " and ".join(left_out)
+        log.warning("%s: left out %s; a list of files takes any", root, left)
+    if not counts.all():
+        empty = [name for name, count in zip(names, counts) if not count]
         log.warning("%s: there are no images in the folders %s", root, listed(empty))
+    return files, np.repeat(np.arange(len(names)), counts), names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -36,19 +37,18 @@ _ARENA_BYTES = 4 << 20
 
 
 class ImageSource(Decoded):
-    """Source that ``open_images`` returns. Thread-safe; a process gets a pickled copy.
-
-    Args:
-        files: The images.
-        labels: Labels of the files: int64 or float64 ``(files,)``, int64 or float32 ``(files,
-            labels)``, or an object array of variable-length arrays.
-        classes: Class names by label, or None.
-        content: Decodes a file.
-        reader: Reads the files; None for local files.
-    """
+    """Source that ``open_images`` returns. Thread-safe; a process gets a pickled copy."""
 
     unit = "file"
-    _content: Images | Custom
+    files: Files
+    """Paths in sample order, as they were given."""
+    labels: NDArray[Any]
+    """Labels in sample order, read-only; no image is decoded.
+
+    int64 or float64 ``(samples,)``; several are int64 or float32 ``(samples, labels)``, or an
+    object array of variable-length arrays.
+    """
+    content: Images | Custom
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class ImageSource(Decoded):
         reader: FileReader | None = None,
     ) -> None:
         super().__init__(content)
-        self._files = files
+        self.files = files
         self._reader = FileReader(files) if reader is None else reader
-        self._labels = labels
-        self._labels.flags.writeable = False
+        self.labels = labels
+        self.labels.flags.writeable = False
         self._classes = classes
         self._closed = False
         # Arenas that no thread is using.
@@ -70,60 +70,47 @@ class ImageSource(Decoded):
 
     def __len__(self) -> int:
         """Number of files."""
-        return len(self._files)
-
-    @property
-    def files(self) -> Sequence[str]:
-        """Paths in sample order, as they were given."""
-        return self._files
+        return len(self.files)
 
     def named(self, number: int) -> str:
         """Path of a file for messages, without the secrets of a URL."""
-        return self._files.named(number)
+        return self.files.named(number)
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
         return self._reader.stamps(numbers)
 
     @property
-    def labels(self) -> NDArray[Any]:
-        """Labels in sample order, read-only; no image is decoded.
-
-        int64 or float64 ``(samples,)``; several are int64 or float32 ``(samples, labels)``.
-        """
-        return self._labels
-
-    @property
     def classes(self) -> list[str] | None:
         """Class names by label; None if labels are numbers without names."""
         return None if self._classes is None else list(self._classes)
 
-    def select(self, numbers: Any) -> SelectedImages:
+    def select(self, numbers: Any) -> Subset:
         """Return a source of these images, with their files, labels and classes."""
-        return SelectedImages(self, chosen_of(numbers, len(self)))
+        return Subset(self, chosen_of(numbers, len(self)))
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
         files, reader = self._reader.only(number)
-        label = self._labels[number : number + 1].copy()
-        return ImageSource(files, label, None, self._content, reader)
+        label = self.labels[number : number + 1].copy()
+        return ImageSource(files, label, None, self.content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files with another content."""
-        return ImageSource(self._files, self._labels, self._classes, content, self._reader)
+        return ImageSource(self.files, self.labels, self._classes, content, self._reader)
 
     @property
     def version(self) -> str:
         """Fingerprint that changes when the files or their labels do."""
-        found = hashlib.sha256(self._files.digest().encode())
+        found = hashlib.sha256(self.files.digest().encode())
         found.update("\n".join(self.stamps(range(len(self)))).encode())
-        found.update(repr(self._labels.tolist()).encode())
+        found.update(repr(self.labels.tolist()).encode())
         return found.hexdigest()
 
     @property
     def as_stored(self) -> bool:
         """True if images are decoded and otherwise unchanged."""
-        return isinstance(self._content, Images) and self._content.decoder is None
+        return isinstance(self.content, Images) and self.content.decoder is None
 
     def read(self, index: int) -> bytes:
         """Return the bytes of file ``index``.
@@ -145,11 +132,7 @@ class ImageSource(Decoded):
         return {**self.__dict__, "_arenas": []}
 
     def held(self, numbers: Numbers) -> ImageSource:
-        """Return a source of the same images that keeps these in memory if they are remote.
-
-        Raises:
-            ConnectionError: The store doesn't answer.
-        """
+        """Return a source of the same images that keeps these in memory if they are remote."""
         if self.store_is_cached is None:
             return self
         self.bring(numbers)
@@ -157,8 +140,9 @@ class ImageSource(Decoded):
         for number in dict.fromkeys(numbers.tolist()):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
-        reader = InMemoryReader(self._files, found, self._reader)
-        return ImageSource(self._files, self._labels, self._classes, self._content, reader)
+        other = copy.copy(self)
+        other._reader = InMemoryReader(self.files, found, self._reader)
+        return other
 
     # Used by plans.
 
@@ -190,54 +174,48 @@ class ImageSource(Decoded):
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
-        return self._labels[numbers] if self._labels.ndim == 1 else None
-
-    def read_and_discard(self, numbers: Numbers) -> None:
-        """Read files and discard them."""
-        self.bring(numbers)
-        for number in numbers.tolist():
-            self._read(number)
+        return self.labels[numbers] if self.labels.ndim == 1 else None
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return (image, label), cropped and flipped at random by ``rng``."""
-        label = self._labels[number]
+        label = self.labels[number]
         label = label.copy() if isinstance(label, np.ndarray) else label.item()
         encoded, rng = self._read(number), self.fixed_rng(number, rng)
-        if isinstance(self._content, Custom):
-            return self._content.sample(encoded, "", rng), label
+        if isinstance(self.content, Custom):
+            return self.content.sample(encoded, "", rng), label
         try:
-            return self._content.image(encoded, rng), label
+            return self.content.image(encoded, rng), label
         except ContentError as error:
             raise self._located(number, error) from error
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return the file and the crop of its image."""
         place = Origin(self.named(number))
-        if not isinstance(self._content, Images):
+        if not isinstance(self.content, Images):
             return place
         try:
-            return cut_out(place, self._read(number), self._content.decoder, rng)
+            return cut_out(place, self._read(number), self.content.decoder, rng)
         except (ContentError, RecordError, OSError):  # The batch reports it.
             return place
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of all samples; None if they depend on the image or the function."""
-        decoder = getattr(self._content, "decoder", None)
-        if decoder is None or decoder.shape is None or self._labels.dtype.hasobject:
+        decoder = self.content.decoder
+        if decoder is None or decoder.shape is None or self.labels.dtype.hasobject:
             return None
-        return (decoder.shape, decoder.dtype), (self._labels.shape[1:], self._labels.dtype)
+        return (decoder.shape, decoder.dtype), (self.labels.shape[1:], self.labels.dtype)
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
         self._check_open()
-        assert isinstance(self._content, Images)
-        assert self._content.decoder is not None
-        decoder = self._content.decoder
+        assert isinstance(self.content, Images)
+        assert self.content.decoder is not None
+        decoder = self.content.decoder
         images, labels = columns
-        labels[... if rows is None else rows] = self._labels[numbers]
+        labels[... if rows is None else rows] = self.labels[numbers]
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
@@ -299,7 +277,7 @@ class ImageSource(Decoded):
         if isinstance(error, ContentError):
             located = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
-            what = "No such object" if is_url(self._files[number]) else _NO_FILE
+            what = "No such object" if is_url(self.files[number]) else _NO_FILE
             again = 'open the images again, or on_error="skip"'
             located = FileNotFoundError(error.errno, f"{what}: {again}", name)
         elif isinstance(error, OSError) and error.errno is not None:
@@ -310,38 +288,11 @@ class ImageSource(Decoded):
         return located
 
 
-class SelectedImages(Subset):
-    """Some of the images of ``open_images``, selected by ``select`` or ``split``."""
-
-    whole: ImageSource
-
-    @property
-    def files(self) -> list[str]:
-        """Paths in sample order, as they were given."""
-        return [self.whole.files[number] for number in self.numbers.tolist()]
-
-    @property
-    def labels(self) -> NDArray[Any]:
-        """Labels in sample order; shape and dtype are those of the whole source."""
-        return self.whole.labels[self.numbers]
-
-    @property
-    def classes(self) -> list[str] | None:
-        """Names of all classes, by label; None if labels are numbers without names."""
-        return self.whole.classes
-
-
 class ImageTuples(Composite):
     """Source that ``open_images`` returns for a tuple of decoders, as for (image, mask).
 
     All images of a sample are cropped and flipped alike: the sample's generator starts again for
     each. Thread-safe; a process gets a pickled copy.
-
-    Args:
-        parts: Images of each column, equally many.
-
-    Raises:
-        ValueError: Decoders crop or flip differently.
     """
 
     parts: list[ImageSource]  # type: ignore[assignment]

@@ -16,12 +16,7 @@ _MOST_LISTED = 8
 
 
 def classes_argument(classes: Any) -> list[str] | None:
-    """Check the ``classes`` argument: names, each once.
-
-    Raises:
-        TypeError: Not a list of names.
-        ValueError: No name, or one of them twice.
-    """
+    """Check the ``classes`` argument: names, each once."""
     if classes is None:
         return None
     if isinstance(classes, (str, bytes, os.PathLike)) or not hasattr(classes, "__iter__"):
@@ -60,19 +55,12 @@ def encoded(
 ) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
     """Convert labels to an array, with class names and a mask of the samples to keep.
 
-    Args:
-        labels: Names, numbers, or several numbers each.
-        classes: Names to keep, in label order; for numbers, their names from 0. None keeps all.
+    ``classes`` are the names to keep, in label order, or the names of the numbers from 0.
 
     Returns:
         Labels of the samples to keep: int64 or float64 ``(samples,)``, int64 or float32 ``(samples,
             labels)``, or an object array of variable-length arrays. The class names are None for
             unnamed numbers, the mask is None if all samples are kept.
-
-    Raises:
-        TypeError: Labels are neither names nor numbers, or a mix of both.
-        ValueError: A label is missing, a number has no class, or a whole number among several
-            labels isn't exact as float32.
     """
     if any(isinstance(label, str) for label in labels):
         return _of_names(labels, classes)
@@ -121,23 +109,15 @@ def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
         array = np.asarray(labels)
     except ValueError:  # Variable lengths.
         return _one_by_one(labels)
-    if array.dtype.kind == "f" and array.ndim == 1 and all(map(_is_whole, labels)):
+    floats, is_flat = array.dtype.kind == "f", array.ndim == 1
+    if floats and is_flat and all(isinstance(label, (int, np.integer)) for label in labels):
         raise ValueError(  # NumPy rounds 2**63 next to negative numbers.
             f"labels must be numbers that int64 holds, got {max(labels, key=abs)}"
         )
     if array.dtype.kind not in "biuf" or array.ndim > 2 or not array.size or np.isnan(array).any():
         return _one_by_one(labels)
-    return _as_labels(array)
-
-
-def _is_whole(label: Any) -> bool:
-    return isinstance(label, (int, np.integer))
-
-
-def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
-    """Convert to int64; floats to float64 for one label per sample, float32 for several."""
-    if array.dtype.kind == "f":
-        return array.astype(np.float64) if array.ndim == 1 else _as_float32(array)
+    if floats:
+        return array.astype(np.float64) if is_flat else _as_float32(array)
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"labels must be numbers that int64 holds, got {array.max()}")
     return array.astype(np.int64)

@@ -52,11 +52,6 @@ class Request(Piece):
         super().__init__(number, number + 1, reader._run)
 
     @property
-    def is_done(self) -> bool:
-        """True if the file needn't be fetched any more."""
-        return self.data is not None or self.error is not None
-
-    @property
     def is_stale(self) -> bool:
         """True if it failed before a read waited for it; the store may answer by now."""
         return self.is_expected and self.error is not None
@@ -65,10 +60,7 @@ class Request(Piece):
 class ObjectReader(FileReader):
     """Reads files behind URLs, and local files among them.
 
-    Args:
-        files: Paths, by number.
-        cache: Cache for the files, or None.
-        listed: Their versions and sizes from a listing.
+    ``listed`` has their versions and sizes from a listing.
     """
 
     uses_room = False
@@ -85,20 +77,17 @@ class ObjectReader(FileReader):
         self._lock = threading.Lock()
         self._requests: OrderedDict[int, Request] = OrderedDict()
         self._held_bytes = self._ahead = 0
-        # Versions that were read here; memory pages are allocated as they are written.
-        self._versions_read = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
+        # Versions that were listed, or else read here. Pages of zeros take memory once written.
+        if self._listed is not None:
+            self._versions = self._listed.identities.copy()
+        else:
+            self._versions = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
         self._bytes_seen = self._files_seen = 0
         self._is_closed = False
-        _readers[self] = None
+        _readers.add(self)
 
     def read(self, number: int, room: Room) -> memoryview:
-        """Read a whole file.
-
-        Raises:
-            ConnectionError: The store doesn't answer in time.
-            ContentError: The file is empty, too large or changed.
-            OSError: The file doesn't exist or can't be read.
-        """
+        """Read a whole file."""
         with self._lock:
             request = self._requests.pop(number, None)
             is_stale = request is not None and request.is_stale
@@ -179,7 +168,9 @@ class ObjectReader(FileReader):
         wanted = [number for number in dict.fromkeys(numbers) if not self._is_kept(number)]
         found: list[Request] = []
         with self._lock:
-            room = self._room() if expected else len(wanted)
+            room = len(wanted)
+            if expected:  # Files that may still be fetched ahead.
+                room = int(_MOST_EXPECTED_BYTES / self._mean()) - self._ahead
             for number in wanted:
                 request = self._requests.get(number)
                 if request is not None and request.is_stale and not expected:
@@ -190,15 +181,11 @@ class ObjectReader(FileReader):
                         break
                     request = self._requests[number] = Request(number, self, expected, stays)
                     self._ahead += expected
-                elif expected or request.is_done:
+                elif expected or request.data is not None or request.error is not None:
                     continue
                 request.stays |= stays
                 found.append(request)
         return found
-
-    def _room(self) -> int:
-        """Number of files that may still be fetched ahead."""
-        return int(_MOST_EXPECTED_BYTES / self._mean()) - self._ahead
 
     def _run(self, piece: Piece) -> None:
         assert isinstance(piece, Request)
@@ -213,23 +200,17 @@ class ObjectReader(FileReader):
                     self._store_result(number, piece)
 
     def _store_result(self, number: int, request: Request) -> None:
+        """Keep a file until it is read; over the limit, drop the oldest ones."""
         if not request.stays:
-            del self._requests[number]
-            self._forget(request)
+            self._forget(self._requests.pop(number))
         elif request.data is not None:
             request.held_bytes = len(request.data)
             self._held_bytes += request.held_bytes
-            if self._held_bytes > _MOST_HELD_BYTES:
-                self._drop()
-
-    def _drop(self) -> None:
-        """Drop the oldest files over the limit; reading one fetches it again."""
-        for number, request in [*self._requests.items()]:
-            if self._held_bytes <= _MOST_HELD_BYTES:
-                return
-            if request.held_bytes:
-                del self._requests[number]
-                self._forget(request)
+        if self._held_bytes > _MOST_HELD_BYTES:
+            for other in [at for at, held in self._requests.items() if held.held_bytes]:
+                self._forget(self._requests.pop(other))
+                if self._held_bytes <= _MOST_HELD_BYTES:
+                    break
 
     def _forget(self, request: Request) -> None:
         self._held_bytes -= request.held_bytes
@@ -243,9 +224,16 @@ class ObjectReader(FileReader):
         url = os.fsdecode(self._files.path(number))
         wholes, is_remote = self._wholes, is_url(url)
         identity = self._known_version(number)
+        head: Head | None
         if wholes is not None and identity is None:
-            head = self._ask_version(number)
-            identity = None if head is None else self._check_version(number, url, head)
+            try:
+                head = self._head(number)
+            except ContentError:
+                raise
+            except ValueError:  # The store doesn't know the size.
+                head = None
+            if head is not None and head.version:
+                identity = self._check_version(number, url, head)
         if wholes is not None and identity is not None:
             found = wholes.get(url, identity)
             if found is not None:
@@ -293,16 +281,6 @@ class ObjectReader(FileReader):
                 raise ContentError("a file", "something else") from None
         return persistently(lambda: reader.head(key), self._files.named(number))
 
-    def _ask_version(self, number: int) -> Head | None:
-        """Look up a file's version; None if the store can't provide it."""
-        try:
-            head = self._head(number)
-        except ContentError:
-            raise
-        except ValueError:  # The store doesn't know the size.
-            return None
-        return head if head.version else None
-
     def _size(self, number: int) -> int | None:
         try:
             return self._head(number).size
@@ -318,18 +296,14 @@ class ObjectReader(FileReader):
 
     def _known_version(self, number: int) -> bytes | None:
         """Identity of the version that was listed, or read first; None if unknown."""
-        if self._listed is not None:
-            listed: bytes = self._listed.identities[number].tobytes()
-            if any(listed):
-                return listed
-        seen: bytes = self._versions_read[number].tobytes()
-        return seen if any(seen) else None
+        known: bytes = self._versions[number].tobytes()
+        return known if any(known) else None
 
     def _check_version(self, number: int, url: str, head: Head) -> bytes:
         """Compare a version with the known one, or record the first one; return its identity."""
         identity, known = identity_of(url, head), self._known_version(number)
         if known is None:
-            self._versions_read[number] = np.frombuffer(identity, np.uint8)
+            self._versions[number] = np.frombuffer(identity, np.uint8)
         elif known != identity:
             raise ContentError(
                 "the version of the object that was listed, or read first",
@@ -350,20 +324,16 @@ class ObjectReader(FileReader):
     def _cache(self) -> Cache | None:
         return None if self._wholes is None else self._wholes.cache
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"files": self._files, "cache": self._cache, "listed": self._listed}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["files"], state["cache"], state["listed"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectReader, (self._files, self._cache, self._listed)
 
 
-_readers: weakref.WeakKeyDictionary[ObjectReader, None] = weakref.WeakKeyDictionary()
+_readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    for reference in _readers.keyrefs():
-        if (reader := reference()) is not None:
-            reader._begin()
+    for reader in list(_readers):
+        reader._begin()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -1,35 +1,44 @@
 """Rows of a batch from records: ``feature_rows`` and ``image_rows`` make a ``RecordRows``.
 
-The kernel's parser (``recordparser``) writes raw arrays and numbers, and says where encoded images
-lie, which are then decoded into their rows. Records that it leaves, and all of them without the
-kernel, are read one by one.
+The native kernel parses all records of a batch in one call, from the files' own memory
+(``native/records.c``). It writes raw arrays, float32 and int64 into the columns, and says where
+encoded images lie, which are then decoded into their rows. Fields of other dtypes are converted
+here, all rows at once. Between calls, nothing is remembered but which CRCs were checked. Records
+that the kernel leaves, because they are damaged or of a kind that it doesn't know, and all of them
+without the kernel, are read one by one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError, UnlikeError
 from adapters.generators import RngOf, chosen
-from adapters.images import ImageDecoder, kernel, npy, size_of
 from adapters.images import decode as decode_image
-from adapters.records import RecordFiles, Shard, example
-from adapters.sources import examples, recordparser
+from adapters.images import kernel, npy, size_of
+from adapters.records import RecordFiles, Shard, example, irheader
+from adapters.records.mapping import NoMapError, most
+from adapters.records.remotefile import RemoteFile
+from adapters.records.storage import MappedFile
+from adapters.sources import examples
 from adapters.sources.decoders import Images
-from adapters.sources.examples import Examples, in_header, named_error
+from adapters.sources.examples import Examples, in_header, misfits, named_error, of_raw, put
 from adapters.sources.features import Field
-from adapters.sources.recordparser import KernelColumn, RecordParser, column_of, takes_default
 from adapters.sources.source import BatchColumns, Failures, Leaf, Numbers, RowNumbers
 
-Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
-"""Writes all fields of one record into a row, but encoded images, which are returned.
-
-Called with the record, the format of its file, the row, and the columns.
-"""
+# Parts of a record with an IRHeader, as in ``native/records.h``.
+_CONTENT, _LABEL, _OWN_LABEL, _LABELS, _ID, _ID2, _NOWHERE = range(7)
+_PARTS = {examples.LABEL: _LABEL, examples.ID: _ID, examples.ID2: _ID2}
+# Kind of a file whose records the kernel leaves to Python; else as ``Codec.kernel_kind``.
+_LEFT = 0
+# Files that stay mapped for the next batch. With more, a batch maps those that it needs.
+_MOST_FILES = max(1, most() // 16)
 # Damaged records to skip in search of one that shows what they are like.
 _TRIES = 100
 _KINDS = {
@@ -38,58 +47,105 @@ _KINDS = {
     np.dtype(np.float32): example.FLOAT_LIST,
 }
 
+Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
+"""Writes all fields of one record into a row, but encoded images, which are returned.
+
+Called with the record, the format of its file, the row, and the columns.
+"""
+Opened = tuple[Any, list[memoryview | bytes]]
+"""The kernel's handle of some files, and their bytes, valid as long as they are referenced."""
+Pieces = dict[int, NDArray[np.int64]]
+"""Where the images of a column lie, int64 ``(rows, 3)``: buffer number, first byte and size."""
+
+
+class _Column(NamedTuple):
+    """Field of records that the kernel writes into a column."""
+
+    name: bytes
+    """Name of the feature in an Example."""
+    kind: int
+    """Kind of its list."""
+    part: int
+    """Part of a record with an IRHeader."""
+    is_place: bool
+    """Write where the bytes of an image lie, instead; see ``Pieces``."""
+    size: int
+    """Numbers in a row, or bytes for a bytes list."""
+    prefix: bytes = b""
+    """Bytes of the value before those that go into the row."""
+    default: bytes | None = None
+    """Row of a record without the feature; None to leave the record to Python."""
+
 
 class RecordRows:
-    """Fills rows of batches. Thread-safe; for this process alone.
+    """Fills rows of batches. Thread-safe, without a lock; for this process alone.
 
     Args:
         files: The records.
-        decoders: Decoders of the fields that are encoded images, by column number.
+        fields: Fields of one shape each, and images, by column number.
         put: Writes a record that is read by itself.
-        parser: Parser for the records of a batch; None to read each record by itself.
-        with_field: Adds the name of an image's column to an error.
+        columns: The kernel's columns; None to read each record by itself.
+        kind_of: Returns a file's ``Codec.kernel_kind``, or ``_LEFT``.
+        labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
+        names_fields: True if errors name an image's field.
     """
 
     def __init__(
         self,
         files: RecordFiles,
-        decoders: dict[int, ImageDecoder],
+        fields: Sequence[Field],
         put: Put,
-        parser: RecordParser | None,
-        with_field: Callable[[int, ContentError], ContentError] = lambda column, error: error,
+        columns: Sequence[_Column] | None,
+        kind_of: Callable[[Shard], int],
+        labels: Sequence[int],
+        names_fields: bool = False,
     ) -> None:
-        self._files = files
-        self._decoders = decoders
-        self._put = put
-        self._parser = parser
-        self._with_field = with_field
+        self._files, self._shards = files, files.shards
+        self._fields, self._put, self._names_fields = fields, put, names_fields
+        self._decoders = {at: field.decoder for at, field in enumerate(fields) if field.decoder}
+        self._kernel = kernel.load() if columns is not None else None
+        if self._kernel is None or columns is None:
+            return
+        self._kind_of, self._labels = kind_of, labels
+        self._schema = self._kernel.schema(list(map(tuple, columns)))
+        # Dtypes that the kernel writes for the fields that are converted afterwards.
+        self._converted: dict[int, np.dtype[Any]] = {}
+        for at, (field, column) in enumerate(zip(fields, columns)):
+            dtype = _kernel_dtype(field)
+            if column.is_place or column.prefix:  # An image, or a raw array, which is copied.
+                continue
+            if dtype != field.dtype or dtype.kind == "b":  # Any byte but 0 is True.
+                self._converted[at] = dtype
+        self._is_direct = not (self._decoders or self._converted or labels)
+        self._firsts = np.cumsum([0, *map(len, self._shards)])
+        self._stays = len(self._shards) <= _MOST_FILES and not files.are_remote
+        self._opened: Opened | None = None
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
-        if self._parser is None:
-            failures: dict[int, Exception] = {}
+        failures: dict[int, Exception] = {}
+        if self._kernel is None:
             self._one_by_one(numbers.argsort(), numbers, rng_of, columns, rows, failures)
             return list(failures.items())
-        if self._decoders:  # Images are decoded in the order of the files.
-            order = numbers.argsort(kind="stable")
-            left, buffers, pieces = self._parser.parse(
+        if not self._decoders:
+            left, _, _ = self._parsed(numbers, rows, columns)
+            if left is None:
+                return []
+            order = np.arange(len(numbers))
+        else:
+            order = numbers.argsort(kind="stable")  # Images are decoded in the order of the files.
+            left, buffers, pieces = self._parsed(
                 numbers[order], order if rows is None else rows[order], columns
             )
-        else:
-            order = np.arange(len(numbers))
-            left, buffers, pieces = self._parser.parse(numbers, rows, columns)
-        if left is None and not pieces:
-            return []
-        failures = {}
-        parsed = order if left is None else order[~left]
-        parsed_rows = parsed if rows is None else rows[parsed]
-        for number, decoder in self._decoders.items() if len(parsed) else ():
-            rng, found = chosen(rng_of, parsed), pieces[number][parsed_rows]
-            failed = decoder.decode_pieces(buffers, found, rng, parsed_rows, columns[number])
-            self._note(failures, number, parsed, failed)
+            parsed = order if left is None else order[~left]
+            parsed_rows = parsed if rows is None else rows[parsed]
+            for at, decoder in self._decoders.items() if len(parsed) else ():
+                rng, found = chosen(rng_of, parsed), pieces[at][parsed_rows]
+                failed = decoder.decode_pieces(buffers, found, rng, parsed_rows, columns[at])
+                self._note(failures, at, parsed, failed)
         if left is not None:
             self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)
         return list(failures.items())
@@ -107,115 +163,241 @@ class RecordRows:
         read: list[int] = []
         read_rows: list[int] = []
         encoded: list[list[memoryview]] = []
-        for at in todo.tolist():
-            row = at if rows is None else int(rows[at])
+        for place in todo.tolist():
+            row = place if rows is None else int(rows[place])
             try:
-                shard, own = self._files.locate(int(numbers[at]))
+                shard, own = self._files.locate(int(numbers[place]))
                 encoded.append(self._put(shard.read(own), shard.format, row, columns))
             except Exception as error:
-                failures[at] = error
+                failures[place] = error
                 continue
-            read.append(at)
+            read.append(place)
             read_rows.append(row)
-        for (number, decoder), group in zip(self._decoders.items(), zip(*encoded)):
-            failed = decoder.decode_rows(group, chosen(rng_of, read), read_rows, columns[number])
-            self._note(failures, number, read, failed)
+        for (at, decoder), group in zip(self._decoders.items(), zip(*encoded)):
+            failed = decoder.decode_rows(group, chosen(rng_of, read), read_rows, columns[at])
+            self._note(failures, at, read, failed)
 
     def _note(
         self,
         failures: dict[int, Exception],
         column: int,
-        samples: Sequence[int] | NDArray[np.int64],
+        places: Sequence[int] | NDArray[np.int64],
         failed: Sequence[tuple[int, Exception]],
     ) -> None:
         """Record the first failure of each sample."""
         for at, error in failed:
-            known = self._with_field(column, error) if isinstance(error, ContentError) else error
-            failures.setdefault(int(samples[at]), known)
+            if self._names_fields and isinstance(error, ContentError):
+                error = named_error(self._fields[column], error)
+            failures.setdefault(int(places[at]), error)
+
+    # --- the kernel's parser ---
+
+    def _parsed(
+        self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns
+    ) -> tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes], Pieces]:
+        """Write the fields of these records, except for images.
+
+        Returns:
+            A mask of the records to read one by one, None if there are none; the files' bytes; and
+                where the images lie in them.
+        """
+        if self._is_direct:
+            return *self._gathered(numbers, rows, columns), {}
+        own = list(columns)
+        pieces = {at: np.empty((len(columns[0]), 3), np.int64) for at in self._decoders}
+        for at, piece in pieces.items():
+            own[at] = piece
+        for at, dtype in self._converted.items():
+            own[at] = np.empty(columns[at].shape, dtype)
+        wrong, buffers = self._gathered(numbers, rows, own)
+        written: Any = slice(None) if rows is None else rows
+        masks = [] if wrong is None else [wrong]
+        for at in self._labels:
+            masks.append(np.array(list(map(irheader.are_objects, own[at][written])), bool))
+        for at in self._converted:
+            misfit = _convert(self._fields[at], own[at][written], columns[at], written)
+            masks += [] if misfit is None else [misfit]
+        return functools.reduce(np.logical_or, masks) if masks else None, buffers, pieces
+
+    def _gathered(
+        self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns
+    ) -> tuple[NDArray[np.bool_] | None, list[memoryview | bytes]]:
+        numbers = np.ascontiguousarray(self._files.in_order(numbers))
+        if self._stays:
+            opened = self._opened
+            if opened is None:
+                opened = self._open(self._shards, [None] * len(self._shards))
+                self._opened = opened if all(map(len, opened[1])) else None
+        else:
+            opened, numbers = self._open_for(numbers)
+        assert self._kernel is not None
+        handle, buffers = opened
+        wrong = self._kernel.gather(self._schema, handle, numbers, rows, tuple(columns))
+        return None if wrong is None else np.frombuffer(wrong, np.bool_), buffers
+
+    def _open_for(self, numbers: Numbers) -> tuple[Opened, Numbers]:
+        """Open the files of these records; return also the records' numbers in them."""
+        places = np.searchsorted(self._firsts, numbers, "right") - 1
+        own = numbers - self._firsts[places]
+        needed, which = np.unique(places, return_inverse=True)
+        shards = [self._shards[place] for place in needed.tolist()]
+        opened = self._open(shards, [own[which == place] for place in range(len(shards))])
+        return opened, np.cumsum([0, *map(len, shards)])[which] + own
+
+    def _open(self, shards: Sequence[Shard], numbers: Sequence[NDArray[np.int64] | None]) -> Opened:
+        buffers = [_buffer_of(*each) for each in zip(shards, numbers)]
+        assert self._kernel is not None
+        handle = self._kernel.files(
+            tuple(buffers),
+            tuple(np.ascontiguousarray(shard.offsets, np.int64) for shard in shards),
+            tuple(
+                None if shard.sizes is None else np.ascontiguousarray(shard.sizes, np.int64)
+                for shard in shards
+            ),
+            tuple(shard.checked for shard in shards),
+            tuple(map(self._kind_of, shards)),
+        )
+        return handle, [b"" if buffer is None else buffer for buffer in buffers]
+
+
+def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | None:
+    """Bytes of a file, in which these records can be read; None if reading them says what's wrong.
+
+    ``numbers`` are the records that will be read from a remote file; None for all.
+    """
+    with contextlib.suppress(NoMapError, RecordError):
+        if isinstance(shard.storage, RemoteFile):
+            assert numbers is not None
+            return shard.storage.fetched_view(*shard.extents(numbers))
+        if isinstance(shard.storage, MappedFile):
+            return shard.storage.whole_view()
+    return None
+
+
+def _kernel_dtype(field: Field) -> np.dtype[Any]:
+    """Dtype that the kernel writes for a feature."""
+    if field.raw is not None:
+        return field.raw
+    return np.dtype(np.int64 if field.kind == example.INT64_LIST else "<f4")
+
+
+def _default_row(field: Field) -> bytes | None:
+    """Row that the kernel writes for a missing feature; None if it has none, or can't exactly."""
+    if field.default is None:
+        return None
+    with np.errstate(all="ignore"):
+        stored = field.default.astype(_kernel_dtype(field))
+        is_exact = stored.astype(field.dtype).tobytes() == field.default.tobytes()
+    return stored.tobytes() or None if is_exact else None
+
+
+def _convert(
+    field: Field, stored: NDArray[Any], column: NDArray[Any], rows: Any
+) -> NDArray[np.bool_] | None:
+    """Convert stored values into rows of a column; mask of those that don't fit, None if none."""
+    if stored.dtype.kind == "b":
+        column[rows] = of_raw(field, stored.view(np.uint8))
+        return None
+    wrong = misfits(field, stored)
+    with np.errstate(invalid="ignore"):  # NaN, or a row that wasn't written.
+        put(stored, column, rows)
+    return None if wrong is None else np.any(wrong.reshape(len(wrong), -1), axis=1)
 
 
 # --- typed features ---
 
 
 def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
-    """Make the writer of rows with typed features of one shape each, and images.
-
-    Args:
-        files: The records.
-        content: Their features.
-    """
-    decoders = {at: each.decoder for at, each in enumerate(content.fields) if each.decoder}
+    """Make the writer of rows with typed features of one shape each, and images."""
+    fields: Sequence[Field] = content.fields
+    images = [at for at, field in enumerate(fields) if field.decoder]
+    # If only some files have headers, their records are read one by one.
+    has_headers = all(shard.codec.envelope.has_header for shard in files.shards)
 
     def put(payload: memoryview, format: str, row: int, columns: Any) -> list[memoryview]:
         values = content.values(payload, format)
-        for number, column in enumerate(columns):
-            if number not in decoders:
-                column[row] = values[number]
-        return [values[number] for number in decoders]
+        for at, column in enumerate(columns):
+            if at not in images:
+                column[row] = values[at]
+        return [values[at] for at in images]
 
-    def with_field(column: int, error: ContentError) -> ContentError:
-        return named_error(content.fields[column], error)
+    def kind_of(shard: Shard) -> int:
+        is_alike = shard.codec.envelope.has_header == has_headers
+        return shard.codec.kernel_kind if is_alike else _LEFT
 
-    return RecordRows(files, decoders, put, _feature_parser(files, content), with_field)
+    def column_of(field: Field) -> _Column:
+        part = _PARTS.get(field.key, _CONTENT) if has_headers else _NOWHERE
+        if field.decoder is not None:
+            return _Column(field.key, example.BYTES_LIST, part, True, 1)
+        size = field.count * (1 if field.raw is None else field.raw.itemsize)
+        return _Column(field.key, field.kind, part, False, size, default=_default_row(field))
 
-
-def _feature_parser(files: RecordFiles, content: Examples) -> RecordParser | None:
-    fields = content.fields
-    # If only some files have headers, their records are read one by one.
-    has_headers = all(shard.codec.envelope.has_header for shard in files.shards)
-    if has_headers:
-        try:
-            fields = in_header(fields)
-        except ContentError:  # May be Examples; if not, reading one by one reports it.
-            return None
-    if kernel.load() is None or not all(map(takes_default, fields)):
-        return None
+    columns: list[_Column] | None = None
+    with contextlib.suppress(ContentError):  # May be Examples; reading one by one reports it.
+        fields = list(map(in_header, fields)) if has_headers else fields
+        columns = list(map(column_of, fields))
     labels = [
-        place
-        for place, field in enumerate(fields)
+        at
+        for at, field in enumerate(fields)
         if content.moves
         and has_headers
         and field.key == examples.LABEL
         and field.part_of is None
         and field.shape
     ]
-
-    def kind_of(shard: Shard) -> int:
-        is_alike = shard.codec.envelope.has_header == has_headers
-        return shard.codec.kernel_kind if is_alike else recordparser.LEFT
-
-    columns = [column_of(field, has_headers) for field in fields]
-    return RecordParser(files, fields, columns, kind_of, labels)
+    return RecordRows(files, fields, put, columns, kind_of, labels, names_fields=True)
 
 
 # --- images and labels ---
 
 
 def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
-    """Make the writer of rows with an image and its label.
-
-    Args:
-        files: The records.
-        content: Decodes the records.
-        label: Shape and dtype of all labels.
-    """
-    decoder = content.decoder
+    """Make the writer of rows with an image and its label, whose shape and dtype is given."""
+    decoder, (shape, dtype) = content.decoder, label
+    image_name, label_name = (name.encode() for name in content.names)
+    kind = _KINDS.get(dtype, example.INT64_LIST)
 
     def put(payload: memoryview, format: str, row: int, columns: Any) -> list[memoryview]:
         encoded, label = content.split(payload, format)
         try:
             _put_label(label, columns[1], row)
-            if decoder is not None:
-                return [encoded]
-            _put_image(encoded, columns[0], row)
         except UnlikeError as error:
             # If no image follows the label, the header's label count is damaged: report damage.
-            # Otherwise, the label or the image is unlike the others.
-            raise (error if _is_image(encoded) else error.damage) from None
+            # Otherwise, the label is unlike the others.
+            try:
+                size_of(encoded)
+            except ContentError:
+                raise error.damage from None
+            raise
+        if decoder is not None:
+            return [encoded]
+        array, images = decode_image(encoded), columns[0]
+        if array.shape != images.shape[1:] or array.dtype != images.dtype:
+            raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
+        images[row] = array
         return []
 
-    decoders = {} if decoder is None else {0: decoder}
-    return RecordRows(files, decoders, put, _image_parser(files, content, label))
+    def kind_of(shard: Shard) -> int:
+        # One value of an Example is a number, not an array.
+        is_other = shape == (1,) and not shard.codec.envelope.has_header
+        return _LEFT if is_other else shard.codec.kernel_kind
+
+    columns: list[_Column] | None = None
+    if dtype in _KINDS and len(shape) < 2 and 0 not in shape:
+        part = _LABELS if shape else _OWN_LABEL
+        own = _Column(label_name, kind, part, False, sum(shape) or 1)
+        if decoder is not None:
+            columns = [_Column(image_name, example.BYTES_LIST, _CONTENT, True, 1), own]
+        elif (raw := _first_raw(files, content)) is not None:
+            size, prefix = raw[0].nbytes, raw[1]
+            image = _Column(image_name, example.BYTES_LIST, _CONTENT, False, size, prefix)
+            columns = [image, own]
+    fields = [
+        Field("", image_name, example.BYTES_LIST, np.dtype(np.uint8), decoder=decoder),
+        Field("", label_name, kind, dtype, shape),
+    ]
+    labels = [1] if content.moves and shape else []
+    return RecordRows(files, fields, put, columns, kind_of, labels)
 
 
 def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
@@ -224,9 +406,7 @@ def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
     if decoder is not None and decoder.shape is not None:
         return decoder.shape, decoder.dtype
     files.check_open()
-    if decoder is not None:
-        return None
-    raw = _first_raw(files, content)
+    raw = None if decoder is not None else _first_raw(files, content)
     return None if raw is None else (raw[0].shape, raw[0].dtype)
 
 
@@ -247,37 +427,6 @@ def _first_raw(files: RecordFiles, content: Images) -> tuple[NDArray[Any], bytes
             return None
         return array.copy(), bytes(encoded[: len(encoded) - array.nbytes])
     return None
-
-
-def _image_parser(files: RecordFiles, content: Images, leaf: Leaf) -> RecordParser | None:
-    (image, label), (shape, dtype) = content.names, leaf
-    if kernel.load() is None or dtype not in _KINDS or len(shape) > 1 or 0 in shape:
-        return None
-    if content.decoder is not None:
-        first = KernelColumn(
-            image.encode(), example.BYTES_LIST, 1, recordparser.CONTENT, is_place=True
-        )
-    elif (raw := _first_raw(files, content)) is not None:
-        size, prefix = raw[0].nbytes, raw[1]
-        first = KernelColumn(
-            image.encode(), example.BYTES_LIST, size, recordparser.CONTENT, prefix=prefix
-        )
-    else:
-        return None
-    part = recordparser.LABELS if shape else recordparser.OWN_LABEL
-    second = KernelColumn(label.encode(), _KINDS[dtype], sum(shape) or 1, part)
-    fields = [
-        Field(image, first.name, first.kind, np.dtype(np.uint8)),
-        Field(label, second.name, second.kind, dtype, shape),
-    ]
-
-    def kind_of(shard: Shard) -> int:
-        # One value of an Example is a number, not an array.
-        is_other = shape == (1,) and not shard.codec.envelope.has_header
-        return recordparser.LEFT if is_other else shard.codec.kernel_kind
-
-    labels = [1] if content.moves and shape else []
-    return RecordParser(files, fields, [first, second], kind_of, labels)
 
 
 def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:
@@ -302,14 +451,6 @@ def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:
         raise UnlikeError(f"a label of {labels.dtype}", f"{label!r}")
 
 
-def _put_image(encoded: memoryview, images: NDArray[Any], row: int) -> None:
-    """Write an image into its row, if shape and dtype are as expected."""
-    array = decode_image(encoded)
-    if array.shape != images.shape[1:] or array.dtype != images.dtype:
-        raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
-    images[row] = array
-
-
 def _are_equally_long(shard: Shard) -> bool:
     """True if the records of a file take the same number of bytes each."""
     try:
@@ -319,12 +460,3 @@ def _are_equally_long(shard: Shard) -> bool:
     except (IndexError, RecordError):
         return False
     return is_last and bool((np.diff(shard.offsets) == stride).all())
-
-
-def _is_image(encoded: memoryview) -> bool:
-    """True if an image begins here."""
-    try:
-        size_of(encoded)
-    except ContentError:
-        return False
-    return True

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,11 +155,6 @@ def open_guessed(paths: Paths) -> Decoded:
 
     Images if it holds one, features if it is another Example, else bytes. A folder, and a list or
     table of files by its ending, is opened by ``open_images``.
-
-    Raises:
-        FileNotFoundError: No such file, or a glob without matches.
-        RecordError: A file of neither format, or damaged as a whole.
-        ValueError: A folder without folders of images.
     """
     if names_images(paths):
         return open_images(paths)
@@ -173,42 +170,30 @@ def open_guessed(paths: Paths) -> Decoded:
     source = RecordSource(files, content_of(None, None))
 
     def look(number: int) -> str | None:
-        return guessed(files.read(number), files.locate(number)[0].format)
+        payload, format = files.read(number), files.locate(number)[0].format
+        if number == 0 and len(files) > 1:  # Without an image: a header, as in insightface's files.
+            with contextlib.suppress(ContentError, RecordError):
+                if not len(Images(None, {}).split(payload, format)[0]):
+                    return look(1)
+        return guessed(payload, format)
 
     found = source.first(look)
-    if found is None and _begins_without_image(files):
-        # A header, as in insightface's files.
-        found = source.select(range(1, len(files))).first(lambda number: look(number + 1))
     return source if found is None else RecordSource(files, content_of(found, None))
 
 
-def _begins_without_image(files: RecordFiles) -> bool:
-    """True if the first record is sound but for an image of no bytes."""
-    if not len(files):
-        return False
-    try:
-        image, _ = Images(None, {}).split(files.read(0), files.locate(0)[0].format)
-    except (ContentError, RecordError):
-        return False
-    return not len(image)
-
-
 class RecordSource(Decoded):
-    """Source that ``open_records`` returns. Thread-safe; a process gets a pickled copy.
-
-    Args:
-        files: The records.
-        content: Decodes the records.
-    """
+    """Source that ``open_records`` returns. Thread-safe; a process gets a pickled copy."""
 
     unit = "record"
+    _unions: Iterable[RecordSource] = ()
+    """Sources that ``united`` has made of this one and others."""
 
     def __init__(self, files: RecordFiles, content: Content) -> None:
         super().__init__(content)
         self._files = files
         self._rows: RecordRows | None = None  # Made on first use.
-        self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
-        """Sources that ``united`` has made of this one and others."""
+        self.classes: list[str] | None = None
+        """Names of the classes by label, if known."""
 
     def __len__(self) -> int:
         """Number of records."""
@@ -216,8 +201,12 @@ class RecordSource(Decoded):
 
     def select(self, numbers: Any) -> RecordSource:
         """Return a source of these records, to be closed by itself, whose errors name the files."""
-        chosen = chosen_of(numbers, len(self))
-        return type(self)(self._files.chosen(chosen), self._content)
+        return self._with_files(self._files.chosen(chosen_of(numbers, len(self))))
+
+    def _with_files(self, files: RecordFiles) -> RecordSource:
+        other = copy.copy(self)  # As ``__getstate__`` has it.
+        other._files = files
+        return other
 
     def with_content(self, content: Content) -> RecordSource:
         """Return a source of the same records with another content."""
@@ -239,41 +228,33 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Close the files."""
-        for each in (self, *self._wholes):
+        for each in (self, *self._unions):
             each._rows = None  # It keeps the files mapped.
         self._files.close()
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_rows": None}
-        del state["_wholes"]
+        state.pop("_unions", None)
         state.pop("leaves", None)  # Looked for again, in the file that the other process opens.
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _wholes=weakref.WeakSet())
-
-    def united(self, others: Sequence[Source]) -> Source | None:
+    def united(self, others: Sequence[Source], classes: list[str] | None) -> Source | None:
         """Records of all files as one source, if they are decoded alike; else None."""
         several = [self, *(each for each in others if type(each) is type(self))]
         if len(several) <= len(others) or any(each.makes_samples for each in several):
             return None
         files = RecordFiles.all_of([each._files for each in several])
         formats = {shard.format for shard in files.shards}
-        contents = {pickle.dumps(each._content) for each in several}
+        contents = {pickle.dumps(each.content) for each in several}
         if len(formats) > 1 or len(contents) > 1:
             return None
-        whole = type(self)(files, self._content)
+        whole = self._with_files(files)
+        whole.classes = classes
         for each in several:
-            each._wholes.add(whole)
+            each._unions = weakref.WeakSet([*each._unions, whole])
         return whole
 
     # Used by plans.
-
-    def read_and_discard(self, numbers: Numbers) -> None:
-        """Read records in file order and discard them."""
-        self.bring(numbers)
-        for number in np.sort(numbers).tolist():
-            self.read(number)
 
     def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching records of remote files."""
@@ -288,7 +269,7 @@ class RecordSource(Decoded):
         shard, own = self._files.locate(number)
         payload = shard.read(own)
         try:
-            return self._content.sample(payload, shard.format, self.fixed_rng(number, rng))
+            return self.content.sample(payload, shard.format, self.fixed_rng(number, rng))
         except ContentError as error:
             raise self._located(number, error) from error
 
@@ -297,7 +278,7 @@ class RecordSource(Decoded):
         shard, own = self._files.locate(number)
         place = Origin(shard.storage.name, own, shard.begin_of(own))
         try:
-            found = self._content.image_in(shard.read(own), shard.format)
+            found = self.content.image_in(shard.read(own), shard.format)
             return place if found is None else cut_out(place, *found, rng)
         except (ContentError, RecordError):  # The batch reports it.
             return place
@@ -318,7 +299,7 @@ class RecordSource(Decoded):
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
-        label_in = self._content.label_in
+        label_in = self.content.label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
         if label_in is None or not local:
             return None
@@ -329,14 +310,10 @@ class RecordSource(Decoded):
 
     @functools.cached_property
     def leaves(self) -> tuple[Leaf, ...] | None:
-        """Shape and dtype of all samples' arrays and labels; None if not fixed.
-
-        Raises:
-            RecordError: The first records are damaged.
-        """
-        if not isinstance(self._content, Images) or not len(self):
+        """Shape and dtype of all samples' arrays and labels; None if not fixed."""
+        if not isinstance(self.content, Images) or not len(self):
             return None
-        array = image_leaf(self._files, self._content)
+        array = image_leaf(self._files, self.content)
         if array is None:
             return None
         # Decode the whole sample: a damaged record may still have a readable label.
@@ -345,11 +322,7 @@ class RecordSource(Decoded):
         return (array, (label.shape, label.dtype)) if label.dtype.kind in "biuf" else None
 
     def first(self, look: Callable[[int], Any]) -> Any:
-        """Apply ``look`` to the first record that can be read; None without records.
-
-        Raises:
-            RecordError: None of the first records can be read.
-        """
+        """Apply ``look`` to the first record that can be read; None without records."""
         damaged = None
         for number in range(min(len(self), _TRIES)):
             try:
@@ -371,8 +344,8 @@ class RecordSource(Decoded):
         return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _row_writer(self, columns: BatchColumns) -> RecordRows:
-        assert isinstance(self._content, Images)
-        return image_rows(self._files, self._content, (columns[1].shape[1:], columns[1].dtype))
+        assert isinstance(self.content, Images)
+        return image_rows(self._files, self.content, (columns[1].shape[1:], columns[1].dtype))
 
     def _located(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
@@ -388,17 +361,15 @@ class RecordSource(Decoded):
 class ExampleSource(RecordSource):
     """Source that ``open_records`` returns for a mapping of features.
 
-    If all features have one shape, ``FeatureRows`` writes a batch at once. Text and variable-length
+    If all features have one shape, they are written a batch at once. Text and variable-length
     features are returned as samples.
-
-    Args:
-        files: The records.
-        content: Decodes the records.
     """
+
+    content: Examples
+    python_numbers = False
 
     def __init__(self, files: RecordFiles, content: Examples) -> None:
         super().__init__(files, content)
-        self._examples = content
         self._fixed = all(field.is_fixed for field in content.fields)
         first, decoders = content.fields[0], {type(field.decoder) for field in content.fields}
         is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
@@ -413,36 +384,34 @@ class ExampleSource(RecordSource):
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
 
-    python_numbers = False
-
     @functools.cached_property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of each feature; None if they aren't fixed."""
-        known = [field.leaf for field in self._examples.fields]
+        known = [field.leaf for field in self.content.fields]
         return None if None in known else tuple(known)  # type: ignore[arg-type]
 
     @property
     def skeleton(self) -> Any:
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
-        return self._examples.skeleton
+        return self.content.skeleton
 
     def _row_writer(self, columns: BatchColumns) -> RecordRows:
-        return feature_rows(self._files, self._examples)
+        return feature_rows(self._files, self.content)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; names the features."""
-        sizes = [each.name for each in self._examples.fields if each.decoder and not each.leaf]
+        sizes = [each.name for each in self.content.fields if each.decoder and not each.leaf]
         if sizes and len(shape) == 3:
             named = ", ".join(f"{name!r}: ImageDecoder(224)" for name in sizes)
             return f"images of several sizes need {named} in decode, or another size"
-        if len(shape) < 3 and any(each.target is not None for each in self._examples.fields):
-            like = "(None, -1)" if self._examples.as_tuple else '{"image": None, "boxes": -1}'
+        if len(shape) < 3 and any(each.target is not None for each in self.content.fields):
+            like = "(None, -1)" if self.content.as_tuple else '{"image": None, "boxes": -1}'
             return (
                 "samples have as many boxes as they have: pad() fills them up, with a value for "
                 f"each member of a sample and None for an image, such as pad({like}), as collate= "
                 "of SafeSequence or batchify_fn= of gluon_loader"
             )
-        varying = [each for each in self._examples.fields if each.varies and each.default is None]
+        varying = [each for each in self.content.fields if each.varies and each.default is None]
         if not varying:
             return super().remedy(shape)
         named = ", ".join(f"{each.name!r}: {_with_default(each)}" for each in varying)
@@ -453,14 +422,14 @@ class ExampleSource(RecordSource):
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad variable-length arrays that have a fill value to the longest of the batch."""
-        keys: Sequence[Any] = range(len(self._examples.fields))
-        if not self._examples.as_tuple:
-            keys = [field.name for field in self._examples.fields]
-        kind = tuple if self._examples.as_tuple else dict
+        keys: Sequence[Any] = range(len(self.content.fields))
+        if not self.content.as_tuple:
+            keys = [field.name for field in self.content.fields]
+        kind = tuple if self.content.as_tuple else dict
         if any(type(sample) is not kind or len(sample) != len(keys) for sample in samples):
             return samples  # A sample from on_error, which collating checks.
         padded = [dict(zip(keys, sample)) if kind is tuple else dict(sample) for sample in samples]
-        for key, field in zip(keys, self._examples.fields):
+        for key, field in zip(keys, self.content.fields):
             if not field.varies or field.default is None:
                 continue
             # Samples of other sources may lack the feature, which collating reports.

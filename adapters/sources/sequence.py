@@ -25,15 +25,10 @@ log = logging.getLogger("adapters")
 class SequenceSource(Source):
     """Whole batches by number.
 
-    Args:
-        sequence: Has ``__len__`` or ``num_batches``, and ``__getitem__`` that returns a whole
-            batch.
-        changes_between_epochs: True if ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do
-            something. Its batches then depend on the number of calls, so a pass must not read
-            beyond its own epoch.
-
-    Callers of ``batch`` on several threads must hold a ``Gate`` of ``users_code``. Pickled copies
-    (one in each worker process) are in the epoch that the sequence is in.
+    If ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do something, its batches depend on
+    the number of calls, so a pass must not read beyond its own epoch. Callers of ``batch`` on
+    several threads must hold a ``Gate`` of ``users_code``. Pickled copies (one in each worker
+    process) are in the epoch that the sequence is in.
     """
 
     makes_samples = False  # It makes batches.
@@ -51,11 +46,7 @@ class SequenceSource(Source):
             raise ValueError("source must hold at least one batch, got 0")
 
     def __len__(self) -> int:
-        """Number of batches in an epoch.
-
-        Raises:
-            TypeError: The sequence has no end.
-        """
+        """Number of batches in an epoch."""
         count = self._count()
         if count is None:
             raise TypeError(f"{type(self._sequence).__name__} has no end, and so no length")
@@ -93,26 +84,15 @@ class SequenceSource(Source):
         self.batch(int(numbers[0]))
 
     def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
-        """Return a whole batch, in memory that the sequence can't write to.
-
-        Args:
-            number: Batch number.
-            allocate: Allocates memory for batches that the sequence keeps; others aren't copied.
-
-        Raises:
-            ValueError: Hooks have shortened the sequence.
-        """
+        """Return a whole batch; a kept one is copied, into ``allocate``'s memory."""
         if self._added < 0:
             raise ValueError(f"source must not become shorter: {self._lengths()}")
         return taken(operator.getitem, allocate, self._sequence, number)
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Call the sequence's hooks, once per epoch, until it is in this one.
+        """Call the hooks, once per epoch, until it is in this one; return True if one has ended.
 
         No other thread may read meanwhile. A sequence never goes back to an earlier epoch.
-
-        Returns:
-            True if an epoch has ended.
         """
         with self._lock:
             if self._calling:  # A hook reads a batch.
@@ -127,16 +107,15 @@ class SequenceSource(Source):
                     self._call("on_epoch_end")
                     self._epoch += 1
                     self._call("on_epoch_begin")
-                self._look_at_length()
+                # The order of the batches doesn't follow a changed length.
+                before, self._added = self._added, (self._count() or 0) - self._batches
+                if self._added > 0 >= before:
+                    log.warning(
+                        "batches that are added to source are not read: %s", self._lengths()
+                    )
                 return changed
             finally:
                 self._calling = False
-
-    def _look_at_length(self) -> None:
-        """Check for a changed length, which the order of the batches doesn't follow."""
-        before, self._added = self._added, (self._count() or 0) - self._batches
-        if self._added > 0 >= before:
-            log.warning("batches that are added to source are not read: %s", self._lengths())
 
     def _lengths(self) -> str:
         return (
@@ -146,11 +125,7 @@ class SequenceSource(Source):
         )
 
     def check_epoch(self, epoch: int) -> None:
-        """Check that this epoch can be entered.
-
-        Raises:
-            ValueError: The sequence's hooks have gone beyond it.
-        """
+        """Check that this epoch can be entered."""
         if self.changes_between_epochs and self._epoch is not None and epoch < self._epoch:
             raise ValueError(
                 f"epoch must be {self._epoch} or a later one, got {epoch}: on_epoch_begin and "
@@ -209,13 +184,7 @@ def _setting(name: str, kind: type) -> Any:
 
 
 class PyDatasetWithoutKeras:
-    """Attributes and hooks of ``keras.utils.PyDataset``, with the same instance state.
-
-    Args:
-        workers: As in Keras.
-        use_multiprocessing: As in Keras.
-        max_queue_size: As in Keras.
-    """
+    """Attributes and hooks of ``keras.utils.PyDataset``, with the same instance state."""
 
     _workers, _use_multiprocessing, _max_queue_size = 1, False, 10  # If __init__ isn't called.
 

@@ -42,21 +42,18 @@ _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen sa
 
 
 class Origin(NamedTuple):
-    """Origin of one sample; None for what its source doesn't have.
-
-    Args:
-        file: Path, as it was given.
-        record: Record number in that file.
-        offset: Offset of the record's first byte in the file.
-        encoded: Encoded image.
-        crop: Box that is cut out of it, and whether that is flipped.
-    """
+    """Origin of one sample; None for what its source doesn't have."""
 
     file: str | None = None
+    """Path, as it was given."""
     record: int | None = None
+    """Record number in that file."""
     offset: int | None = None
+    """Offset of the record's first byte in the file."""
     encoded: bytes | None = None
+    """Encoded image."""
     crop: Crop | None = None
+    """Box that is cut out of it, and whether that is flipped."""
 
     @property
     def drawn(self) -> str:
@@ -118,10 +115,11 @@ class Source(abc.ABC):
     def _inorder(self, numbers: range) -> Iterator[Any]:
         """Yield samples in order; slow ones are fetched in groups, one group ahead."""
         for first in range(0, len(numbers), _AT_ONCE):
+            group = numbers[first : first + _AT_ONCE]
             ahead = numbers[first + _AT_ONCE : first + 2 * _AT_ONCE]
-            self.bring(np.array(numbers[first : first + _AT_ONCE], np.int64))
+            self.bring(np.array(group, np.int64))
             self.expect(np.array(ahead, np.int64), elsewhere=False)
-            yield from map(self._drawn, numbers[first : first + _AT_ONCE])
+            yield from map(self._drawn, group)
 
     def _number(self, index: Any) -> int:
         """Convert an index, which may be negative, to a sample number."""
@@ -162,12 +160,7 @@ class Source(abc.ABC):
         return Subset(self, chosen_of(numbers, len(self)))
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Locate a sample and what is drawn for it; empty by default.
-
-        Args:
-            number: Sample number.
-            rng: The sample's generator, as for ``sample``.
-        """
+        """Locate a sample and what is drawn for it by its generator; empty by default."""
         return Origin()
 
     def samples(self, numbers: Numbers) -> Sequence[Any] | None:
@@ -181,20 +174,15 @@ class Source(abc.ABC):
             pass
 
     def expect(self, numbers: Numbers, elsewhere: bool) -> None:
-        """Hint that samples will be read: start fetching if that is slow, and don't wait.
+        """Hint that samples will be read, perhaps ``elsewhere``, in another process.
 
-        Args:
-            numbers: Sample numbers.
-            elsewhere: True if another process reads them.
+        If that is slow, start fetching, and don't wait.
         """
 
     def bring(self, numbers: Numbers) -> None:
         """Fetch samples that are read now, all at once if that is slow.
 
         It may return before they are there; reading a sample waits for it.
-
-        Raises:
-            ConnectionError: A store doesn't answer.
         """
 
     # --- a batch at a time ---
@@ -217,8 +205,9 @@ class Source(abc.ABC):
         """Pad the samples of a batch to one length, plus ``extra``, if the source knows how."""
         return samples
 
-    def united(self, others: Sequence[Source]) -> Source | None:
+    def united(self, others: Sequence[Source], classes: list[str] | None) -> Source | None:
         """Join with other sources to fill a batch at once; None if that isn't possible."""
+        return None
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
@@ -310,10 +299,7 @@ class Source(abc.ABC):
         raise NotImplementedError
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Enter this epoch; return True if one has ended.
-
-        Hooks are called once per epoch, however often it is replayed.
-        """
+        """Enter this epoch, whose hooks are called once; return True if one has ended."""
         return False
 
     def turn(self) -> None:
@@ -324,11 +310,7 @@ class Source(abc.ABC):
 
 
 class Composite(Source):
-    """Source whose samples are those of other sources, its parts, or made of them.
-
-    Args:
-        parts: The other sources.
-    """
+    """Source whose samples are those of other sources, its parts, or made of them."""
 
     def __init__(self, parts: Sequence[Source]) -> None:
         self.parts = list(parts)
@@ -383,13 +365,6 @@ class Subset(Composite):
     """Some samples of a source, renumbered; read the same way and as fast as the whole.
 
     Worker processes share the array of numbers.
-
-    Args:
-        whole: The source.
-        numbers: Sample numbers, int64 ``(samples,)``, in ``range(len(whole))``.
-
-    Raises:
-        TypeError: The source's items are whole batches.
     """
 
     def __init__(self, whole: Source, numbers: Numbers) -> None:
@@ -433,6 +408,10 @@ class Subset(Composite):
         """Write samples into rows of a batch."""
         return self.whole.fill(self.numbers[numbers], rng_of, columns, rows)
 
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
+        """Label of each of these samples."""
+        return self.whole.labels_of(self.numbers[numbers])
+
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
@@ -441,6 +420,9 @@ class Subset(Composite):
     skeleton = _of_the_whole("skeleton")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
+    # Those of images.
+    files: Any = property(lambda self: [self.whole.files[n] for n in self.numbers.tolist()])
+    labels: Any = property(lambda self: self.whole.labels[self.numbers])
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Pass the read-ahead hint on, unless the samples lie far from each other."""
@@ -449,23 +431,9 @@ class Subset(Composite):
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
-    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
-        """Label of each of these samples."""
-        return self.whole.labels_of(self.numbers[numbers])
-
 
 def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
-    """Convert the argument of ``select`` to numbers from 0.
-
-    Args:
-        numbers: Integers, counted from the end if negative, or a boolean mask.
-        size: Number of samples.
-
-    Raises:
-        IndexError: A number out of range.
-        TypeError: Neither integers nor a mask.
-        ValueError: A mask of another length, or more than one axis.
-    """
+    """Convert the argument of ``select`` to numbers from 0."""
     if not hasattr(numbers, "__len__") or isinstance(numbers, (str, bytes, Set, Mapping)):
         raise TypeError(
             "numbers must be a sequence of sample numbers or a boolean mask, got "

@@ -46,13 +46,7 @@ def holds_stored(data: Any) -> bool:
 
 
 class Stored:
-    """Rows of one data set, by number.
-
-    Args:
-        data: Data set with at least one axis.
-
-    Pickled as the name of the file for h5py, and as zarr pickles its arrays.
-    """
+    """Rows of one data set, by number; for h5py, pickled as the name of the file."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -69,11 +63,7 @@ class Stored:
         return self.shape[0]
 
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        """Write these rows, in any order and possibly repeated, into ``rows``.
-
-        Raises:
-            OSError: The file can't be read.
-        """
+        """Write these rows, in any order and possibly repeated, into ``rows``."""
         order = numbers.argsort(kind="stable")
         inorder = numbers[order]
         for begin, end in self._stretches(inorder):
@@ -116,11 +106,7 @@ class Stored:
 
 
 class SparseRows(Stored):
-    """Rows of a SciPy sparse matrix, which become dense a batch at a time.
-
-    Args:
-        matrix: Any kind; copied to a CSR matrix if it is no such one.
-    """
+    """Rows of a SciPy sparse matrix, which become dense a batch at a time."""
 
     def __init__(self, matrix: Any) -> None:
         self._data = matrix.tocsr()

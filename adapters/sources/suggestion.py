@@ -41,11 +41,7 @@ class _Seen:
 def suggested(payloads: Iterable[memoryview]) -> list[str]:
     """Lines of a mapping for ``decode=``, ready to paste; empty if nothing is an Example.
 
-    The meaning of bytes that are neither images nor text is unknown: if all have one size, they are
-    shown as raw ``uint8``.
-
-    Args:
-        payloads: Some records; those that are no Examples are skipped.
+    Bytes that are neither images nor text and have one size are shown as raw ``uint8``.
     """
     found: dict[str, _Seen] = defaultdict(_Seen)
     steps: dict[str, _Seen] = defaultdict(_Seen)
@@ -140,13 +136,7 @@ def _decoder(images: list[memoryview], beside_others: bool) -> str:
 
 
 def _feature(seen: _Seen, *, in_steps: bool = False, is_missing: bool = False) -> str:
-    """Feature of lists of one kind.
-
-    Args:
-        seen: The lists.
-        in_steps: True if they are the steps of a feature list.
-        is_missing: True if some records lack the feature.
-    """
+    """Feature of lists of one kind, perhaps steps of a feature list, or missing in records."""
     kind, counts, values = seen.kinds[0], set(seen.counts), seen.values
     varies = not in_steps and (len(counts) > 1 or 0 in counts)
     first = (None,) if in_steps or varies else ()

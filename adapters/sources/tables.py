@@ -7,6 +7,7 @@ For samples of several images, it becomes a list of paths for each column.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import os
@@ -28,23 +29,14 @@ _MARKS_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Table(NamedTuple):
-    """Files and their labels.
-
-    Args:
-        paths: Paths as they were given.
-        labels: A label for each file; None if the folders are the labels.
-    """
+    """Files and their labels, None if the folders are the labels."""
 
     paths: list[str]
     labels: Sequence[Any] | None
 
 
 def of_list(items: Any) -> Table:
-    """Read a list of paths, or of pairs of a path and its label.
-
-    Raises:
-        TypeError: Something else, or a mix of both.
-    """
+    """Read a list of paths, or of pairs of a path and its label."""
     rule = "where must be a folder, a table, or a list of files or of pairs (file, label)"
     if isinstance(items, (bytes, Mapping)) or not hasattr(items, "__iter__"):
         raise TypeError(f"{rule}, got {type(items).__name__}")
@@ -52,11 +44,7 @@ def of_list(items: Any) -> Table:
         raise TypeError(
             f"{rule}, got a {type(items).__name__}, which has no order: sorted makes a list of it"
         )
-    if (
-        isinstance(items, tuple)
-        and items
-        and all(isinstance(each, (list, np.ndarray)) for each in items)
-    ):
+    if isinstance(items, tuple) and items and all(isinstance(x, (list, np.ndarray)) for x in items):
         raise TypeError(f"{rule}, got a tuple of lists: list(zip(files, labels)) makes pairs")
     paths: list[str] = []
     labels: list[Any] = []
@@ -73,12 +61,7 @@ def of_list(items: Any) -> Table:
 
 
 def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
-    """Read a table with named columns, such as one of pandas or polars.
-
-    Raises:
-        TypeError: A cell of the file column is no path.
-        ValueError: The columns are ambiguous or don't exist.
-    """
+    """Read a table with named columns, such as one of pandas or polars."""
     names = list(frame.columns)
     values = {name: np.asarray(frame[name]).tolist() for name in names}
     first = [values[name][0] if values[name] else None for name in names]
@@ -92,15 +75,7 @@ def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
 def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -> Table:
     """Read a text file of rows, whose first one may name the columns.
 
-    Args:
-        path: The file.
-        columns: Names of the columns, or their numbers if the first row doesn't name them.
-        classes: Class names, which aren't read as numbers.
-
-    Raises:
-        OSError: The file can't be read.
-        ValueError: It is unclear which columns are meant or whether the first row names them, rows
-            differ in length, or a row has no file or no label.
+    ``columns`` are names, or numbers if there are none. Names of ``classes`` aren't numbers.
     """
     name = clean(path)
     content = table_bytes(path).decode("utf-8", "surrogateescape")
@@ -124,30 +99,21 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
         names = list(range(len(rows[0])))
     file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
     cells = {each: [row[place] for row in rows] for place, each in enumerate(names)}
-    for row_number, cell in enumerate(cells[file_column]):
-        if not cell.strip():
-            raise ValueError(
-                f"{name}: column {file_column!r} must have a file in each row, got none in row "
-                f"{row_number}: leave the row out, or give it one"
-            )
+    for column in (file_column, *labels):
+        for place, cell in enumerate(cells[column]):
+            if not cell.strip():
+                what = "file" if column == file_column else "label"
+                raise ValueError(
+                    f"{name}: column {column!r} must have a {what} in each row, got none in row "
+                    f"{place}, {rows[place]}: leave the row out, or give it one"
+                )
     for label in labels:
         cells[label] = [cell.strip() for cell in cells[label]]
-        for file, cell in zip(cells[file_column], cells[label]):
-            if not cell:
-                raise ValueError(
-                    f"{name}: column {label!r} must have a label in each row, got none for "
-                    f"{file!r}: leave the row out, or give it one"
-                )
     return Table(cells[file_column], _joined([_values(cells[each], classes) for each in labels]))
 
 
 def of_lst(path: str) -> Table:
-    """Read a list in the format of MXNet's im2rec.
-
-    Raises:
-        OSError: The list can't be read.
-        ValueError: A line is malformed.
-    """
+    """Read a list in the format of MXNet's im2rec."""
     lines = list(lines_of_lst(path))
     labels: list[Any] = [labels[0] if len(labels) == 1 else labels for _, labels, _ in lines]
     if not any(isinstance(label, list) or label % 1 for label in labels):
@@ -156,12 +122,7 @@ def of_lst(path: str) -> Table:
 
 
 def table_bytes(path: str) -> bytes:
-    """Read a table, also from a URL, without its byte order mark.
-
-    Raises:
-        ConnectionError: A store doesn't answer.
-        OSError: The table can't be read.
-    """
+    """Read a table, also from a URL, without its byte order mark."""
     if is_url(path):
         client, key = client_of(path)
         content = persistently(lambda: client.get_all(key), clean(path))[0]
@@ -174,12 +135,7 @@ def table_bytes(path: str) -> bytes:
 
 
 def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
-    """Yield number, labels and path of each line, ``number<TAB>label<TAB>...<TAB>path``.
-
-    Raises:
-        OSError: The list can't be read.
-        ValueError: A line is malformed.
-    """
+    """Yield number, labels and path of each line, ``number<TAB>label<TAB>...<TAB>path``."""
     text = os.fsdecode(table_bytes(path))  # Decoded like file names, whatever their bytes.
     for line, content in enumerate(text.split("\n"), 1):
         if not content.strip():
@@ -210,11 +166,7 @@ def _number(text: str) -> float:
 
 
 def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
-    """True if the first row of a CSV file names its columns.
-
-    Raises:
-        ValueError: The row may as well be a file and its label.
-    """
+    """True if the first row of a CSV file names its columns."""
     if any(map(is_named_like_an_image, rows[0])):
         return False
     if len(rows) < 2 or any(map(is_named_like_an_image, rows[1])):
@@ -229,13 +181,6 @@ def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
     return True
 
 
-def _pairs(file: Any, other: Any) -> str:
-    return (
-        "an image and its mask are a pair of files, "
-        f"open_images(list(zip(table[{file!r}], table[{other!r}])))"
-    )
-
-
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
     """Choose the columns of the file and its labels: the given ones, or by detection."""
     chosen = _detected_columns(names, first) if columns is None else list(columns)
@@ -248,11 +193,7 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
 
 
 def _detected_columns(names: list[Any], first: list[Any]) -> list[Any]:
-    """Detect the columns of the file and its labels.
-
-    Raises:
-        ValueError: They are ambiguous.
-    """
+    """Detect the columns of the file and its labels."""
     like_images = [
         name for name, cell in zip(names, first) if is_named_like_an_image(str(cell))
     ] or names[:1]
@@ -262,7 +203,8 @@ def _detected_columns(names: list[Any], first: list[Any]) -> list[Any]:
     if len(like_images) > 1 and file != _FILE:
         raise ValueError(
             'columns must say which are the file and its label, as in columns=("filename", '
-            f'"class"), as several hold files: {like_images}; {_pairs(*like_images[:2])}'
+            f'"class"), as several hold files: {like_images}; an image and its mask are a pair of '
+            f"files, open_images(list(zip(table[{like_images[0]!r}], table[{like_images[1]!r}])))"
         )
     if len(rest) > 1 and not label:
         raise ValueError(
@@ -276,27 +218,18 @@ def _values(cells: list[str], classes: Collection[str]) -> list[Any]:
     """Convert cells to numbers if all of them are, and none is a class name."""
     if not any(cell in classes or "_" in cell for cell in cells):  # Python reads 1_1 as 11.
         for kind in (int, float):
-            try:
+            with contextlib.suppress(ValueError):
                 return [kind(cell) for cell in cells]
-            except ValueError:
-                continue
     return cells
 
 
 def _joined(columns: list[list[Any]]) -> Sequence[Any] | None:
     """Labels of each row, from one, several or no columns."""
-    if len(columns) <= 1:
-        return columns[0] if columns else None
-    return list(zip(*columns))
+    return list(zip(*columns)) if len(columns) > 1 else next(iter(columns), None)
 
 
 def columns_of_list(items: Any, count: int) -> list[list[str]]:
-    """Paths of each column in a list of tuples.
-
-    Raises:
-        TypeError: Not a list of tuples of ``count`` paths.
-        ValueError: The list is empty.
-    """
+    """Paths of each column in a list of tuples."""
     rule = f"where must be {count} folders, a table, or a list of tuples of {count} files"
     if isinstance(items, (str, bytes, os.PathLike, dict)) or not hasattr(items, "__iter__"):
         raise TypeError(
@@ -317,11 +250,7 @@ def columns_of_list(items: Any, count: int) -> list[list[str]]:
 
 
 def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
-    """Paths of the images in each folder, matched by name without the ending.
-
-    Raises:
-        ValueError: A folder of a store, no images, or a name that a folder lacks.
-    """
+    """Paths of the images in each folder, matched by name without the ending."""
     roots = [os.fspath(folder) for folder in folders]
     if any(map(is_url, roots)):
         raise ValueError(
@@ -329,11 +258,10 @@ def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
             "store as a list of tuples"
         )
     found = [_by_stem(root) for root in roots]
+    stems = found[0].keys()
     for root, names in zip(roots, found):
         if not names:
             raise ValueError(f"where must hold at least one image in each folder, got {root!r}")
-    stems = found[0].keys()
-    for root, names in zip(roots[1:], found[1:]):
         odd = sorted(stems ^ names.keys())
         if odd:
             shown = ", ".join(map(repr, odd[:_MOST_NAMED])) + ", ..." * (len(odd) > _MOST_NAMED)
@@ -361,7 +289,20 @@ def _by_stem(root: str) -> dict[str, str]:
     return {stem: named[stem] for stem in sorted(named)}
 
 
-def paths_in(labels: Sequence[Any] | None) -> str | None:
+def columns_of_table(table: Table, count: int) -> list[list[str]]:
+    """Paths of each column in a table of ``count`` columns of paths."""
+    rows = [list(row) if isinstance(row, (tuple, list)) else [row] for row in table.labels or ()]
+    wrong = next((row for row in rows if not all(isinstance(each, str) for each in row)), None)
+    if not rows or len(rows[0]) != count - 1 or wrong is not None:
+        raise ValueError(
+            f"columns must name {count} columns of files for {count} decoders, as in "
+            f'columns=("image", "mask"), got {1 + len(rows[0] if rows else ())} columns'
+            + (f", of which one holds {wrong!r}" if wrong else "")
+        )
+    return [table.paths, *map(list, zip(*rows))]
+
+
+def first_path_in(labels: Sequence[Any] | None) -> str | None:
     """First label of the first sample that looks like an image path, or None."""
     first = next(iter(labels or ()), None)
     for each in first if isinstance(first, (tuple, list)) else [first]:
@@ -369,21 +310,3 @@ def paths_in(labels: Sequence[Any] | None) -> str | None:
         if isinstance(path, str) and is_named_like_an_image(path):
             return path
     return None
-
-
-def columns_of_table(paths: list[str], labels: Sequence[Any] | None, count: int) -> list[list[str]]:
-    """Paths of each column in a table.
-
-    Raises:
-        ValueError: The table doesn't have ``count`` columns of paths.
-    """
-    rows: Iterator[Any] = iter(labels or ())
-    others = [list(row) if isinstance(row, (tuple, list)) else [row] for row in rows]
-    wrong = next((row for row in others if not all(isinstance(each, str) for each in row)), None)
-    if not others or len(others[0]) != count - 1 or wrong is not None:
-        raise ValueError(
-            f"columns must name {count} columns of files for {count} decoders, as in "
-            f'columns=("image", "mask"), got {1 + len(others[0] if others else ())} columns'
-            + (f", of which one holds {wrong!r}" if wrong else "")
-        )
-    return [paths, *(list(column) for column in zip(*others))]

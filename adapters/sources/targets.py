@@ -199,13 +199,7 @@ class Points:
 
 
 def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, str]) -> None:
-    """Check the arguments that both kinds have, and set ``keys``.
-
-    Args:
-        given: The target.
-        formats: Formats that exist.
-        names: Usual names of x and y, for each point of the target.
-    """
+    """Check the arguments that both kinds have, and set ``keys``; ``names`` are the usual ones."""
     for argument in ("format", "output"):
         value = getattr(given, argument)
         if value not in formats:
@@ -236,33 +230,17 @@ def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, s
 class Follower:
     """Makes the target of a sample from its parts.
 
-    Args:
-        given: The requested target.
-        parts: Features for the target; with a decoder, the encoded image is the last one.
-        decoder: Decoder of the image that is followed, or None.
+    With a decoder, whose image is followed, the encoded image is the last part.
     """
 
     def __init__(
         self, given: Boxes | Points, parts: Sequence[Field], decoder: ImageDecoder | None
     ) -> None:
-        self.given, self.decoder = given, decoder
-        self.parts = list(parts)
-
-    @property
-    def draws(self) -> bool:
-        """True if the target depends on random numbers."""
-        return self.decoder is not None and self.decoder.draws
+        self.given, self.parts, self.decoder = given, parts, decoder
+        self.draws = decoder is not None and decoder.draws
 
     def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """Make the target.
-
-        Args:
-            values: Values of the parts.
-            rng: Generator in the state that the image's decoder gets.
-
-        Raises:
-            ContentError: The target is invalid, or there is no image.
-        """
+        """Make the target; ``rng`` is in the state that the image's decoder gets."""
         crop = None
         if self.decoder is not None:
             *values, encoded = values
@@ -287,7 +265,10 @@ class Follower:
         more: dict[str, NDArray[Any]] = {}
         if given.stored == "im2rec":
             rows = irheader.objects(values[0])
-            values, more["classes"] = [rows[:, 1:5]], _whole(rows[:, 0])
+            values, classes = [rows[:, 1:5]], rows[:, 0]
+            if not (np.trunc(classes) == classes).all():
+                raise ContentError("classes that are whole numbers", f"{classes.tolist()}")
+            more["classes"] = classes.astype(np.int64)
             if rows.shape[1] > 5:
                 more["extra"] = rows[:, 5:]
         else:
@@ -343,17 +324,7 @@ class Follower:
 def target_of(
     name: str, given: Boxes | Points, decode: Mapping[str, Any], fields: Mapping[str, str]
 ) -> Field:
-    """Make the field of a target from its entry in a mapping.
-
-    Args:
-        name: Name in the mapping.
-        given: The entry.
-        decode: The whole mapping.
-        fields: Names of features in the record.
-
-    Raises:
-        ValueError: The image to follow is missing or ambiguous, or ``fields`` renames several keys.
-    """
+    """Make the field of a target from its entry in a mapping."""
     kind = type(given).__name__
     image = _image(name, given, decode)
     if image is None and boxes.is_relative(given.format) != boxes.is_relative(given.output):
@@ -411,11 +382,7 @@ def _image(name: str, given: Boxes | Points, decode: Mapping[str, Any]) -> str |
 
 
 def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
-    """Check that these can be boxes of this format.
-
-    Raises:
-        ContentError: They can't.
-    """
+    """Check that these can be boxes of this format."""
     finite = np.isfinite(corners).all(1)
     if not finite.all():
         raise ContentError("finite coordinates of boxes", str(corners[~finite][0].tolist()))
@@ -432,11 +399,7 @@ def _check_boxes(corners: NDArray[np.float64], format: str) -> None:
 
 
 def _check_units(values: NDArray[np.float64], format: str) -> None:
-    """Check that pixels and relative coordinates aren't confused, if that is obvious.
-
-    Raises:
-        ContentError: One is used as the other.
-    """
+    """Check that pixels and relative coordinates aren't confused, if that is obvious."""
     if not values.size:
         return
     most = float(np.abs(values).max())
@@ -453,33 +416,22 @@ def _check_units(values: NDArray[np.float64], format: str) -> None:
         )
 
 
-def _whole(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    if not (np.trunc(values) == values).all():
-        raise ContentError("classes that are whole numbers", f"{values.tolist()}")
-    return values.astype(np.int64)
-
-
 def fields_of(
     decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
 ) -> list[Field]:
-    """Make the fields of a sample, in the order of ``outputs`` if given.
-
-    Raises:
-        TypeError: A name is no string, or a feature is of an unknown kind.
-        ValueError: No feature, an unknown name, or an unreadable specification.
-    """
+    """Make the fields of a sample, in the order of ``outputs`` if given."""
     if not decode:
         raise ValueError('decode must name at least one feature, like {"label": Feature("int64")}')
     for name in decode:
         if not isinstance(name, str):
             raise TypeError(f"decode must have strings as names of features, got {name!r}")
-    unknown = [name for name in fields or {} if name not in decode]
-    if unknown:
-        raise ValueError(f"fields must rename features of decode, got {unknown[0]!r}")
-    for key in (fields or {}).values():
+    renamed = fields or {}
+    for name, key in renamed.items():
+        if name not in decode:
+            raise ValueError(f"fields must rename features of decode, got {name!r}")
         if not isinstance(key, str):
             raise TypeError(f"fields must have strings as names in the record, got {key!r}")
-    for text in [*decode, *(fields or {}).values()]:
+    for text in [*decode, *renamed.values()]:
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -487,7 +439,6 @@ def fields_of(
                 f"names of features must be text that UTF-8 has, as Examples do, got {text!r}"
             ) from None
     names = list(decode) if outputs is None else _outputs(outputs, decode)
-    renamed = fields or {}
     made = [
         target_of(name, given, decode, renamed)
         if isinstance(given := decode[name], (Boxes, Points))
@@ -499,20 +450,13 @@ def fields_of(
 
 
 def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
-    """Reject coordinates that would not follow their cropped or flipped image.
-
-    Raises:
-        ValueError: There are some, or per-box values that would stay while boxes are dropped.
-    """
+    """Reject coordinates that would not follow their cropped or flipped image."""
     decoders = [each for each in decode.values() if isinstance(each, ImageDecoder)]
     moving = next((each for each in decoders if each.crop is not None or each.flip), None)
     drops = any(isinstance(each, Boxes) for each in decode.values())
     for field in fields:
         key = str(field.key, "utf-8")
-        if field.decoder is not None or field.target is not None or field.text is not None:
-            kind = None
-        else:
-            kind = _kind_of(key, field)
+        kind = _kind_of(key, field)
         if drops and field.varies and (kind == "Boxes" or key.startswith(_PER_BOX)):
             raise ValueError(
                 f"decode[{field.name!r}] must lose its values with the boxes that are dropped, got "
@@ -529,6 +473,8 @@ def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
 
 def _kind_of(key: str, field: Field) -> str | None:
     """Kind of coordinates by name and shape: ``"Boxes"``, ``"Points"`` or None."""
+    if field.decoder is not None or field.target is not None or field.text is not None:
+        return None
     words = set(re.split("[^a-z]+", key.lower()))
     last = field.shape[-1:]
     if words & _SIDES or (words & _BOXES and (field.varies or last == (4,))):

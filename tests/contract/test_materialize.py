@@ -298,7 +298,7 @@ def test_source_that_draws_is_refused(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     with pytest.raises(ValueError, match="the same sample each time"):
         materialize(open_records(path, decode=Mine(9, flip=True)), tmp_path / "a")
-    drawn = open_records(path, decode=DECODERS[3])
+    drawn = open_images(varied(tmp_path / "in"), decode=DECODERS[3])
     with pytest.raises(ValueError, match="materialize its parts"):
         materialize(concatenate([drawn, drawn]), tmp_path / "b")
     boxes = open_records(path, decode={"image/encoded": DECODERS[3], "boxes": Boxes()})

@@ -142,11 +142,17 @@ def test_shards_deal_the_order(count):
     assert together.tolist() == whole[: len(together)].tolist()
 
 
-@pytest.mark.parametrize("shuffle", [True, False, "blocks"])
-@pytest.mark.parametrize("replacement", [False, True])
-@pytest.mark.parametrize("sizes", [[70_000, 5000, 300], [1, 2, 90_000], [150_000]])
+@pytest.mark.parametrize(
+    ("sizes", "shuffle", "replacement"),
+    [
+        ([70_000, 5000, 300], True, False),
+        ([70_000, 5000, 300], "blocks", False),
+        ([1, 2, 90_000], False, True),
+        ([150_000], False, False),
+    ],
+)
 def test_position_has_its_sample_whatever_is_asked(sizes, shuffle, replacement):
-    """A stretch is drawn a source at a time, and other positions one by one."""
+    """Positions may come in a stretch, scattered, or one by one."""
     source = mix(sources_of(sizes), stop="last", replacement=replacement)
     order, rng = source.arranged(shuffle, 3), np.random.default_rng(0)
     for start in (0, 65_000, order.size - 40_000):  # Over the ends of periods and of own epochs.

@@ -77,7 +77,7 @@ def test_parts_and_images_are_read_ahead(told, tmp_path):
         assert len(told.all()) == 1
     images = open_images(folder(tmp_path / "in", 6))
     images.will_read(1, 4)
-    sizes = {os.path.getsize(images._files.path(number)) for number in range(1, 4)}
+    sizes = {os.path.getsize(images.files.path(number)) for number in range(1, 4)}
     assert {size for _, size in told.all()[1:]} == sizes
     assert len(told) == 4
 

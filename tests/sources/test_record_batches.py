@@ -23,7 +23,7 @@ from adapters.images import npy as npy_format
 from adapters.records import example, irheader, mapping, recordio
 from adapters.records.mapping import NoMapError, living
 from adapters.records.storage import MappedFile
-from adapters.sources import recordparser
+from adapters.sources import recordrows
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, plan_of
@@ -222,7 +222,7 @@ def test_batches_of_more_files_than_can_be_mapped(tmp_path, monkeypatch, limit):
         raise NoMapError(12, "no room")
 
     if limit == "maps":
-        monkeypatch.setattr(recordparser, "_MOST_FILES", 2)
+        monkeypatch.setattr(recordrows, "_MOST_FILES", 2)
     else:
         monkeypatch.setattr(MappedFile, "whole_view", no_room)
     assert_batches_are_samples(

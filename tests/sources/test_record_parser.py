@@ -15,7 +15,7 @@ from adapters.errors import ContentError
 from adapters.images import kernel
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL
-from adapters.sources import recordparser
+from adapters.sources import recordrows
 from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import FORMATS
@@ -53,11 +53,11 @@ def looked(content: bytes, offset: int, size: int, format: str, verify: bool) ->
         (np.array([not verify]),),
         (CODECS[format].kernel_kind,),
     )
-    image = field(IMAGE, example.BYTES_LIST, recordparser.CONTENT, is_place=True)
+    image = field(IMAGE, example.BYTES_LIST, recordrows._CONTENT, is_place=True)
     place, one = np.zeros((1, 3), np.int64), np.zeros(1, np.int64)
     for kind, dtype in ((example.INT64_LIST, np.int64), (example.FLOAT_LIST, np.float32)):
         label = np.zeros(1, dtype)
-        schema = module.schema([image, field(LABEL, kind, recordparser.OWN_LABEL)])
+        schema = module.schema([image, field(LABEL, kind, recordrows._OWN_LABEL)])
         if module.gather(schema, files, one, None, (place, label)) is None:
             _, begin, bytes_ = place[0].tolist()
             value = label[0].item()

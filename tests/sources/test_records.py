@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -71,15 +68,6 @@ def test_closed_source_says_so(numbers):
     ):
         with pytest.raises(ClosedError, match="the record files have been closed; open them again"):
             ask()
-
-
-def test_source_pickles_without_the_records(tmp_path):
-    path = write(tmp_path / "a", "recordio", [bytes(100_000)] * 20)
-    source = open_records(path)
-    assert source[7] == bytes(100_000)
-    travelled = cloudpickle.dumps(source)
-    assert len(travelled) < 5000
-    assert pickle.loads(travelled)[7] == bytes(100_000)
 
 
 def test_nothing_is_decoded_unasked(tmp_path):

@@ -214,7 +214,7 @@ def test_csv_of_a_name_that_is_not_utf_8(photos):
         ("a,b,c\nx/1.jpg,1,2\n", None, r"columns must say which .*\['a', 'b', 'c'\]"),
         ("a,b\nx/1.jpg,1\n", ("a", "z"), r"columns must be of the table's \['a', 'b'\], got 'z'"),
         ("a,b\nx/1.jpg,1\nx/2.jpg\n", None, "labels.csv, line 3: must have 2 cells .* got 1"),
-        ("a,b\nx/1.jpg,1\nx/2.jpg,\n", None, "'b' must have a label in each row, .* 'x/2.jpg'"),
+        ("a,b\nx/1.jpg,1\nx/2.jpg,\n", None, "'b' must have a label in each row, .*'x/2.jpg'"),
         ("one,3\ntwo,4\n", None, r"\['one', '3'\] are the names of columns, .* columns=\(0, 1\)"),
         (
             "filename,label,label\nx/1.jpg,1,2\n",
