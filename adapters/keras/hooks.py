@@ -6,15 +6,10 @@ its last batch is delivered. A sequence with such hooks is never read beyond the
 because they may change the next batches.
 
 A user's loop over ``seq[i]`` also calls them, as with stock Keras. They mark the end of an epoch
-there.
-
-The calls of a subclass's hook take this way:
-
-1. ``divert`` has replaced the hook in the class. Keras, or a user's loop, calls the replacement.
-2. It calls ``SafeSequence._begin_epoch`` or ``_end_epoch``, which move the position if due.
-3. They reach ``HookedEngine.enter_epoch`` or ``leave_for``, as does the computation of a batch.
-4. The engine compares the calls so far with those that are due, and calls the original hook by
-   ``run_hook``. Within that, the replacement passes calls on, for ``super()``.
+there. So ``divert`` replaces the hooks in the class by calls of ``SafeSequence._begin_epoch`` and
+``_end_epoch``, which move the position if due. These reach ``HookedEngine``, as does the
+computation of a batch. It compares the calls so far with those that are due, and calls the original
+hook. Within that, the replacement passes calls on, for ``super()``.
 """
 
 from __future__ import annotations
@@ -39,12 +34,7 @@ def overrides_hooks(kind: type, base: type) -> bool:
 
 
 def divert(kind: type, base: type) -> None:
-    """Redirect calls of a subclass's hooks to the base class, which calls the hooks when due.
-
-    Args:
-        kind: The subclass.
-        base: The base class. Its hooks are not redirected.
-    """
+    """Redirect calls of a subclass's hooks to ``base``, which calls the hooks when due."""
     for name, replacement in zip(NAMES, ("_begin_epoch", "_end_epoch")):
         own = getattr(kind, name)
         if own is not getattr(base, name) and not hasattr(own, "is_diverted"):
@@ -63,18 +53,8 @@ def _diverted(own: Callable[[Any], None], replacement: str) -> Callable[[Any], N
     return hook
 
 
-def run_hook(sequence: Any, name: str) -> None:
-    """Call a hook of a sequence, including the hooks that it calls by ``super()``."""
-    outer = getattr(_running, "sequence", None)
-    _running.sequence = sequence
-    try:
-        getattr(sequence, name)()
-    finally:
-        _running.sequence = outer
-
-
 def is_in_hook(sequence: Any) -> bool:
-    """True if ``run_hook`` runs a hook of this sequence in this thread."""
+    """True if ``HookedEngine`` runs a hook of this sequence in this thread."""
     return getattr(_running, "sequence", None) is sequence
 
 
@@ -119,18 +99,19 @@ class HookedEngine(Engine):
         with self._calls_lock:
             if sequence is None or self._calling:  # A hook may look at a batch.
                 return
-            self._calling = True
+            self._calling, outer = True, getattr(_running, "sequence", None)
+            _running.sequence = sequence
             try:
                 while sequence._begin_hooks < begins or sequence._end_hooks < ends:
                     called = True
                     if sequence._begin_hooks > sequence._end_hooks:
                         sequence._end_hooks += 1
-                        run_hook(sequence, "on_epoch_end")
+                        sequence.on_epoch_end()
                     else:
                         sequence._begin_hooks += 1
-                        run_hook(sequence, "on_epoch_begin")
+                        sequence.on_epoch_begin()
             finally:
-                self._calling = False
+                self._calling, _running.sequence = False, outer
         if called:
             self.refresh()
 

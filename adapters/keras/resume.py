@@ -128,29 +128,26 @@ class Resume(FitCallback):
             # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
             progress.move(*progress.next_start(), progress.continuation)
-        else:
-            steps = fit.steps_per_epoch
-            if steps is not None and state["step"] >= steps:
-                raise ValueError(
-                    f"steps_per_epoch must be above {state['step']}, the batches of its epoch that "
-                    f"the training in {self._folder.path} has had, got {steps}"
-                )
-            try:
-                fit.sequence.load_state_dict(state["sequence"])
-            except ValueError:
-                self._check_data()  # Raises a more specific error.
-                raise
-            if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
-                # With this number of shards, nothing is left of the saved epoch.
-                state = {**state, "epoch": state["epoch"] + over, "step": 0}
-                self._state = state
-        if state is None:
             return
+        steps = fit.steps_per_epoch
+        if steps is not None and state["step"] >= steps:
+            raise ValueError(
+                f"steps_per_epoch must be above {state['step']}, the batches of its epoch that "
+                f"the training in {self._folder.path} has had, got {steps}"
+            )
+        try:
+            fit.sequence.load_state_dict(state["sequence"])
+        except ValueError:
+            self._check_data()  # Raises a more specific error.
+            raise
+        if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
+            # With this number of shards, nothing is left of the saved epoch.
+            self._state = state = {**state, "epoch": state["epoch"] + over, "step": 0}
         validation = None if fit.validation is fit.sequence else fit.validation
         if validation is not None and state["validation"] is not None:
             validation.set_epoch(state["validation"])
         # A training that was stopped early stays over, unless fit has more epochs than before.
-        over = state["over"] and fit.epochs <= state.get("epochs", fit.epochs)
+        over = state["over"] and fit.epochs <= state["epochs"]
         fit.initial_epoch = max(state["epoch"], fit.epochs) if over else state["epoch"]
         log.info(
             "the training in %s goes on at epoch %d, batch %d",
@@ -268,8 +265,15 @@ class Resume(FitCallback):
             return
         state = trainingstate.state_of(self.model)
         if (spoiled := trainingstate.not_finite(self.model, state)) is not None:
-            self._warn_of(spoiled)
             self._schedule.saved()  # Check again at the next interval.
+            if not self._spoiled:
+                log.warning(
+                    "%s has values that are NaN or infinite: nothing is saved in %s as long as "
+                    "that is so, and the next fit goes on from what was saved before",
+                    spoiled,
+                    self._folder.path,
+                )
+            self._spoiled = True
             return
         fit = self._running
         assert fit.sequence is not None
@@ -289,21 +293,10 @@ class Resume(FitCallback):
         self._writer.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
 
-    def _warn_of(self, spoiled: str) -> None:
-        """Warn once per ``fit`` that spoiled weights are not saved."""
-        if not self._spoiled:
-            self._spoiled = True
-            log.warning(
-                "%s has values that are NaN or infinite: nothing is saved in %s as long as that is "
-                "so, and the next fit goes on from what was saved before",
-                spoiled,
-                self._folder.path,
-            )
-
     def _check_data(self) -> None:
         assert self._state is not None
-        made, here = self._state.get("data", {}), _data_of(self._running)
-        check_order(made, here, self._state["sequence"], self._folder.path)
+        here = _data_of(self._running)
+        check_order(self._state["data"], here, self._state["sequence"], self._folder.path)
 
     def _put_back(self) -> None:
         assert self._state is not None
@@ -317,11 +310,7 @@ class Resume(FitCallback):
 
 
 def _check_keras() -> None:
-    """Check that Keras can start within an epoch.
-
-    Raises:
-        ImportError: A private name that this needs is missing.
-    """
+    """Check that Keras can start within an epoch."""
     if absent := internals.missing_to_continue():
         raise ImportError(
             "Resume needs a Keras that can begin within an epoch, 3.9 or newer: Keras "

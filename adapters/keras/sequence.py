@@ -45,9 +45,10 @@ from adapters.keras.arguments import (
 )
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
-from adapters.keras.progress import Iteration, Progress, is_read_by_a_call
+from adapters.keras.progress import Progress, is_read_by_a_call
+from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
-from adapters.keras.sources import Inner, source_of, without_none
+from adapters.keras.sources import source_of, without_none
 from adapters.ranks import ShardArgument
 from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
@@ -190,9 +191,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_shard(shard)
         super().__init__(max_queue_size=int(max_queue_size))
         source = without_none(source)
-        self._source: Source = (
-            source._as_source() if isinstance(source, SafeSequence) else source_of(source)
-        )
+        self._source: Source = source_of(source)
         if self._source.whole_batches:
             given: dict[str, Any] = {"transform": transform, "collate": collate, "shuffle": shuffle}
             given |= {"drop_remainder": drop_remainder, "on_error": on_error}
@@ -478,11 +477,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
         opened.add(self)
-
-    def _as_source(self) -> SequenceSource:
-        """Return a source for another sequence, which has separate workers."""
-        hooked = self if self._with_shard()._hooked else None
-        return SequenceSource(Inner(self._plan, self.epoch, hooked), changes_between_epochs=True)
 
     @property
     def _has_begun(self) -> bool:

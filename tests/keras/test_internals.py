@@ -20,7 +20,7 @@ from keras.src.trainers import data_adapters
 import adapters.keras
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
-from adapters.keras.adapter import _Batches
+from adapters.keras.reading import Batches
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
@@ -156,13 +156,13 @@ def test_wrapper_lost(name, caplog):
 @pytest.mark.parametrize("late_seconds", [0.0, 0.5])
 def test_batches_without_wrapper(late_seconds, monkeypatch):
     """TensorFlow may ask for the end of the data only when ``fit`` is over, if at all."""
-    finish = _Batches._finish
+    finish = Batches._finish
 
-    def late(self: _Batches) -> None:
+    def late(self: Batches) -> None:
         time.sleep(late_seconds)
         finish(self)
 
-    monkeypatch.setattr(_Batches, "_finish", late)
+    monkeypatch.setattr(Batches, "_finish", late)
     keras.Model.fit = inspect.unwrap(keras.Model.fit)
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, workers=2) as sequence:
