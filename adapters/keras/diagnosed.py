@@ -62,9 +62,7 @@ class KerasFrontEnd(FrontEnd):
 
     def twin(self, loader: SafeSequence) -> SafeSequence:
         """Copy of the sequence at the same position, with separate workers."""
-        twin = copy.copy(loader)
-        twin._measured = True
-        return twin
+        return copy.copy(loader)
 
     def engine(self, loader: SafeSequence) -> Engine:
         """Engine of a sequence."""
@@ -149,7 +147,6 @@ class ModelTrainer:
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch repeatedly."""
         with SafeSequence(_Same(batch), workers=0) as again:
-            again._measured = True
             return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:

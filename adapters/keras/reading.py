@@ -102,7 +102,11 @@ class Batches(Reading):
         return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
 
     def _made(self, batch: Any) -> Any:
-        return self._adapter._prepared(batch, self._cursor)
+        adapter = self._adapter
+        batch = adapter._ready(batch)
+        if adapter._signature is not None:
+            batch = adapter._signature.checked(batch, self._cursor)
+        return batch
 
     def _finish(self) -> None:
         """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
