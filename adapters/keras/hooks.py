@@ -6,10 +6,10 @@ its last batch is delivered. A sequence with such hooks is never read beyond the
 because they may change the next batches.
 
 A user's loop over ``seq[i]`` also calls them, as with stock Keras. They mark the end of an epoch
-there. So ``divert`` replaces the hooks in the class by calls of ``SafeSequence._begin_epoch`` and
-``_end_epoch``, which move the position if due. These reach ``HookedEngine``, as does the
-computation of a batch. It compares the calls so far with those that are due, and calls the original
-hook. Within that, the replacement passes calls on, for ``super()``.
+there. So ``divert`` replaces the hooks in the class by those of ``SafeSequence``, which move the
+position if due. These reach ``HookedEngine``, as does the computation of a batch. It compares the
+calls so far with those that are due, and calls the original hook. Within that, the replacement
+passes calls on, for ``super()``.
 """
 
 from __future__ import annotations
@@ -34,20 +34,18 @@ def overrides_hooks(kind: type, base: type) -> bool:
 
 
 def divert(kind: type, base: type) -> None:
-    """Redirect calls of a subclass's hooks to ``base``, which calls the hooks when due."""
-    for name, replacement in zip(NAMES, ("_begin_epoch", "_end_epoch")):
-        own = getattr(kind, name)
-        if own is not getattr(base, name) and not hasattr(own, "is_diverted"):
+    """Redirect calls of a subclass's hooks to those of ``base``, which call the hooks when due."""
+    for name in NAMES:
+        own, replacement = getattr(kind, name), getattr(base, name)
+        if own is not replacement and not hasattr(own, "is_diverted"):
             setattr(kind, name, _diverted(own, replacement))
 
 
-def _diverted(own: Callable[[Any], None], replacement: str) -> Callable[[Any], None]:
+def _diverted(own: Callable[[Any], None], replacement: Callable[[Any], None]) -> Any:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        if is_in_hook(self) or not self._has_begun:
-            own(self)
-        else:
-            getattr(self, replacement)()
+        # A constructor may call its hooks, too.
+        (own if is_in_hook(self) or not hasattr(self, "_engine") else replacement)(self)
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook

@@ -190,16 +190,18 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         super().__init__(max_queue_size=int(max_queue_size))
         source = without_none(source)
         self._source: Source = source_of(source)
+        self._endless = self._source.endless
+        self._hooked = overrides_hooks(type(self), SafeSequence)
         if self._source.whole_batches:
             given: dict[str, Any] = {"transform": transform, "collate": collate, "shuffle": shuffle}
             given |= {"drop_remainder": drop_remainder, "on_error": on_error}
-            check_whole_batches(source, self._source.endless, given)
+            check_whole_batches(source, self._endless, given)
             batch_size = 1
         else:
             check_members(source)
         self._shard = ShardArgument(shard)
         order = order_of(
-            None if self._source.endless else len(self._source),
+            None if self._endless else len(self._source),
             int(batch_size),
             shuffle,
             int(seed),
@@ -451,16 +453,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- lifetime, copies, shards ---
 
-    @property
-    def _hooked(self) -> bool:
-        """True if the class overrides a hook."""
-        return overrides_hooks(type(self), SafeSequence)
-
-    @property
-    def _endless(self) -> bool:
-        """True if the source is endless."""
-        return self._source.endless
-
     def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Create the engine and the position, at this batch."""
         settings, num_batches = self._settings, self._plan.num_batches
@@ -475,11 +467,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
         opened.add(self)
-
-    @property
-    def _has_begun(self) -> bool:
-        """True once the sequence has been constructed."""
-        return "_engine" in self.__dict__ or "_position" in self.__dict__
 
     def close(self) -> None:
         """Stop the workers and free their shared memory. Delivered batches stay valid."""
@@ -544,12 +531,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- hooks ---
 
-    # HookedEngine calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch.
+    # HookedEngine calls a subclass's overrides. Other callers reach these methods, see ``divert``.
 
     def on_epoch_begin(self) -> None:
         """Hook for subclasses, called once per epoch, before its first batch is computed."""
-        if not is_in_hook(self):
-            self._begin_epoch()
+        if not (is_in_hook(self) or is_read_by_a_call(self._with_shard()._progress)):
+            self._engine.enter_epoch(self.epoch)
 
     def on_epoch_end(self) -> None:
         """Start the next epoch, after your own loop over ``seq[i]``.
@@ -558,17 +545,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         has just reached the end of the epoch. As a hook for subclasses, it is called once per
         epoch, after its last batch has been delivered, or by such a loop.
         """
-        if not is_in_hook(self):
-            self._end_epoch()
-
-    def _begin_epoch(self) -> None:
-        """Call the hooks that are due in the user's own loop."""
-        if not is_read_by_a_call(self._with_shard()._progress):
-            self._engine.enter_epoch(self.epoch)
-
-    def _end_epoch(self) -> None:
-        """Start the next epoch, at the end of the user's own loop."""
-        if is_read_by_a_call(self._with_shard()._progress):
+        if is_in_hook(self) or is_read_by_a_call(self._with_shard()._progress):
             return
         if self._endless:
             next_keras_epoch(self._engine, self._source)
