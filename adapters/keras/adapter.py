@@ -174,7 +174,7 @@ class SafeSequenceAdapter(Adapter):
         if not self._endless:
             return self._next_start()[1]
         call = self._call() if self._call is not None else None
-        return 0 if call is None else call.steps_done  # type: ignore[no-any-return]
+        return 0 if call is None else call.steps_done
 
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""

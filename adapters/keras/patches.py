@@ -106,11 +106,7 @@ class Call:
         Hooks that no callback has are left out. Keras has another thread call them after every
         batch, and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores).
         And the sequence's reader is told of every finished batch: backends read ahead of the
-        trainer.
-
-        Args:
-            callbacks: The list, which may belong to an enclosing ``fit``.
-            kind: What begins: ``"train"``, ``"test"`` or ``"predict"``.
+        trainer. The list may belong to an enclosing ``fit``.
         """
         assert self.sequence is not None
         progress, own = self.sequence._progress, vars(callbacks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from adapters.batch.key import WHOLE
@@ -150,7 +151,7 @@ class StagedBatches(Batches):
         """Kind of the latest batch, and the most of that kind in one transfer."""
         self._gathered: collections.deque[tuple[Any, Any]] = collections.deque()
         """Batches in host memory, each with its kind. Gathering stops when one differs."""
-        self._sent = iter(())
+        self._sent: Iterator[Any] = iter(())
         self._left_of_sent = 0
         self._fetching = False
         """True while a batch is being fetched, which may fail and end the pass."""

@@ -53,11 +53,7 @@ def state_of(model: Any) -> dict[str, Any]:
 def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool = True) -> None:
     """Restore the state of a model whose variables are all built.
 
-    Args:
-        model: The model.
-        state: A state from ``state_of``.
-        metrics: Restore the metrics too, to continue within an epoch.
-        generators: Restore the random generators too.
+    Metrics are needed to continue within an epoch.
 
     Raises:
         ValueError: The model differs from the saved one.
@@ -123,12 +119,9 @@ def _differs(saved: str, here: str) -> str:
 
 
 def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, Any]]:
-    """Pair each variable of a group with its saved value.
+    """Pair each variable of a group with its saved value, and check that they fit.
 
     The learning rate is a variable only if it is no schedule. It may change between the two.
-
-    Raises:
-        ValueError: The variables differ from the saved ones.
     """
     saved, dtypes = (state[key].get(name, []) for key in ("variables", "dtypes"))
     there = [(*each, dtype) for each, dtype in zip(saved, dtypes)]
