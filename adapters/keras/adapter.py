@@ -11,8 +11,6 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import keras
-
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream
 from adapters.keras.arguments import check_class_weight, check_one_output
@@ -229,14 +227,10 @@ class SafeSequenceAdapter(Adapter):
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """Iterator over the batches as tensors on Keras's device, without a ``DataLoader``."""
-        if keras.backend.backend() != "torch":
-            return super().get_torch_dataloader()  # type: ignore[no-any-return]
         return map(for_torch, self.batches())
 
     def get_tf_dataset(self) -> Any:
         """``tf.data.Dataset`` of the batches, see ``dataset``."""
-        if keras.backend.backend() != "tensorflow":
-            return super().get_tf_dataset()
         self._on_tensorflow = True
         self._strategy = tensorflow().distribute.has_strategy()
         engine, ahead = self._engine, self._may_read_ahead

@@ -7,7 +7,6 @@ import functools
 import inspect
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from keras.src.trainers import data_adapters
 import adapters.keras
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
-from adapters.keras.reading import Batches
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
@@ -153,16 +151,7 @@ def test_wrapper_lost(name, caplog):
     assert len(warnings_of(caplog)) == 1
 
 
-@pytest.mark.parametrize("late_seconds", [0.0, 0.5])
-def test_batches_without_wrapper(late_seconds, monkeypatch):
-    """TensorFlow may ask for the end of the data only when ``fit`` is over, if at all."""
-    finish = Batches._finish
-
-    def late(self: Batches) -> None:
-        time.sleep(late_seconds)
-        finish(self)
-
-    monkeypatch.setattr(Batches, "_finish", late)
+def test_batches_without_wrapper():
     keras.Model.fit = inspect.unwrap(keras.Model.fit)
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, workers=2) as sequence:

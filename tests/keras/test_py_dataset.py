@@ -70,12 +70,6 @@ def epochs_seen(recorder: Recorder) -> list[int]:
     return [int(labels[0, 0]) for _, labels in recorder.lists.trained]
 
 
-@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
-def test_batches_in_order(workers):
-    recorder = trained_on(Numbered(BATCHES), workers, epochs=2, shuffle=False)
-    assert recorder.trained == 2 * IN_ORDER
-
-
 @pytest.mark.parametrize("model", [Recorder, built_recorder])
 @pytest.mark.parametrize("workers", IN_THIS_PROCESS)
 def test_hooks_of_fit(workers, model):
@@ -223,18 +217,6 @@ def test_exception_names_the_item():
     with pytest.raises(Unreadable) as raised:
         trained_on(Broken(BATCHES), TWO_THREADS)
     assert any("item 7 of the source" in note for note in raised.value.__notes__)
-
-
-def test_batch_transform():
-    with SafeSequence(
-        Numbered(2), batch_transform=lambda batch: (batch[0] + 1, batch[1]), **TWO_THREADS
-    ) as sequence:
-        assert [numbers(batch) for batch in sequence] == [[1, 2, 3, 4], [5, 6, 7, 8]]
-
-
-def test_transform_refused():
-    with pytest.raises(ValueError, match=r"transform works on single samples.*use batch_transform"):
-        SafeSequence(Numbered(2), transform=lambda sample: sample)
 
 
 @pytest.mark.one_backend

@@ -184,7 +184,7 @@ def uninterrupted(steps: int | None) -> Any:
 
 
 @pytest.mark.parametrize("first", range(1, 4))
-@pytest.mark.parametrize("steps", [None, 1, 2, 3, 7])
+@pytest.mark.parametrize("steps", [None, 1, 3, 7])
 def test_states_and_losses(steps, first, tmp_path):
     """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
     expected = uninterrupted(steps)

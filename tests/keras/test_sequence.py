@@ -54,13 +54,6 @@ def test_passes(workers):
         assert batches == epochs_of(sequence, 3)
 
 
-def test_items_are_of_the_epoch():
-    sequence = sequence_of(BATCHES, shuffle=True)
-    sequence.set_epoch(3)
-    indexed = [numbers(sequence[index]) for index in range(BATCHES)]
-    assert indexed == read(sequence)
-
-
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_threads_share_a_pass(workers):
     with SafeSequence(np.arange(SHARED), batch_size=1, shuffle=True, **workers) as sequence:
@@ -89,14 +82,6 @@ def test_state_after_each_batch():
         {"epoch": 0, "batch": 2},
         {"epoch": 1, "batch": 0},
     ]
-
-
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_passes_after_loaded_state(workers):
-    with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
-        sequence.load_state_dict({"epoch": 1, "batch": 4})
-        batches = read(sequence) + read(sequence)
-        assert batches == epochs_of(sequence, 2, first=1)[4:]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
