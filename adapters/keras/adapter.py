@@ -37,16 +37,10 @@ _BATCHES_FOR_SIGNATURE = 2
 class SafeSequenceAdapter(Adapter):
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
-    Keras asks for one iterator per epoch. With ``steps_per_epoch`` it asks for a single endless
-    iterator. Workers started for the adapter end with it.
-
-    Args:
-        x: The sequence to read.
-        class_weight: See ``fit``.
-        shuffle: Permute the order of the batches in an epoch. Ignored if the sequence shuffles its
-            samples or is endless.
-        steps: Steps per epoch in Keras; None for the length of the sequence.
-        call: ``patches.Call`` that reads; None if Keras's own code reads outside of a call.
+    Keras asks for one iterator per epoch. With ``steps`` per epoch it asks for a single endless
+    iterator. Workers started for the adapter end with it. ``shuffle`` permutes the batches of an
+    epoch, unless the sequence shuffles its samples or is endless. ``call`` is the ``patches.Call``
+    that reads; None if Keras's own code reads outside of a call.
     """
 
     def __init__(
@@ -120,7 +114,7 @@ class SafeSequenceAdapter(Adapter):
             batches.close()
 
     def raise_error(self) -> None:
-        """Raise the error of a batch that TensorFlow saw only as the end of the data."""
+        """Raise the error of a batch, which TensorFlow would have wrapped, as its own type."""
         error, self._error = self._error, None
         if error is not None:
             try:
@@ -182,11 +176,7 @@ class SafeSequenceAdapter(Adapter):
             self._progress.follow(cursor)  # Its batches may have been read ahead already.
 
     def on_epoch_end(self) -> None:
-        """Handle the end of an epoch, or Keras's reset of its iterators before the first one.
-
-        Raises:
-            Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
-        """
+        """Handle the end of an epoch, or Keras's reset of its iterators before the first one."""
         self.raise_error()
         if self._cursor is not None and self._trains_now:
             if self._batches_per_report > 1 and not (self._endless or self._cursor.left):

@@ -59,11 +59,8 @@ def is_in_hook(sequence: Any) -> bool:
 class HookedEngine(Engine):
     """Engine of a sequence whose class overrides hooks.
 
-    Args:
-        plan: Plan of the batches.
-        settings: Worker settings.
-        sequence: The sequence. Its ``_begin_hooks`` and ``_end_hooks`` count the calls so far, and
-            are copied with it.
+    ``_begin_hooks`` and ``_end_hooks`` of the sequence count the calls so far. They are copied with
+    it.
     """
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:

@@ -122,10 +122,7 @@ def shard_of(stock: Any) -> tuple[int, int] | None:
 
 
 def tensorflow_shards(model: Any) -> bool:
-    """True if TensorFlow shards the data that ``fit`` of this model reads.
-
-    A ``tf.distribute`` strategy over several processes does. The data must not be sharded before.
-    """
+    """True if a ``tf.distribute`` strategy over several processes shards the data of this model."""
     if keras.backend.backend() != "tensorflow":
         return False
     strategy = getattr(model, "distribute_strategy", None) or tensorflow().distribute.get_strategy()
@@ -249,9 +246,6 @@ Attributes that a callback derives from its arguments are left out. (``EarlyStop
 
 
 def global_seed() -> Any:
-    """State variable of the generator that ``keras.random`` uses without a seed.
-
-    None if the generator hasn't been used yet, or if Keras keeps it elsewhere.
-    """
+    """State variable of ``keras.random``'s generator; None if it is unused, or kept elsewhere."""
     generator = _global_attribute("global_seed_generator") if _global_attribute else None
     return getattr(generator, "state", None)

@@ -108,7 +108,6 @@ class Call:
         And the sequence's reader is told of every finished batch: backends read ahead of the
         trainer. The list may belong to an enclosing ``fit``.
         """
-        assert self.sequence is not None
         progress, own = self.sequence._progress, vars(callbacks)
         # The reader of a validation may belong to the enclosing fit.
         readers = (each for call in reversed(running.calls) for each in reversed(call.readers))
@@ -139,7 +138,7 @@ class Call:
         self.readers.clear()  # They refer to the call.
 
 
-def _sequence(value: Any) -> SafeSequence | None:
+def _sequence(value: Any) -> Any:
     return value if isinstance(value, SafeSequence) else None
 
 

@@ -22,13 +22,7 @@ _FETCHED_AT_ONCE = 2
 
 
 class Iteration(Reading):
-    """Iterator returned by ``iter(seq)``.
-
-    Args:
-        sequence: The sequence. It is kept alive, and with it the workers.
-        engine: Engine of the sequence.
-        progress: Position of the sequence.
-    """
+    """Iterator returned by ``iter(seq)``. It keeps the sequence alive, and with it the workers."""
 
     def __init__(self, sequence: Any, engine: Engine, progress: Progress) -> None:
         super().__init__(engine)
@@ -137,11 +131,8 @@ class StagedBatches(Batches):
     A transfer of ten small batches costs the interpreter about as much as one of a single batch, so
     small batches of equal shapes share one. Only batches that are ready are gathered; those of a
     slow source go to the GPU one by one. Staged batches don't count as handed out, errors are
-    raised at the place of their batch, and ``max_queue_size`` includes staged batches.
-
-    Args:
-        adapter: The ``SafeSequenceAdapter``.
-        most: Most batches in one transfer.
+    raised at the place of their batch, and ``max_queue_size`` includes staged batches. Up to
+    ``most`` batches share a transfer.
     """
 
     def __init__(self, adapter: Any, most: int) -> None:

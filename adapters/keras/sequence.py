@@ -503,11 +503,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _take_shard(self, given: tuple[int, int] | None) -> None:
-        """Take the shard that Keras gives to this process, or else the requested one.
-
-        Raises:
-            ValueError: The two shards differ.
-        """
+        """Take the shard that Keras gives to this process, or else the requested one."""
         check_given_shard(given, self._shard)
         shard = given or self._shard.part
         if shard == self._plan.order.shard:

@@ -52,14 +52,7 @@ def without_none(source: Any) -> Any:
 
 
 def source_of(source: Any) -> Source:
-    """Wrap the ``source`` argument of ``SafeSequence``.
-
-    Raises:
-        OSError: The path can't be read.
-        RecordError: The path is no record file.
-        TypeError: The source has no length or no random access, or is an ambiguous list.
-        ValueError: Arrays have unequal lengths, or there are no samples.
-    """
+    """Wrap the ``source`` argument of ``SafeSequence``."""
     if isinstance(source, keras.utils.PyDataset):
         own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
             name in vars(source) for name in NAMES

@@ -51,13 +51,7 @@ def state_of(model: Any) -> dict[str, Any]:
 
 
 def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool = True) -> None:
-    """Restore the state of a model whose variables are all built.
-
-    Metrics are needed to continue within an epoch.
-
-    Raises:
-        ValueError: The model differs from the saved one.
-    """
+    """Restore the state of a model whose variables are all built, within an epoch with metrics."""
     saved, here = (", ".join(names) or "none" for names in (state["optimizers"], _classes(model)))
     if saved != here:
         raise ValueError(_differs(f"the optimizer {saved}", here))

@@ -67,7 +67,9 @@ class Watch(FitCallback):
         spike: Least ratio of a spike to the median of the last 100 losses.
 
     Raises:
-        TypeError: ``spike`` is no number, or ``path`` no path.
+        OSError: In ``fit``: the file can't be written.
+        TypeError: ``spike`` is no number, ``path`` no path, or ``fit`` trains on no
+            ``SafeSequence``.
         ValueError: ``spike`` isn't above 1.
 
     Attributes:
@@ -90,19 +92,15 @@ class Watch(FitCallback):
         self._path = path
         self._spike = float(spike)
         self.noticed: list[Noticed] = []
-        self._fit: Call | None = None
+        self._fit: Any = None
+        """Running ``Call``; None outside of ``fit``."""
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._sums: tuple[float, float] | None = None
         """Sum of the losses of this epoch so far, and of their weights; None at its start."""
         self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Call) -> None:
-        """Start from scratch.
-
-        Raises:
-            OSError: The file can't be written.
-            TypeError: The training data is no ``SafeSequence``.
-        """
+        """Start from scratch."""
         if fit.sequence is None:
             raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
         if self._path is not None:
@@ -156,7 +154,6 @@ class Watch(FitCallback):
                 continue
             before, self._sums = self._sums, (total, weight)
             if before is None:
-                assert self._fit is not None
                 resumes = any(isinstance(each, Resume) for each in self._fit.fit_callbacks)
                 if resumes and batch + 1 > self._together:
                     return None  # First batch of a resumed epoch: the sums include those before.
@@ -170,10 +167,8 @@ class Watch(FitCallback):
         if kind in self._noticed_now:
             return
         self._noticed_now.add(kind)
-        fit = self._fit
-        assert fit is not None
-        assert fit.sequence is not None
-        sequence, plan = fit.sequence, fit.sequence._plan
+        fit, sequence = self._fit, self._fit.sequence
+        plan = sequence._plan
         epoch, step = sequence._progress.position()
         last = epoch * (plan.num_batches or 0) + step
         first_epoch = epoch if plan.num_batches is None else 0
@@ -200,11 +195,7 @@ class Watch(FitCallback):
 
 
 def _try_to_write(path: str | os.PathLike[str]) -> None:
-    """Create the file's folder, and check that the file can be written.
-
-    Raises:
-        OSError: The folder can't be created or the file can't be written.
-    """
+    """Create the file's folder, and check that the file can be written."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         is_new = not os.path.exists(path)
