@@ -81,7 +81,7 @@ class Call:
         self.shuffle = bool(arguments.get("shuffle", True))
         self.readers: list[SafeSequenceAdapter] = []
         self.steps_done = 0
-        self._hooks: list[tuple[dict[str, Any], str]] = []
+        self._hooks: dict[str, dict[str, Any]] = {}
         given = arguments.get("callbacks")
         if isinstance(given, keras.callbacks.CallbackList):
             listed = given.callbacks
@@ -115,6 +115,8 @@ class Call:
         found = (each for each in readers if each.reads(progress) and each.trains == trains)
         reader = next(found, None)
         batches = int(getattr(self.model, "steps_per_execution", 1))
+        if reader is not None and not reader.expect_reports(batches):
+            reader = None
         for moment in ("begin", "end"):
             name = "_".join(("on", kind, "batch", moment))
             own.pop(name, None)
@@ -123,15 +125,13 @@ class Call:
             empty = is_stock and all(
                 internals.has_only_empty(each, names) for each in callbacks.callbacks
             )
-            reports = moment == "end" and reader is not None and reader.expect_reports(batches)
-            if empty or reports:
-                hook = None if empty else getattr(callbacks, name)
-                own[name] = _adapted(hook, reader if reports else None, batches)
-                self._hooks.append((own, name))
+            hook = None if empty else getattr(callbacks, name)
+            own[name] = _adapted(hook, reader if moment == "end" else None, batches)
+            self._hooks[name] = own
 
     def end(self) -> None:
         """End the readers, normally or by an exception."""
-        for own, name in self._hooks:
+        for name, own in self._hooks.items():
             own.pop(name, None)  # The list may be the user's, who may use it again.
         for reader in self.readers:
             reader.end()
