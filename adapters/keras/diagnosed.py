@@ -123,14 +123,7 @@ def _loader_of(x: Any, y: Any, batch_size: int | None) -> Any:
 
 
 class ModelTrainer:
-    """Trains a compiled model with ``fit``, and restores its state afterwards.
-
-    Args:
-        model: A compiled model.
-
-    Raises:
-        TypeError: The model isn't compiled.
-    """
+    """Trains a compiled model with ``fit``, and restores its state afterwards."""
 
     def __init__(self, model: Any) -> None:
         if not getattr(model, "compiled", False):
@@ -197,10 +190,7 @@ class _Same(keras.utils.PyDataset):  # type: ignore[misc]
 class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
     """Stops ``fit`` when enough batches have been timed.
 
-    Args:
-        sequence: The sequence that is read; None for another data set.
-        seconds: Duration of the measurement.
-        skipped: Warm-up batches before the measurement, for at most ``seconds``.
+    Before the measurement, it lets so many warm-up batches pass, for at most ``seconds``.
     """
 
     def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:
