@@ -69,7 +69,8 @@ class SafeSequenceAdapter(Adapter):
         # Not for validation on the same sequence.
         self.trains = call is not None and call.trains and call.sequence is x and not call.readers
         """True if ``fit`` trains on what is read."""
-        self._call = weakref.ref(call) if self.trains else None
+        self._call = weakref.ref(call) if self.trains and call.fit_callbacks else None
+        """Call whose callbacks are told which batches are read."""
         self._last_epoch = (
             self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
         )

@@ -223,14 +223,6 @@ def sync_state(model: Any) -> None:
         model.jax_state_sync()
 
 
-def metric_values(model: Any) -> dict[int, Any]:
-    """Values of the variables of a model's metrics during ``fit``, by the variables' ids."""
-    variables = model.metrics_variables
-    # On JAX, fit keeps them here. Updating all variables of a model after each batch takes long.
-    values = (getattr(model, "_jax_state", None) or {}).get("metrics_variables")
-    return dict(zip(map(id, variables), variables if values is None else values))
-
-
 CALLBACK_STATES = {
     "EarlyStopping": ("wait", "stopped_epoch", "best", "best_weights", "best_epoch"),
     "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),

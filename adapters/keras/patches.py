@@ -45,6 +45,7 @@ from adapters.keras.shutdown import calls_of_threads, released_by_interrupts
 from adapters.keras.sources import StockView
 from adapters.sources import reduce_iterator
 from adapters.sources.sequence import PyDatasetWithoutKeras
+from adapters.structure import flatten
 
 log = logging.getLogger("adapters")
 
@@ -55,6 +56,8 @@ _BEGINNINGS = {
     "on_test_begin": "test",
     "on_predict_begin": "predict",
 }
+# Exceeds the batches that TensorFlow reads ahead plus the steps of one execution.
+_LATEST = 1000
 
 
 class Call:
@@ -68,6 +71,8 @@ class Call:
         callbacks: The other callbacks, in order.
         readers: Adapters that were created in the call. They end with it.
         steps_done: Steps of this epoch that ``Resume`` skips if the sequence doesn't know its end.
+        samples: Numbers of samples of the latest batches that ``fit`` has got with a
+            ``FitCallback``, by running number. Keras weights the loss of a batch by it.
     """
 
     def __init__(self, model: Any, arguments: dict[str, Any], trains: bool) -> None:
@@ -81,6 +86,7 @@ class Call:
         self.shuffle = bool(arguments.get("shuffle", True))
         self.readers: list[SafeSequenceAdapter] = []
         self.steps_done = 0
+        self.samples: dict[int, int] = {}
         self._hooks: dict[str, dict[str, Any]] = {}
         given = arguments.get("callbacks")
         if isinstance(given, keras.callbacks.CallbackList):
@@ -99,6 +105,13 @@ class Call:
         with contextlib.suppress(TypeError):  # Keras raises it.
             return max(1, int(self.epochs - self.initial_epoch))
         return 1
+
+    def hands_out(self, number: int, batch: Any) -> None:
+        """Record the number of samples of a batch."""
+        shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
+        if shape:
+            self.samples[number] = int(shape[0])
+            self.samples.pop(number - _LATEST, None)
 
     def adapt_hooks(self, callbacks: keras.callbacks.CallbackList, kind: str) -> None:
         """Adapt the hooks of batches in Keras's list of callbacks, until the call ends.

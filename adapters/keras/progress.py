@@ -57,6 +57,11 @@ class Cursor:
         return left_after(self.step, self.num_batches) - self.taken
 
     @property
+    def running_number(self) -> int:
+        """Number of the batch to hand out next, counted over all epochs."""
+        return self.epoch * (self.num_batches or 0) + self.step + self.taken
+
+    @property
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch that the trainer needs next."""
         consumed = self.taken if self.trained is None else self.trained
@@ -164,6 +169,12 @@ class Progress:
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch after the last delivered one."""
         return self._latest.position if self._latest is not None else self._start
+
+    @property
+    def running_number(self) -> int:
+        """Number of that batch, counted over all epochs, or within an endless epoch."""
+        epoch, step = self.position()
+        return epoch * (self._num_batches or 0) + step
 
     @property
     def counts_samples(self) -> bool:

@@ -76,6 +76,10 @@ class Batches(Reading):
         if adapter is None:
             raise StopIteration
         batch = self._deliver()
+        assert self._cursor is not None
+        call = adapter._call and adapter._call()
+        if call is not None:
+            call.hands_out(self._cursor.running_number, batch)
         adapter._progress.hand_out(self._cursor)
         return batch
 
@@ -141,7 +145,8 @@ class StagedBatches(Batches):
         self._kind: tuple[Any, int] = None, 1
         """Kind of the latest batch, and the most of that kind in one transfer."""
         self._gathered: collections.deque[tuple[Any, Any]] = collections.deque()
-        """Batches in host memory, each with its kind. Gathering stops when one differs."""
+        """Batches in host memory, each with its kind, of which equal ones are one object.
+        Gathering stops when one differs."""
         self._sent: Iterator[Any] = iter(())
         self._left_of_sent = 0
         self._fetching = False
@@ -203,7 +208,7 @@ class StagedBatches(Batches):
 
     @property
     def _differs(self) -> bool:
-        return bool(self._gathered) and self._gathered[0][1] != self._kind
+        return bool(self._gathered) and self._gathered[0][1] is not self._kind
 
     def _gather_next(self, ahead: int) -> None:
         """Fetch a batch; ``ahead`` is 1 if the trainer hasn't asked for it."""
@@ -214,7 +219,9 @@ class StagedBatches(Batches):
         finally:
             self._fetching = False
             self._took.append(time.perf_counter() - began)
-        self._kind = device.kind_of(batch, self._most)
+        kind = device.kind_of(batch, self._most)
+        if kind != self._kind:
+            self._kind = kind
         self._gathered.append((batch, self._kind))
 
     def _gather(self) -> None:

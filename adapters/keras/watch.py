@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from adapters.keras import internals
+from adapters.keras.internals import sync_state
 from adapters.keras.patches import Call, FitCallback
 from adapters.keras.progress import position_after
 from adapters.keras.resume import Resume
@@ -57,9 +57,8 @@ class Watch(FitCallback):
     (``adapters replay``), and is appended to a file if ``path`` is given.
 
     Keras passes callbacks the mean of an epoch's losses so far, weighted by samples. The loss of
-    each batch is computed from the model's metric with that mean; a custom ``train_step`` may
-    return the losses themselves. Like a progress bar, the callback waits for the result of each
-    batch.
+    each batch is computed from these means; a custom ``train_step`` may return the losses
+    themselves. Like a progress bar, the callback waits for the result of each batch.
 
     Args:
         path: Path of the file; its folder is created. None for the log alone. Later write errors
@@ -95,8 +94,9 @@ class Watch(FitCallback):
         self._fit: Any = None
         """Running ``Call``; None outside of ``fit``."""
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
-        self._sums: tuple[float, float] | None = None
-        """Sum of the losses of this epoch so far, and of their weights; None at its start."""
+        self._mean, self._samples = 0.0, 0
+        self._averaged: bool | None = None
+        """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Call) -> None:
@@ -114,67 +114,61 @@ class Watch(FitCallback):
         self._fit = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Reset the sums."""
-        self._sums = None
+        """Reset the mean."""
+        self._mean, self._samples, self._averaged = 0.0, 0, None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compute the batch's loss, and compare it with the usual ones."""
         if self._fit is None or not logs or "loss" not in logs:
             return
-        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
-        mean = float(logs["loss"])
+        together = int(getattr(self.model, "steps_per_execution", 1))
+        mean, before, last = (
+            float(logs["loss"]),
+            self._mean,
+            self._fit.sequence._progress.running_number,
+        )
+        numbers = range(max(0, last - together), last)
+        samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
+        goes_on = batch + 1 > together and any(
+            isinstance(each, Resume) for each in self._fit.fit_callbacks
+        )
+        if not self._samples and goes_on:
+            # A resumed epoch: its mean includes batches from before.
+            self._samples, before = samples * (batch + 1 - together) // together, math.nan
+        earlier = self._samples
+        self._mean, self._samples = mean, earlier + samples
         if not math.isfinite(mean):
-            self._notice("not a number", mean, usual)
+            self._notice("not a number", mean, numbers)
             return
-        loss = self._loss(mean, batch)
-        if loss is None:
-            return
-        if usual and loss > self._spike * usual > 0:  # Other medians give no scale.
-            self._notice("spike", loss, usual)
+        if not math.isfinite(before):
+            return  # First batch after a resume: its loss can't be computed.
+        if self._averaged is None and earlier and mean not in (0, before):
+            self._averaged = self._is_mean(mean)
+        averaged = self._averaged is not False
+        loss = mean + (mean - before) * earlier / samples if averaged else mean
+        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
+        if usual > 0 and loss > self._spike * usual:  # Other medians give no scale.
+            self._notice("spike", loss, numbers)
         self._losses.append(loss)
 
-    @property
-    def _together(self) -> int:
-        return int(getattr(self.model, "steps_per_execution", 1))
+    def _is_mean(self, value: float) -> bool:
+        """True if a mean among the model's metrics has this value."""
+        sync_state(self.model)
+        means = (each for each in self.model.metrics if isinstance(each, keras.metrics.Mean))
+        found = (float(keras.ops.convert_to_numpy(mean.result())) for mean in means)
+        return any(math.isclose(value, mean, rel_tol=_ROUNDING) for mean in found)
 
-    def _loss(self, mean: float, batch: int) -> float | None:
-        """Loss of the latest batch, from the metric with this mean; None if it can't be computed.
-
-        If no metric has it, the mean is the loss itself.
-        """
-        values = internals.metric_values(self.model)
-        for metric in self.model.metrics:
-            if not isinstance(metric, keras.metrics.Mean):
-                continue
-            total, weight = (
-                float(keras.ops.convert_to_numpy(values[id(each)]))
-                for each in (metric.total, metric.count)
-            )
-            if not weight or not math.isclose(mean, total / weight, rel_tol=_ROUNDING):
-                continue
-            before, self._sums = self._sums, (total, weight)
-            if before is None:
-                resumes = any(isinstance(each, Resume) for each in self._fit.fit_callbacks)
-                if resumes and batch + 1 > self._together:
-                    return None  # First batch of a resumed epoch: the sums include those before.
-                before = 0.0, 0.0
-            if weight > before[1]:
-                return (total - before[0]) / (weight - before[1])
-        return mean
-
-    def _notice(self, kind: str, loss: float, usual: float | None) -> None:
-        """Report the batches of the latest execution, once for each kind."""
+    def _notice(self, kind: str, loss: float, numbers: range) -> None:
         if kind in self._noticed_now:
             return
         self._noticed_now.add(kind)
         fit, sequence = self._fit, self._fit.sequence
         plan = sequence._plan
-        epoch, step = sequence._progress.position()
-        last = epoch * (plan.num_batches or 0) + step
-        first_epoch = epoch if plan.num_batches is None else 0
+        first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
+        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
         resumed = sequence._progress.continuation
-        for number in range(max(0, last - self._together), last):
+        for number in numbers:
             own_epoch, own_step = position_after(first_epoch, 0, number, plan.num_batches)
             key = resumed.key(own_epoch, own_step, plan.shuffled if shuffled else None)
             state = (
