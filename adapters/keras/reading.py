@@ -144,9 +144,10 @@ class StagedBatches(Batches):
         self._most = most
         self._kind: tuple[Any, int] = None, 1
         """Kind of the latest batch, and the most of that kind in one transfer."""
-        self._gathered: collections.deque[tuple[Any, Any]] = collections.deque()
-        """Batches in host memory, each with its kind, of which equal ones are one object.
-        Gathering stops when one differs."""
+        self._gathered: collections.deque[Any] = collections.deque()
+        """Batches in host memory."""
+        self._differ = False
+        """True if the latest one differs from the others. Then each is sent alone."""
         self._sent: Iterator[Any] = iter(())
         self._left_of_sent = 0
         self._fetching = False
@@ -155,19 +156,15 @@ class StagedBatches(Batches):
         self._error: BaseException | None = None
         self._returned_one = False
 
-    @property
-    def _staged(self) -> int:
-        return self._left_of_sent + len(self._gathered)
-
     def _deliver(self) -> Any:
         """Return the next batch, staged if there is one; raise its error if it had one."""
         if self._engine.closed and not self._over:
             self._drop()
         try:
-            if not self._staged:
-                self._raise_error()
-                self._gather_next(ahead=0)
             if not self._left_of_sent:
+                if not self._gathered:
+                    self._raise_error()
+                    self._gather_next(ahead=0)
                 self._send()
             self._left_of_sent -= 1
             batch = next(self._sent)
@@ -177,7 +174,7 @@ class StagedBatches(Batches):
             self._returned_one = True
             return batch
         finally:
-            self._engine.staged = self._staged
+            self._engine.staged = self._left_of_sent + len(self._gathered)
 
     def close(self) -> None:
         """Drop the batches in flight and the staged ones; the end of a pass leaves the latter."""
@@ -189,6 +186,7 @@ class StagedBatches(Batches):
     def _drop(self) -> None:
         self._sent, self._left_of_sent, self._error = iter(()), 0, None
         self._gathered.clear()
+        self._differ = False
 
     def _raise_error(self) -> None:
         error, self._error = self._error, None
@@ -201,18 +199,15 @@ class StagedBatches(Batches):
     def _send(self) -> None:
         """Transfer a full group together, or the first gathered batch alone."""
         count = len(self._gathered)
-        if count != self._kind[1] or self._differs:
+        if count != self._kind[1] or self._differ:
             count = 1
-        self._sent = device.transferred([self._gathered.popleft()[0] for _ in range(count)])
+        self._sent = device.transferred([self._gathered.popleft() for _ in range(count)])
         self._left_of_sent = count
-
-    @property
-    def _differs(self) -> bool:
-        return bool(self._gathered) and self._gathered[0][1] is not self._kind
+        self._differ = self._differ and bool(self._gathered)
 
     def _gather_next(self, ahead: int) -> None:
         """Fetch a batch; ``ahead`` is 1 if the trainer hasn't asked for it."""
-        self._engine.staged = self._staged + ahead
+        self._engine.staged = self._left_of_sent + len(self._gathered) + ahead
         self._fetching, began = True, time.perf_counter()
         try:
             batch = self._fetch()
@@ -221,13 +216,15 @@ class StagedBatches(Batches):
             self._took.append(time.perf_counter() - began)
         kind = device.kind_of(batch, self._most)
         if kind != self._kind:
-            self._kind = kind
-        self._gathered.append((batch, self._kind))
+            self._kind, self._differ = kind, bool(self._gathered)
+        self._gathered.append(batch)
 
     def _gather(self) -> None:
         for _ in range(_FETCHED_AT_ONCE):
             most, stream = self._kind[1], self._stream
-            if most == 1 or self._differs or self._error is not None or self._staged >= most:
+            if most == 1 or self._differ or self._error is not None:
+                return
+            if self._left_of_sent + len(self._gathered) >= most:
                 return
             ready = bool(self._left) and stream is not None and stream.ready
             if not ready or self._engine.closed or min(self._took) > QUICK_SECONDS:
