@@ -263,7 +263,7 @@ def test_hooks_of_source_in_loop():
         assert source.calls == ["begin", "end", "begin", "end", "begin"]
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
 def test_source_shuffles_itself_in_loop(workers):
     with SafeSequence(Shuffling(3), **workers) as sequence:
         expected = [rows(sequence) for _ in range(3)]
