@@ -150,25 +150,6 @@ def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> No
         )
 
 
-def check_members(source: Any) -> None:
-    """Check that Keras can unpack a tuple."""
-    if isinstance(source, tuple) and len(source) > 3:
-        raise ValueError(
-            "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
-            f"{len(source)} members; put several inputs into a tuple or dict of their own"
-        )
-
-
-def check_steps(batches: int | None, steps: int | None) -> None:
-    """Check that Keras knows where an epoch ends: ``batches`` is None for an endless source."""
-    if steps is None and batches is None:
-        raise ValueError(
-            "steps_per_epoch must be given to fit (validation_steps for its validation_data, steps "
-            "to evaluate and predict), as the SafeSequence's source has no end: its num_batches is "
-            "None"
-        )
-
-
 def index_of(index: Any, length: int | None) -> int:
     """Batch number for a list-style index. Without a length, negative indexes are refused."""
     try:

@@ -57,10 +57,9 @@ def is_in_hook(sequence: Any) -> bool:
 
 
 class HookedEngine(Engine):
-    """Engine of a sequence whose class overrides hooks.
+    """Engine of a sequence whose class overrides hooks, which are called in turn.
 
-    ``_begin_hooks`` and ``_end_hooks`` of the sequence count the calls so far. They are copied with
-    it.
+    ``_hook_calls`` of the sequence counts the calls so far, and is copied with it.
     """
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
@@ -72,7 +71,7 @@ class HookedEngine(Engine):
     def enter_epoch(self, epoch: int) -> None:
         """Enter an epoch, and call the hooks that are due before its first batch."""
         super().enter_epoch(epoch)
-        self._call_hooks(begins=epoch + 1, ends=epoch)
+        self._call_hooks(2 * epoch + 1)
 
     def leave_for(self, epoch: int) -> None:
         """Enter an epoch, and call the hooks of the earlier ones, which have been delivered.
@@ -80,16 +79,16 @@ class HookedEngine(Engine):
         The epoch's own begin hook is called when one of its batches is needed.
         """
         super().enter_epoch(epoch)
-        self._call_hooks(begins=epoch, ends=epoch)
+        self._call_hooks(2 * epoch)
 
     def next_keras_epoch(self) -> None:
         """End an epoch and begin the next one, for a source without epochs."""
         sequence = self._sequence()
         if sequence is not None:
-            self._call_hooks(sequence._begin_hooks + 1, sequence._end_hooks + 1)
+            self._call_hooks(sequence._hook_calls + 2)
 
-    def _call_hooks(self, begins: int, ends: int) -> None:
-        """Call the hooks in turn until each was called at least this often."""
+    def _call_hooks(self, due: int) -> None:
+        """Call the hooks until they were called at least this often."""
         sequence, called = self._sequence(), False
         with self._calls_lock:
             if sequence is None or self._calling:  # A hook may look at a batch.
@@ -97,14 +96,10 @@ class HookedEngine(Engine):
             self._calling, outer = True, getattr(_running, "sequence", None)
             _running.sequence = sequence
             try:
-                while sequence._begin_hooks < begins or sequence._end_hooks < ends:
-                    called = True
-                    if sequence._begin_hooks > sequence._end_hooks:
-                        sequence._end_hooks += 1
-                        sequence.on_epoch_end()
-                    else:
-                        sequence._begin_hooks += 1
-                        sequence.on_epoch_begin()
+                while sequence._hook_calls < due:
+                    called, is_begin = True, sequence._hook_calls % 2 == 0
+                    sequence._hook_calls += 1
+                    (sequence.on_epoch_begin if is_begin else sequence.on_epoch_end)()
             finally:
                 self._calling, _running.sequence = False, outer
         if called:

@@ -38,7 +38,6 @@ import keras
 from adapters.engine.serialization import IMPORTERS, Later, reducers
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
-from adapters.keras.arguments import check_steps
 from adapters.keras.progress import running
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.shutdown import calls_of_threads, released_by_interrupts
@@ -308,7 +307,12 @@ def _patch_get_data_adapter() -> None:
         if type(answer) is not internals.PyDatasetAdapter:
             return answer
         steps = arguments.get("steps_per_epoch") or None  # Keras treats 0 as None.
-        check_steps(x.num_batches, steps)
+        if steps is None and x.num_batches is None:
+            raise ValueError(
+                "steps_per_epoch must be given to fit (validation_steps for its validation_data, "
+                "steps to evaluate and predict), as the SafeSequence's source has no end: its "
+                "num_batches is None"
+            )
         call = running.calls[-1] if running.calls else None
         if call is None:
             _wrap_again()

@@ -34,7 +34,6 @@ from adapters.keras.arguments import (
     check_collate,
     check_flag,
     check_given_shard,
-    check_members,
     check_order,
     check_subclass,
     check_whole_batches,
@@ -48,7 +47,7 @@ from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_ep
 from adapters.keras.progress import Progress, is_read_by_a_call
 from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
-from adapters.keras.sources import source_of, without_none
+from adapters.keras.sources import source_of
 from adapters.ranks import ShardArgument
 from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
@@ -188,7 +187,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_thread_safe(thread_safe)
         check_shard(shard)
         super().__init__(max_queue_size=int(max_queue_size))
-        source = without_none(source)
         self._source: Source = source_of(source)
         self._endless = self._source.endless
         self._hooked = overrides_hooks(type(self), SafeSequence)
@@ -197,8 +195,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             given |= {"drop_remainder": drop_remainder, "on_error": on_error}
             check_whole_batches(source, self._endless, given)
             batch_size = 1
-        else:
-            check_members(source)
         self._shard = ShardArgument(shard)
         order = order_of(
             None if self._endless else len(self._source),
@@ -228,7 +224,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             thread_safe=thread_safe,
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
-        self._begin_hooks = self._end_hooks = 0
+        self._hook_calls = 0
         self._begin(0, 0)
 
     # --- batches ---
@@ -546,6 +542,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if self._endless:
             next_keras_epoch(self._engine, self._source)
             return
-        if self._hooked and self._begin_hooks == self._end_hooks == self.epoch:
-            self._begin_hooks += 1  # No begin hook for an epoch of which nothing was read.
+        if self._hooked and self._hook_calls == 2 * self.epoch:
+            self._hook_calls += 1  # No begin hook for an epoch of which nothing was read.
         self._progress.end_epoch()

@@ -43,16 +43,16 @@ class StockView(keras.utils.PyDataset):  # type: ignore[misc]
         self._served = None
 
 
-def without_none(source: Any) -> Any:
-    """Drop None at the end of ``(x, y, None)``, which Keras treats as ``(x, y)``."""
-    if isinstance(source, tuple) and not hasattr(source, "_fields"):
-        while source and source[-1] is None:
-            source = source[:-1]
-    return source
-
-
 def source_of(source: Any) -> Source:
     """Wrap the ``source`` argument of ``SafeSequence``."""
+    if isinstance(source, tuple) and not hasattr(source, "_fields"):
+        while source and source[-1] is None:  # Keras treats (x, y, None) as (x, y).
+            source = source[:-1]
+    if isinstance(source, tuple) and len(source) > 3:
+        raise ValueError(
+            "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
+            f"{len(source)} members; put several inputs into a tuple or dict of their own"
+        )
     if isinstance(source, keras.utils.PyDataset):
         own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
             name in vars(source) for name in NAMES
