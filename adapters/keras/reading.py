@@ -154,7 +154,6 @@ class StagedBatches(Batches):
         """True while a batch is being fetched, which may fail and end the pass."""
         self._took: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
         self._error: BaseException | None = None
-        self._returned_one = False
 
     def _deliver(self) -> Any:
         """Return the next batch, staged if there is one; raise its error if it had one."""
@@ -169,9 +168,8 @@ class StagedBatches(Batches):
             self._left_of_sent -= 1
             batch = next(self._sent)
             # Building a model takes one batch, and nothing may be read after it.
-            if self._returned_one:
+            if self._cursor is not None and self._cursor.taken:
                 self._gather()
-            self._returned_one = True
             return batch
         finally:
             self._engine.staged = self._left_of_sent + len(self._gathered)
