@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from adapters.batch.key import WHOLE
-from adapters.engine import Engine, Reading, Stream, raise_as_itself
+from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras import device
 from adapters.keras.progress import Cursor, Progress, is_read_by_a_call
@@ -24,10 +24,10 @@ _FETCHED_AT_ONCE = 2
 class Iteration(Reading):
     """Iterator returned by ``iter(seq)``. It keeps the sequence alive, and with it the workers."""
 
-    def __init__(self, sequence: Any, engine: Engine, progress: Progress) -> None:
-        super().__init__(engine)
+    def __init__(self, sequence: Any) -> None:
+        super().__init__(sequence._engine)
         self._sequence = sequence
-        self._progress = progress
+        self._progress: Progress = sequence._progress
         self._cursor: Cursor | None = None
 
     def _next(self) -> Any:

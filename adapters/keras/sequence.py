@@ -268,7 +268,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch, or over the rest of one after ``load_state_dict``."""
         self._with_shard()._shard.notice()
-        return Iteration(self, self._engine, self._progress)
+        return Iteration(self)
 
     # --- worker settings ---
 
