@@ -21,7 +21,7 @@ from adapters import SafeSequence
 from adapters.keras import Resume, internals
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
+from tests.keras.recording import BACKEND, built_recorder, epochs_of, linear, sequence_of
 
 # What moves, and what the warning calls it; none for what the user asks for.
 NAMES: dict[str, str | None] = {
@@ -141,8 +141,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("name", CALLS)
 def test_wrapper_lost(name, caplog):
     setattr(keras.Model, name, inspect.unwrap(getattr(keras.Model, name)))
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model = linear()
     x = np.arange(8, dtype="float32").reshape(-1, 1)
     with SafeSequence(x if name == "predict" else (x, x), 2, workers=0) as sequence:
         getattr(model, name)(sequence, verbose=0)

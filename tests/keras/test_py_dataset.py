@@ -31,6 +31,7 @@ from tests.keras.recording import (
     Options,
     Recorder,
     built_recorder,
+    linear,
     numbers,
     samples_of,
 )
@@ -47,15 +48,10 @@ WORKERS = [
 ]
 IN_THIS_PROCESS = WORKERS[:3]
 pytestmark = [
+    pytest.mark.usefixtures("light_workers"),
     pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
     pytest.mark.filterwarnings("ignore:.shuffle=True. was passed:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes import Keras without a framework behind it."""
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
 
 
 def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Recorder:
@@ -302,12 +298,6 @@ def test_endless_fit_from_state():
         sequence.load_state_dict({"epoch": 0, "batch": 1000 * ROUND + 2})
         recorder.fit(sequence, steps_per_epoch=3, verbose=0)
     assert recorder.trained == [IN_ORDER[2], IN_ORDER[3], IN_ORDER[0]]
-
-
-def linear() -> Any:
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
 
 
 READERS = {
