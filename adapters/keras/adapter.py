@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator
-from typing import Any, NoReturn
-
-import keras
+from typing import Any
 
 from adapters.batch.key import WHOLE
-from adapters.engine import Reading, Stream, raise_as_itself
-from adapters.errors import ClosedError
+from adapters.engine import Stream
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.dataset import (
     Groups,
@@ -25,14 +22,14 @@ from adapters.keras.dataset import (
     tf_dataset,
     worth_grouping,
 )
-from adapters.keras.device import Staged, Transfer, for_jax, for_torch, jax_transfer
+from adapters.keras.device import for_jax, for_torch, most_in_a_transfer
 from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
 from adapters.keras.progress import Cursor, Progress, is_read_by_a_call, left_after
+from adapters.keras.reading import Batches, StagedBatches
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.sources import StockView
 
-_inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from; Keras uses as many.
 _BATCHES_FOR_SIGNATURE = 2
 
@@ -40,16 +37,10 @@ _BATCHES_FOR_SIGNATURE = 2
 class SafeSequenceAdapter(Adapter):
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
-    Keras asks for one iterator per epoch. With ``steps_per_epoch`` it asks for a single endless
-    iterator. Workers started for the adapter end with it.
-
-    Args:
-        x: The sequence to read.
-        class_weight: See ``fit``.
-        shuffle: Permute the order of the batches in an epoch. Ignored if the sequence shuffles its
-            samples or is endless.
-        steps: Steps per epoch in Keras; None for the length of the sequence.
-        call: ``patches.Call`` that reads; None if Keras's own code reads outside of a call.
+    Keras asks for one iterator per epoch. With ``steps`` per epoch it asks for a single endless
+    iterator. Workers started for the adapter end with it. ``shuffle`` permutes the batches of an
+    epoch, unless the sequence shuffles its samples or is endless. ``call`` is the ``patches.Call``
+    that reads; None if Keras's own code reads outside of a call.
     """
 
     def __init__(
@@ -78,20 +69,19 @@ class SafeSequenceAdapter(Adapter):
         # Not for validation on the same sequence.
         self.trains = call is not None and call.trains and call.sequence is x and not call.readers
         """True if ``fit`` trains on what is read."""
-        self._callback_call = call if self.trains and call.fit_callbacks else None
+        self._call = weakref.ref(call) if self.trains and call.fit_callbacks else None
         """Call whose callbacks are told which batches are read."""
         self._last_epoch = (
             self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
         )
         self._secondary = is_read_by_a_call(self._progress)
         """True for a secondary pass: an enclosing call reads the same sequence."""
-        self._inspection = _inspection(x, call.model) if self.trains else None
         self._batches_per_report = 0
         """Batches that the trainer reports at once; 0 if it doesn't report any."""
         self._reported_in_epoch = 0
         """Batches that it has reported in this epoch of Keras."""
         self._cursor: Cursor | None = None
-        self._batches: weakref.ref[_Batches] | None = None
+        self._batches: weakref.ref[Batches] | None = None
         self._trains_now = call is None
         """True once what is read is consumed; False while Keras builds the model from it."""
         self._in_epoch = self._on_tensorflow = self._strategy = False
@@ -108,11 +98,32 @@ class SafeSequenceAdapter(Adapter):
             if not (self._secondary or self._engine.plan.changes_between_epochs):
                 self._progress.advance_if_finished()
 
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self._let_go()
+
     def _let_go(self) -> None:
         self._open = False
         self.interrupt()
         self._engine.batches_after = 0
         self._engine.release()
+
+    def interrupt(self) -> None:
+        """Release a reader that waits for a batch. May be called from any thread."""
+        batches = self._batches() if self._batches is not None else None
+        if batches is not None:
+            batches.close()
+
+    def raise_error(self) -> None:
+        """Raise the error of a batch, which TensorFlow would have wrapped, as its own type."""
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # Break the reference cycle error -> traceback -> this frame.
+
+    # --- what the trainer has consumed ---
 
     def reads(self, progress: Progress) -> bool:
         """True if the call is running and reads the sequence with this ``Progress``."""
@@ -143,15 +154,7 @@ class SafeSequenceAdapter(Adapter):
         if self._cursor is not None:
             self._progress.consume(self._cursor, batches)
 
-    def interrupt(self) -> None:
-        """Release a reader that waits for a batch. May be called from any thread."""
-        batches = self._batches() if self._batches is not None else None
-        if batches is not None:
-            batches.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):
-            self._let_go()
+    # --- what Keras asks for ---
 
     @property
     def num_batches(self) -> int | None:
@@ -161,9 +164,10 @@ class SafeSequenceAdapter(Adapter):
     @property
     def done(self) -> int:
         """Number of batches to skip at the start of this epoch: they were delivered before."""
-        if self._endless:
-            return self._callback_call.steps_done if self._callback_call is not None else 0
-        return self._next_start()[1]
+        if not self._endless:
+            return self._next_start()[1]
+        call = self._call() if self._call is not None else None
+        return 0 if call is None else call.steps_done
 
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""
@@ -173,11 +177,7 @@ class SafeSequenceAdapter(Adapter):
             self._progress.follow(cursor)  # Its batches may have been read ahead already.
 
     def on_epoch_end(self) -> None:
-        """Handle the end of an epoch, or Keras's reset of its iterators before the first one.
-
-        Raises:
-            Exception: The error of a batch, as its own type; TensorFlow would have wrapped it.
-        """
+        """Handle the end of an epoch, or Keras's reset of its iterators before the first one."""
         self.raise_error()
         if self._cursor is not None and self._trains_now:
             if self._batches_per_report > 1 and not (self._endless or self._cursor.left):
@@ -192,32 +192,25 @@ class SafeSequenceAdapter(Adapter):
             self._cursor.taken = 0  # Keras has only built the model or its metrics with it.
         self._in_epoch = False
 
-    def raise_error(self) -> None:
-        """Raise the error of a batch that TensorFlow saw only as the end of the data."""
-        error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # Break the reference cycle error -> traceback -> this frame.
-
-    def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
-        """Iterator of the next pass; with ``transfer``, batches are sent to the device ahead."""
+    def batches(self, most: int | None = None) -> Iterator[Any]:
+        """Iterator of the next pass; with ``most``, up to as many are sent to JAX's GPU at once."""
         # Keras asks for the next iterator at the end of an epoch, before on_epoch_end.
         if self._cursor is not None and self._trains_now:
             self._progress.advance_past(self._cursor)
-        return _Batches(self, transfer)
+        return Batches(self) if most is None else StagedBatches(self, most)
 
     def on_the_device(self) -> Iterator[Any] | None:
         """Iterator over batches that are on JAX's GPU ahead of time; None if Keras copies them."""
         epoch, step = self._next_start()
         further = math.inf if self._endless else max(0, self._last_epoch - epoch)
         batches = (1 + further) * (self._engine.plan.num_batches or math.inf) - step
-        transfer = jax_transfer(batches, self._engine.most_ready)
-        # Reading ahead may enter the next epoch, and its hooks may still change its batches.
-        if transfer is None or (self._endless and self._engine.plan.changes_between_epochs):
-            return None
-        return self.batches(transfer)
+        most = most_in_a_transfer(batches, self._engine.most_ready)
+        return self.batches(most) if most is not None and self._may_read_ahead else None
+
+    @property
+    def _may_read_ahead(self) -> bool:
+        """False if that may enter the next epoch, whose hooks may still change its batches."""
+        return not (self._endless and self._engine.plan.changes_between_epochs)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """Iterator over the batches, as NumPy arrays, which JAX accepts."""
@@ -225,35 +218,30 @@ class SafeSequenceAdapter(Adapter):
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """Iterator over the batches as tensors on Keras's device, without a ``DataLoader``."""
-        if keras.backend.backend() != "torch":
-            return super().get_torch_dataloader()  # type: ignore[no-any-return]
         return map(for_torch, self.batches())
 
     def get_tf_dataset(self) -> Any:
         """``tf.data.Dataset`` of the batches, see ``dataset``."""
-        if keras.backend.backend() != "tensorflow":
-            return super().get_tf_dataset()
         self._on_tensorflow = True
         self._strategy = tensorflow().distribute.has_strategy()
-        # Reading ahead may enter the next epoch, and its hooks may still change its batches.
-        ahead = not (self._endless and self._engine.plan.changes_between_epochs)
+        engine, ahead = self._engine, self._may_read_ahead
         # One batch in the prefetch buffer and one on its way there.
-        self._engine.ahead_elsewhere = 2 if ahead else 0
-        stream = self._open_stream(self._next_start())
+        engine.ahead_elsewhere = 2 if ahead else 0
+        stream = self._open_stream(*self._next_start())
         try:
-            left = left_after(stream.position[1], self._engine.plan.num_batches)
+            left = left_after(stream.position[1], engine.plan.num_batches)
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
-            self._engine.batches_left = left
-            if self._engine.batches_ahead:
-                self._engine.start_workers()
+            engine.batches_left = left
+            if engine.batches_ahead:
+                engine.start_workers()
         except BaseException:
             stream.close()
             raise
-        self._engine.park(stream)
+        engine.park(stream)
         batches = [self._ready(batch) for batch in peeked]
-        longer = map(self._ready, self._engine.plan.longer(stream.position[0]))
-        self._signature = signature = Signature([*batches, *longer], remedy_of(self._engine.plan))
-        known = math.inf if self._endless else left + self._engine.batches_after
+        longer = map(self._ready, engine.plan.longer(stream.position[0]))
+        self._signature = signature = Signature([*batches, *longer], remedy_of(engine.plan))
+        known = math.inf if self._endless else left + engine.batches_after
         this, grouped = weakref.ref(self), ahead and worth_grouping(batches, known)
 
         def iterator() -> Iterator[Any]:
@@ -265,6 +253,8 @@ class SafeSequenceAdapter(Adapter):
 
         return tf_dataset(iterator, signature.specs, grouped, ahead)
 
+    # --- what is read ---
+
     def _ready(self, batch: Any) -> Any:
         """Return the batch in the form that Keras expects."""
         if self.class_weight is not None:
@@ -272,7 +262,7 @@ class SafeSequenceAdapter(Adapter):
         batch = self.standardized(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 
-    def _begin(self, batches: _Batches) -> tuple[Cursor, Stream]:
+    def _begin(self, batches: Batches) -> tuple[Cursor, Stream]:
         """Start a pass, and drop the batches in flight of this adapter's previous pass."""
         self.interrupt()
         self._batches = weakref.ref(batches)
@@ -280,7 +270,7 @@ class SafeSequenceAdapter(Adapter):
         self._cursor = cursor = self._progress.begin(start, self._secondary, self._shuffled)
         if self._batches_per_report:
             cursor.trained = 0
-        return cursor, self._open_stream((cursor.epoch, cursor.step))
+        return cursor, self._open_stream(cursor.epoch, cursor.step)
 
     def _next_start(self) -> tuple[int, int]:
         """Return ``(epoch, step)`` at which this adapter's next pass starts.
@@ -298,158 +288,9 @@ class SafeSequenceAdapter(Adapter):
             return progress.next_start()
         return cursor.start_of_next
 
-    def _open_stream(self, start: tuple[int, int]) -> Stream:
-        epoch, step = start
+    def _open_stream(self, epoch: int, step: int) -> Stream:
         continuation = WHOLE if self._secondary else self._progress.continuation
         if not (self._secondary or self._endless):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
         return self._engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
-
-
-class _Batches(Reading):
-    """Iterator that Keras reads, on TensorFlow from one of TensorFlow's threads.
-
-    TensorFlow may keep it long after the adapter is gone, so it refers to the adapter weakly. With
-    a ``transfer``, batches are staged on the device ahead of the trainer.
-    """
-
-    def __init__(self, adapter: SafeSequenceAdapter, transfer: Transfer | None = None) -> None:
-        super().__init__(adapter._engine)
-        self._staged = Staged(transfer) if transfer is not None else None
-        self._owner = weakref.ref(adapter)
-        self._cursor: Cursor | None = None
-        self._finished = False
-
-    @property
-    def _adapter(self) -> SafeSequenceAdapter:
-        adapter = self._owner()
-        assert adapter is not None
-        return adapter
-
-    def _next(self) -> Any:
-        adapter = self._owner()  # Keeps the adapter alive while a reader waits for a batch here.
-        if adapter is None:
-            raise StopIteration
-        batch = self._fetch_ahead()
-        assert self._cursor is not None
-        if adapter._callback_call is not None:
-            adapter._callback_call.hands_out(self._cursor.running_number, batch)
-        adapter._progress.hand_out(self._cursor)
-        return batch
-
-    def _fetch_ahead(self) -> Any:
-        """Return the next batch, staged if there is a transfer."""
-        staged = self._staged
-        if staged is None:
-            return self._fetch()
-        if self._engine.closed and not self._over:
-            staged.drop()
-        try:
-            return staged.next(self._fetch_counted, self._at_once)
-        finally:
-            self._engine.staged = staged.ahead
-
-    def _fetch_counted(self) -> Any:
-        """Fetch the next batch, after telling the engine how many are staged."""
-        if self._staged is not None:
-            self._engine.staged = self._staged.ahead
-        return self._fetch()
-
-    def _at_once(self) -> bool:
-        stream = self._stream
-        return bool(self._left) and stream is not None and stream.ready and not self._engine.closed
-
-    def close(self) -> None:
-        """Drop the batches in flight and the staged ones."""
-        if self._staged is not None and not self._staged.fetching:
-            self._staged.drop()
-            self._engine.staged = 0
-        super().close()
-
-    def _begin(self) -> Stream:
-        adapter = self._adapter
-        self._cursor, stream = adapter._begin(self)
-        if not adapter._endless:
-            self._left = self._cursor.left
-        return stream
-
-    @property
-    def _parks(self) -> bool:
-        if self._finished:
-            return True
-        changes_between_epochs = self._engine.plan.changes_between_epochs
-        return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
-
-    def _made(self, batch: Any) -> Any:
-        adapter = self._owner()
-        assert adapter is not None
-        assert self._cursor is not None
-        batch = adapter._ready(batch)
-        if adapter._signature is not None:
-            batch = adapter._signature.checked(batch, self._cursor)
-        if adapter._inspection is not None and not adapter._inspection.done:
-            adapter._inspection.look(batch)
-        return batch
-
-    def _finish(self) -> None:
-        """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
-        adapter = self._adapter
-        assert self._cursor is not None
-        self._finished = True
-        if adapter._trains_now and not adapter._on_tensorflow:
-            adapter._progress.advance_past(self._cursor)
-        self.close()
-
-    def _fail(self, error: BaseException) -> NoReturn:
-        adapter = self._adapter
-        try:
-            if not adapter._on_tensorflow:
-                raise_as_itself(error)
-            if not isinstance(error, ClosedError):
-                adapter._error = error
-            raise StopIteration from error
-        finally:
-            del error  # Break the reference cycle error -> traceback -> this frame.
-
-
-def _inspection(sequence: SafeSequence, model: Any) -> Any:
-    """Inspection of the first batches that a model is trained on, once per sequence; else None."""
-    if sequence in _inspected or sequence.epoch or sequence._measured:
-        return None
-    from adapters.viewing import Inspection
-
-    _inspected.add(sequence)
-    shuffled = sequence._plan.order.shuffle or sequence._source.whole_batches
-    return Inspection(shuffled, scales(model), sequence._source)
-
-
-# Layers that keep the range of values, and layers that multiply them by weights. Others are taken
-# to scale. Layers are recognised by class name, so that none is built or called.
-_LEAVES_THEM: tuple[str, ...] = (
-    "InputLayer",
-    "Flatten",
-    "Reshape",
-    "Permute",
-    "ZeroPadding",
-    "Cropping",
-    "Resizing",
-)
-_LEAVES_THEM += ("Random", "CenterCrop", "MaxPooling", "AveragePooling")
-_WEIGHS_THEM = ("Conv", "SeparableConv", "DepthwiseConv", "Dense")
-_KNOWN = ("Sequential", "Functional")
-
-
-def scales(model: Any) -> bool:
-    """True if a model scales its input, or may do so; False if its first weights get raw values."""
-    if type(model).__name__ not in _KNOWN:
-        return True
-    for layer in getattr(model, "operations", model.layers):  # Layers lack divisions, for example.
-        name = type(layer).__name__
-        if name in _KNOWN:
-            return scales(layer)
-        if name.startswith(_WEIGHS_THEM):
-            return False
-        if not name.startswith(_LEAVES_THEM):
-            return True
-    return True

@@ -31,21 +31,13 @@ _SAMPLE_WEIGHTS = (
 
 
 def check_flag(name: str, flag: Any) -> None:
-    """Check an argument that is True or False.
-
-    Raises:
-        TypeError: It is neither.
-    """
+    """Check an argument that is True or False."""
     if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
         raise TypeError(f"{name} must be True or False, got {flag!r}")
 
 
 def check_collate(collate: Any) -> None:
-    """Check ``collate``.
-
-    Raises:
-        TypeError: It isn't callable.
-    """
+    """Check ``collate``."""
     if collate is not None and not callable(collate):
         raise TypeError(
             "collate must be callable with a list of samples, as adapters.pad() is, or None, got "
@@ -55,13 +47,7 @@ def check_collate(collate: Any) -> None:
 
 
 def check_workers(workers: Any, use_multiprocessing: Any) -> None:
-    """Check ``workers``, and ``use_multiprocessing`` with it.
-
-    Raises:
-        TypeError: ``workers`` has the wrong type.
-        ValueError: ``workers`` is out of range, or both a Dask client and
-            ``use_multiprocessing`` are given.
-    """
+    """Check ``workers``, and ``use_multiprocessing`` with it."""
     if is_cluster(workers):
         check_client("workers", workers)
         if use_multiprocessing:
@@ -90,11 +76,7 @@ def settings_of(
 
 
 def check_order(order: Order) -> None:
-    """Check that every shard has a batch.
-
-    Raises:
-        ValueError: A shard has none.
-    """
+    """Check that every shard has a batch."""
     check_shard_size(order.size, order.shard)
     if order.num_batches == 0:
         raise ValueError(
@@ -104,15 +86,7 @@ def check_order(order: Order) -> None:
 
 
 def check_given_shard(given: tuple[int, int] | None, asked: ShardArgument) -> None:
-    """Check the shard that Keras gives to this process against the constructor's.
-
-    Args:
-        given: Shard from Keras, ``(index, count)``; None if Keras doesn't shard.
-        asked: The constructor's ``shard``.
-
-    Raises:
-        ValueError: The two shards differ.
-    """
+    """Check the shard that Keras gives to this process, if any, against the constructor's."""
     if given is not None and not asked.auto and asked.value not in (None, given):
         raise ValueError(
             f"shard must be left out, or {given}, where Keras or TensorFlow shards the data by "
@@ -133,11 +107,7 @@ _FIXED = (
 
 
 def check_subclass(kind: type, base: type) -> None:
-    """Check that a subclass overrides no attribute that ``fit`` bypasses.
-
-    Raises:
-        TypeError: It overrides one.
-    """
+    """Check that a subclass overrides no attribute that ``fit`` bypasses."""
     for name in _FIXED:
         if getattr(kind, name) is not getattr(base, name):
             raise TypeError(
@@ -157,27 +127,16 @@ def fixed(name: str, value: Any) -> AttributeError:
 
 
 def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> None:
-    """Check the arguments that a source of whole batches restricts.
-
-    Args:
-        source: Argument of ``SafeSequence``.
-        endless: True if the source has no end.
-        given: The other arguments, by their names.
-
-    Raises:
-        ValueError: An argument needs single samples, or an epoch with an end.
-    """
+    """Check the other arguments, by their names, with a source of whole batches."""
     name = type(source).__name__
-    if given["transform"] is not None:
-        raise ValueError(
-            f"transform works on single samples, and source gives whole batches ({name}): use "
-            "batch_transform"
-        )
-    if given["collate"] is not None:
-        raise ValueError(
-            f"collate makes batches of single samples, and source gives whole batches ({name}): "
-            "use batch_transform"
-        )
+    for argument, what in (
+        ("transform", "works on single samples"),
+        ("collate", "makes batches of single samples"),
+    ):
+        if given[argument] is not None:
+            raise ValueError(
+                f"{argument} {what}, and source gives whole batches ({name}): use batch_transform"
+            )
     if given["drop_remainder"] or given["on_error"] != "raise":
         raise ValueError(
             "drop_remainder and on_error are about single samples, and source gives whole batches "
@@ -191,44 +150,8 @@ def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> No
         )
 
 
-def check_members(source: Any) -> None:
-    """Check that Keras can unpack a tuple.
-
-    Raises:
-        ValueError: The tuple has more than three members.
-    """
-    if isinstance(source, tuple) and len(source) > 3:
-        raise ValueError(
-            "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
-            f"{len(source)} members; put several inputs into a tuple or dict of their own"
-        )
-
-
-def check_steps(batches: int | None, steps: int | None) -> None:
-    """Check that Keras knows where an epoch ends.
-
-    Args:
-        batches: Batches in an epoch of the sequence; None if its source is endless.
-        steps: Steps per epoch, if given to Keras.
-
-    Raises:
-        ValueError: Both are None.
-    """
-    if steps is None and batches is None:
-        raise ValueError(
-            "steps_per_epoch must be given to fit (validation_steps for its validation_data, steps "
-            "to evaluate and predict), as the SafeSequence's source has no end: its num_batches is "
-            "None"
-        )
-
-
 def index_of(index: Any, length: int | None) -> int:
-    """Batch number for a list-style index. Without a length, negative indexes are refused.
-
-    Raises:
-        IndexError: The index is out of range.
-        TypeError: The index is no integer.
-    """
+    """Batch number for a list-style index. Without a length, negative indexes are refused."""
     try:
         number = operator.index(index)
     except TypeError:
@@ -243,12 +166,7 @@ def index_of(index: Any, length: int | None) -> int:
 
 
 def check_class_weight(class_weight: Any) -> None:
-    """Check the ``class_weight`` of ``fit``.
-
-    Raises:
-        TypeError: It is no mapping.
-        ValueError: It has weights for several outputs.
-    """
+    """Check the ``class_weight`` of ``fit``."""
     if class_weight is None:
         return
     if not isinstance(class_weight, Mapping):
@@ -265,11 +183,7 @@ def check_class_weight(class_weight: Any) -> None:
 
 
 def check_one_output(batch: Any) -> None:
-    """Check that ``y`` of a batch is one array, as ``class_weight`` needs.
-
-    Raises:
-        ValueError: It is a dict, tuple or list.
-    """
+    """Check that ``y`` of a batch is one array, as ``class_weight`` needs."""
     y = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
     if isinstance(y, (dict, tuple, list)):
         names = list(y) if isinstance(y, dict) else f"{len(y)} of them"

@@ -44,13 +44,10 @@ def worth_grouping(batches: list[Any], number: float) -> bool:
 def tf_dataset(
     batches: Callable[[], Iterator[Any]], signature: Any, grouped: bool, ahead: bool
 ) -> Any:
-    """Make the data set.
+    """Make the data set of batches with a signature, nested ``tf.TensorSpec``.
 
-    Args:
-        batches: Called for every iterator that TensorFlow makes.
-        signature: Nested ``tf.TensorSpec`` of a batch.
-        grouped: True if ``batches`` returns ``Groups``.
-        ahead: True if one batch may be prefetched.
+    ``batches`` is called for every iterator that TensorFlow makes. If they are ``grouped``, it
+    returns ``Groups``. One batch may be prefetched if that reads ``ahead``.
     """
     tf = tensorflow()
     if grouped:
@@ -58,7 +55,11 @@ def tf_dataset(
         specs = [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs]
         groups = unflatten(skeleton, specs)
         dataset = tf.data.Dataset.from_generator(batches, output_signature=groups)
-        dataset = dataset.flat_map(_slices(tf, type(signature) is tuple))
+        # TensorFlow's unbatch takes longer, and ends the process with an array without elements.
+        slices = tf.data.Dataset.from_tensor_slices
+        # A tuple is passed as several arguments.
+        is_tuple = type(signature) is tuple
+        dataset = dataset.flat_map((lambda *members: slices(members)) if is_tuple else slices)
     else:
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if ahead:
@@ -69,28 +70,11 @@ def tf_dataset(
     return dataset.with_options(options)
 
 
-def _slices(tf: Any, unpacked: bool) -> Callable[..., Any]:
-    """Function that splits a group into batches.
-
-    TensorFlow's ``unbatch`` takes longer, and ends the process with an array without elements.
-
-    Args:
-        tf: TensorFlow.
-        unpacked: True if a batch is a tuple, which TensorFlow passes as several arguments.
-    """
-    slices = tf.data.Dataset.from_tensor_slices
-    return (lambda *members: slices(members)) if unpacked else slices
-
-
 class Groups:
     """Iterator that copies batches into one array along a new first axis, as many as come in time.
 
     Each batch is copied as it comes: it is still in the processor's cache then, and the next one
-    may take its memory.
-
-    Args:
-        batches: The batches.
-        most: Called before each group, returns the largest number of batches in it.
+    may take its memory. ``most`` returns the largest number of batches in the next group.
     """
 
     def __init__(self, batches: Iterator[Any], most: Callable[[], int]) -> None:
@@ -152,14 +136,9 @@ def _as_text(leaf: Any) -> Any:
 
 
 class Signature:
-    """Structure, shapes and dtypes that TensorFlow expects of all batches.
+    """Structure, shapes and dtypes that TensorFlow expects of all batches, from some of them.
 
-    Args:
-        batches: Some batches, as ``for_tensorflow`` returns them.
-        remedy: How to make all batches alike, for error messages.
-
-    Raises:
-        ValueError: A batch holds None.
+    Batches are as ``for_tensorflow`` returns them. ``remedy`` says how to make all of them alike.
     """
 
     def __init__(self, batches: list[Any], remedy: str) -> None:
@@ -177,11 +156,7 @@ class Signature:
         self._shapes: list[Any] | None = None
 
     def checked(self, batch: Any, cursor: Cursor) -> Any:
-        """Return the batch, with its arrays cast to the dtypes of the first ones.
-
-        Args:
-            batch: A batch, as ``for_tensorflow`` returns it.
-            cursor: Cursor of the pass, for the batch number in errors.
+        """Return the next batch of a pass, with its arrays cast to the dtypes of the first ones.
 
         Raises:
             ValueError: The batch doesn't match. TensorFlow's own error would say less, or it would

@@ -62,9 +62,7 @@ class KerasFrontEnd(FrontEnd):
 
     def twin(self, loader: SafeSequence) -> SafeSequence:
         """Copy of the sequence at the same position, with separate workers."""
-        twin = copy.copy(loader)
-        twin._measured = True
-        return twin
+        return copy.copy(loader)
 
     def engine(self, loader: SafeSequence) -> Engine:
         """Engine of a sequence."""
@@ -125,14 +123,7 @@ def _loader_of(x: Any, y: Any, batch_size: int | None) -> Any:
 
 
 class ModelTrainer:
-    """Trains a compiled model with ``fit``, and restores its state afterwards.
-
-    Args:
-        model: A compiled model.
-
-    Raises:
-        TypeError: The model isn't compiled.
-    """
+    """Trains a compiled model with ``fit``, and restores its state afterwards."""
 
     def __init__(self, model: Any) -> None:
         if not getattr(model, "compiled", False):
@@ -149,7 +140,6 @@ class ModelTrainer:
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch repeatedly."""
         with SafeSequence(_Same(batch), workers=0) as again:
-            again._measured = True
             return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
@@ -200,10 +190,7 @@ class _Same(keras.utils.PyDataset):  # type: ignore[misc]
 class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
     """Stops ``fit`` when enough batches have been timed.
 
-    Args:
-        sequence: The sequence that is read; None for another data set.
-        seconds: Duration of the measurement.
-        skipped: Warm-up batches before the measurement, for at most ``seconds``.
+    Before the measurement, it lets so many warm-up batches pass, for at most ``seconds``.
     """
 
     def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:

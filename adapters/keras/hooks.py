@@ -6,15 +6,10 @@ its last batch is delivered. A sequence with such hooks is never read beyond the
 because they may change the next batches.
 
 A user's loop over ``seq[i]`` also calls them, as with stock Keras. They mark the end of an epoch
-there.
-
-The calls of a subclass's hook take this way:
-
-1. ``divert`` has replaced the hook in the class. Keras, or a user's loop, calls the replacement.
-2. It calls ``SafeSequence._begin_epoch`` or ``_end_epoch``, which move the position if due.
-3. They reach ``HookedEngine.enter_epoch`` or ``leave_for``, as does the computation of a batch.
-4. The engine compares the calls so far with those that are due, and calls the original hook by
-   ``run_hook``. Within that, the replacement passes calls on, for ``super()``.
+there. So ``divert`` replaces the hooks in the class by those of ``SafeSequence``, which move the
+position if due. These reach ``HookedEngine``, as does the computation of a batch. It compares the
+calls so far with those that are due, and calls the original hook. Within that, the replacement
+passes calls on, for ``super()``.
 """
 
 from __future__ import annotations
@@ -39,53 +34,32 @@ def overrides_hooks(kind: type, base: type) -> bool:
 
 
 def divert(kind: type, base: type) -> None:
-    """Redirect calls of a subclass's hooks to the base class, which calls the hooks when due.
-
-    Args:
-        kind: The subclass.
-        base: The base class. Its hooks are not redirected.
-    """
-    for name, replacement in zip(NAMES, ("_begin_epoch", "_end_epoch")):
-        own = getattr(kind, name)
-        if own is not getattr(base, name) and not hasattr(own, "is_diverted"):
+    """Redirect calls of a subclass's hooks to those of ``base``, which call the hooks when due."""
+    for name in NAMES:
+        own, replacement = getattr(kind, name), getattr(base, name)
+        if own is not replacement and not hasattr(own, "is_diverted"):
             setattr(kind, name, _diverted(own, replacement))
 
 
-def _diverted(own: Callable[[Any], None], replacement: str) -> Callable[[Any], None]:
+def _diverted(own: Callable[[Any], None], replacement: Callable[[Any], None]) -> Any:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        if is_in_hook(self) or not self._has_begun:
-            own(self)
-        else:
-            getattr(self, replacement)()
+        # A constructor may call its hooks, too.
+        (own if is_in_hook(self) or not hasattr(self, "_engine") else replacement)(self)
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook
 
 
-def run_hook(sequence: Any, name: str) -> None:
-    """Call a hook of a sequence, including the hooks that it calls by ``super()``."""
-    outer = getattr(_running, "sequence", None)
-    _running.sequence = sequence
-    try:
-        getattr(sequence, name)()
-    finally:
-        _running.sequence = outer
-
-
 def is_in_hook(sequence: Any) -> bool:
-    """True if ``run_hook`` runs a hook of this sequence in this thread."""
+    """True if ``HookedEngine`` runs a hook of this sequence in this thread."""
     return getattr(_running, "sequence", None) is sequence
 
 
 class HookedEngine(Engine):
-    """Engine of a sequence whose class overrides hooks.
+    """Engine of a sequence whose class overrides hooks, which are called in turn.
 
-    Args:
-        plan: Plan of the batches.
-        settings: Worker settings.
-        sequence: The sequence. Its ``_begin_hooks`` and ``_end_hooks`` count the calls so far, and
-            are copied with it.
+    ``_hook_calls`` of the sequence counts the calls so far, and is copied with it.
     """
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
@@ -97,7 +71,7 @@ class HookedEngine(Engine):
     def enter_epoch(self, epoch: int) -> None:
         """Enter an epoch, and call the hooks that are due before its first batch."""
         super().enter_epoch(epoch)
-        self._call_hooks(begins=epoch + 1, ends=epoch)
+        self._call_hooks(2 * epoch + 1)
 
     def leave_for(self, epoch: int) -> None:
         """Enter an epoch, and call the hooks of the earlier ones, which have been delivered.
@@ -105,32 +79,29 @@ class HookedEngine(Engine):
         The epoch's own begin hook is called when one of its batches is needed.
         """
         super().enter_epoch(epoch)
-        self._call_hooks(begins=epoch, ends=epoch)
+        self._call_hooks(2 * epoch)
 
     def next_keras_epoch(self) -> None:
         """End an epoch and begin the next one, for a source without epochs."""
         sequence = self._sequence()
         if sequence is not None:
-            self._call_hooks(sequence._begin_hooks + 1, sequence._end_hooks + 1)
+            self._call_hooks(sequence._hook_calls + 2)
 
-    def _call_hooks(self, begins: int, ends: int) -> None:
-        """Call the hooks in turn until each was called at least this often."""
+    def _call_hooks(self, due: int) -> None:
+        """Call the hooks until they were called at least this often."""
         sequence, called = self._sequence(), False
         with self._calls_lock:
             if sequence is None or self._calling:  # A hook may look at a batch.
                 return
-            self._calling = True
+            self._calling, outer = True, getattr(_running, "sequence", None)
+            _running.sequence = sequence
             try:
-                while sequence._begin_hooks < begins or sequence._end_hooks < ends:
-                    called = True
-                    if sequence._begin_hooks > sequence._end_hooks:
-                        sequence._end_hooks += 1
-                        run_hook(sequence, "on_epoch_end")
-                    else:
-                        sequence._begin_hooks += 1
-                        run_hook(sequence, "on_epoch_begin")
+                while sequence._hook_calls < due:
+                    called, is_begin = True, sequence._hook_calls % 2 == 0
+                    sequence._hook_calls += 1
+                    (sequence.on_epoch_begin if is_begin else sequence.on_epoch_end)()
             finally:
-                self._calling = False
+                self._calling, _running.sequence = False, outer
         if called:
             self.refresh()
 

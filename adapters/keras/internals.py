@@ -9,15 +9,12 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
-
-log = logging.getLogger("adapters")
 
 _ADAPTERS = "keras.src.trainers.data_adapters"
 _NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
@@ -33,7 +30,7 @@ _NEEDED_METHODS = (
 
 
 def _found(module: str, name: str | None = None) -> Any:
-    """Return a module, or a name in it; None if Keras doesn't have it."""
+    """Module, or a name in it; None if Keras doesn't have it."""
     try:
         there = importlib.import_module(module)
     except ImportError:
@@ -86,12 +83,13 @@ _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_gl
 
 
 _get_data_adapter = getattr(data_adapters, "get_data_adapter", None)
-"""The function when this module is imported; ``patches`` replaces it."""
+patched = False
+"""True once ``patches.install`` has replaced that function."""
 
 
 def by_keras_adapter() -> bool:
-    """True if Keras's own adapter reads a ``SafeSequence``, see ``patches.install``."""
-    return getattr(data_adapters, "get_data_adapter", None) is _get_data_adapter
+    """True if Keras's own adapter reads a ``SafeSequence``, see ``patches``."""
+    return not patched or data_adapters.get_data_adapter is _get_data_adapter
 
 
 def missing() -> list[str]:
@@ -116,19 +114,15 @@ def missing() -> list[str]:
 def shard_of(stock: Any) -> tuple[int, int] | None:
     """Shard of the data that Keras gives to this process, ``(index, count)``; None if it has all.
 
-    Args:
-        stock: The ``PyDatasetAdapter`` that Keras made. From Keras 3.16 on it reads every
-            ``count``-th batch under a ``keras.distribution`` with ``auto_shard_dataset``.
+    From Keras 3.16 on, the ``PyDatasetAdapter`` that Keras made (``stock``) reads every
+    ``count``-th batch under a ``keras.distribution`` with ``auto_shard_dataset``.
     """
     count = getattr(stock, "_num_data_shards", 1)
     return (int(stock._data_shard_id), int(count)) if count > 1 else None
 
 
 def tensorflow_shards(model: Any) -> bool:
-    """True if TensorFlow shards the data that ``fit`` of this model reads.
-
-    A ``tf.distribute`` strategy over several processes does. The data must not be sharded before.
-    """
+    """True if a ``tf.distribute`` strategy over several processes shards the data of this model."""
     if keras.backend.backend() != "tensorflow":
         return False
     strategy = getattr(model, "distribute_strategy", None) or tensorflow().distribute.get_strategy()
@@ -152,12 +146,8 @@ def tensorflow() -> Any:
 
 def missing_to_continue() -> list[str]:
     """Private names that Keras lacks to start within an epoch."""
-    absent = (
-        []
-        if hasattr(EpochIterator, "_enumerate_iterator")
-        else ["EpochIterator._enumerate_iterator"]
-    )
-    return [*missing(), *absent]
+    there = hasattr(EpochIterator, "_enumerate_iterator")
+    return missing() + ([] if there else ["EpochIterator._enumerate_iterator"])
 
 
 def count_from_position(ours: Any) -> None:
@@ -165,9 +155,7 @@ def count_from_position(ours: Any) -> None:
 
     It then asks only for the rest of the epoch, and raises a batch's error instead of warning that
     the data ended early. On JAX, it reads batches that are on the device, without its own prefetch.
-
-    Args:
-        ours: ``SafeSequenceAdapter``. Iterators over other adapters aren't changed.
+    Iterators over other adapters than ``ours``, ``SafeSequenceAdapter``, aren't changed.
     """
     stock: Any = EpochIterator._enumerate_iterator
 
@@ -215,15 +203,7 @@ def has_only_empty(callback: Any, names: Iterable[str]) -> bool:
 
 
 def build(model: Any, batch: Any) -> None:
-    """Create the variables of a model, its optimizer and its metrics, as training would.
-
-    Args:
-        model: A compiled model.
-        batch: A batch like those it trains on.
-
-    Raises:
-        RuntimeError: Keras has no ``Model._symbolic_build``.
-    """
+    """Create the variables of a compiled model, its optimizer and metrics, as training would."""
     if not hasattr(model, "_symbolic_build"):
         raise RuntimeError(
             f"Keras {keras.__version__} has no Model._symbolic_build: build the model before fit, "
@@ -258,9 +238,6 @@ Attributes that a callback derives from its arguments are left out. (``EarlyStop
 
 
 def global_seed() -> Any:
-    """State variable of the generator that ``keras.random`` uses without a seed.
-
-    None if the generator hasn't been used yet, or if Keras keeps it elsewhere.
-    """
+    """State variable of ``keras.random``'s generator; None if it is unused, or kept elsewhere."""
     generator = _global_attribute("global_seed_generator") if _global_attribute else None
     return getattr(generator, "state", None)

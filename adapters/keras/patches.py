@@ -4,17 +4,18 @@ Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter p
 numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
 defaults nothing can be read ahead. ``install`` patches four things:
 
-- ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
-  data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
 - ``fit``, ``evaluate`` and ``predict``. Keras doesn't report that an exception or ``stop_training``
   has ended a call, so the wrapper ends the readers that were created in it. A ``FitCallback`` gets
   the arguments of its ``fit``.
+- ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
+  data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
 
-If Keras has changed too much, or with ``ADAPTERS_STOCK_KERAS=1``, Keras's own adapter reads a
-``StockView``: the same batches, none of them computed ahead of time.
+If Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
+``get_data_adapter``, the wrapper passes Keras a ``StockView`` instead: its own adapter reads the
+same batches, none of them computed ahead of time.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -30,7 +31,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -38,8 +38,7 @@ import keras
 from adapters.engine.serialization import IMPORTERS, Later, reducers
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
-from adapters.keras.arguments import check_steps
-from adapters.keras.progress import Progress, running
+from adapters.keras.progress import running
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.shutdown import calls_of_threads, released_by_interrupts
 from adapters.keras.sources import StockView
@@ -61,20 +60,18 @@ _LATEST = 1000
 
 
 class Call:
-    """One running ``fit``, ``evaluate`` or ``predict``.
-
-    Args:
-        model: The model that is called.
-        arguments: Arguments of the call.
-        trains: True for ``fit``.
+    """One running ``fit`` (which ``trains``), ``evaluate`` or ``predict``.
 
     Attributes:
         sequence: Argument ``x``; None if it is no ``SafeSequence``.
         validation: Argument ``validation_data``; None if it is no ``SafeSequence``.
         initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
-        callbacks: The callbacks that are no ``FitCallback``, in order.
-        fit_callbacks: The ``FitCallback`` instances, in order.
+        fit_callbacks: The ``FitCallback`` instances of a ``fit``, which run before the others.
+        callbacks: The other callbacks, in order.
         readers: Adapters that were created in the call. They end with it.
+        steps_done: Steps of this epoch that ``Resume`` skips if the sequence doesn't know its end.
+        samples: Numbers of samples of the latest batches that ``fit`` has got with a
+            ``FitCallback``, by running number. Keras weights the loss of a batch by it.
     """
 
     def __init__(self, model: Any, arguments: dict[str, Any], trains: bool) -> None:
@@ -86,15 +83,20 @@ class Call:
         self.initial_epoch = arguments.get("initial_epoch", 0)
         self.steps_per_epoch = arguments.get("steps_per_epoch")
         self.shuffle = bool(arguments.get("shuffle", True))
-        self.callbacks: list[Any] = []
-        self.fit_callbacks: list[FitCallback] = []
         self.readers: list[SafeSequenceAdapter] = []
         self.steps_done = 0
-        """Steps of this epoch that ``Resume`` skips if it has no end that the sequence knows."""
         self.samples: dict[int, int] = {}
-        """Number of samples of the latest batches, by running number. Keras weights the
-        loss of a batch by it."""
         self._hooks: dict[str, dict[str, Any]] = {}
+        given = arguments.get("callbacks")
+        if isinstance(given, keras.callbacks.CallbackList):
+            listed = given.callbacks
+        else:
+            # Keras inspects the hooks of a flat list only, and calls others in another thread.
+            listed = keras.tree.flatten(given or [])
+            arguments["callbacks"] = listed if listed else given
+        self.fit_callbacks = [each for each in listed if trains and isinstance(each, FitCallback)]
+        self.callbacks = [each for each in listed if each not in self.fit_callbacks]
+        listed[:] = [*self.fit_callbacks, *self.callbacks]
 
     @property
     def most_epochs(self) -> int:
@@ -104,25 +106,11 @@ class Call:
         return 1
 
     def hands_out(self, number: int, batch: Any) -> None:
-        """Record the number of samples of a batch, for a ``FitCallback``."""
+        """Record the number of samples of a batch."""
         shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
         if shape:
             self.samples[number] = int(shape[0])
             self.samples.pop(number - _LATEST, None)
-
-    def take_callbacks(self, arguments: dict[str, Any]) -> None:
-        """Sort the callbacks of a ``fit``, and move each ``FitCallback`` to the front."""
-        given = arguments.get("callbacks")
-        # Keras accepts its CallbackList, too.
-        is_list = isinstance(given, keras.callbacks.CallbackList)
-        inside: Any = getattr(given, "callbacks", None) if is_list else None
-        for each in _flat(given if inside is None else inside):
-            kind = self.fit_callbacks if isinstance(each, FitCallback) else self.callbacks
-            kind.append(each)
-        if self.fit_callbacks and inside is None:
-            arguments["callbacks"] = [*self.fit_callbacks, *self.callbacks]
-        elif self.fit_callbacks:
-            inside[:] = [*self.fit_callbacks, *self.callbacks]
 
     def adapt_hooks(self, callbacks: keras.callbacks.CallbackList, kind: str) -> None:
         """Adapt the hooks of batches in Keras's list of callbacks, until the call ends.
@@ -130,29 +118,28 @@ class Call:
         Hooks that no callback has are left out. Keras has another thread call them after every
         batch, and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores).
         And the sequence's reader is told of every finished batch: backends read ahead of the
-        trainer.
-
-        Args:
-            callbacks: The list, which may belong to an enclosing ``fit``.
-            kind: What begins: ``"train"``, ``"test"`` or ``"predict"``.
+        trainer. The list may belong to an enclosing ``fit``.
         """
-        assert self.sequence is not None
-        own, stock = vars(callbacks), keras.callbacks.CallbackList
-        reader = _reader(self.sequence._progress, kind == "train")
+        progress, own = self.sequence._progress, vars(callbacks)
+        # The reader of a validation may belong to the enclosing fit.
+        readers = (each for call in reversed(running.calls) for each in reversed(call.readers))
+        trains = kind == "train"
+        found = (each for each in readers if each.reads(progress) and each.trains == trains)
+        reader = next(found, None)
         batches = int(getattr(self.model, "steps_per_execution", 1))
+        if reader is not None and not reader.expect_reports(batches):
+            reader = None
         for moment in ("begin", "end"):
             name = "_".join(("on", kind, "batch", moment))
             own.pop(name, None)
             names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
-            is_stock = getattr(type(callbacks), name) is getattr(stock, name)
+            is_stock = getattr(type(callbacks), name) is getattr(keras.callbacks.CallbackList, name)
             empty = is_stock and all(
                 internals.has_only_empty(each, names) for each in callbacks.callbacks
             )
-            reports = moment == "end" and reader is not None and reader.expect_reports(batches)
-            if empty or reports:
-                hook = None if empty else getattr(callbacks, name)
-                own[name] = _adapted(hook, reader if reports else None, batches)
-                self._hooks[name] = own
+            hook = None if empty else getattr(callbacks, name)
+            own[name] = _adapted(hook, reader if moment == "end" else None, batches)
+            self._hooks[name] = own
 
     def end(self) -> None:
         """End the readers, normally or by an exception."""
@@ -163,27 +150,8 @@ class Call:
         self.readers.clear()  # They refer to the call.
 
 
-def _sequence(value: Any) -> SafeSequence | None:
+def _sequence(value: Any) -> Any:
     return value if isinstance(value, SafeSequence) else None
-
-
-def _flat(callbacks: Any) -> Iterator[Any]:
-    if isinstance(callbacks, (list, tuple)):
-        for each in callbacks:
-            yield from _flat(each)
-    elif callbacks is not None:
-        yield callbacks
-
-
-def _reader(progress: Progress, trains: bool) -> SafeSequenceAdapter | None:
-    """Innermost reader of a sequence in the running calls; None if there is none.
-
-    The reader of a validation may belong to the enclosing ``fit``.
-    """
-    calls = reversed(running.calls)
-    readers = (each for call in calls for each in reversed(call.readers))
-    found = (each for each in readers if each.reads(progress) and each.trains == trains)
-    return next(found, None)
 
 
 def _adapted(hook: Any, reader: SafeSequenceAdapter | None, batches: int) -> Callable[..., None]:
@@ -220,38 +188,29 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if internals.by_keras_adapter():
+            views = {name: _view(value) for name, value in kwargs.items()}
+            return method(*map(_view, args), **views)
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
             return method(*args, **kwargs)  # Raises an error that says what is wrong.
         arguments = given.arguments
         model = args[0] if args else arguments.get("self")
-        callbacks = arguments.get("callbacks")
-        if callbacks is not None and not isinstance(callbacks, keras.callbacks.CallbackList):
-            # Keras inspects the hooks of a flat list only, and calls others in another thread.
-            arguments["callbacks"] = list(_flat(callbacks))
-        this = Call(model, arguments, method.__name__ == "fit")
-        with _notified(this, arguments), _registered(this):
-            return method(*given.args, **given.kwargs)
+        this = Call(model, arguments, trains=method.__name__ == "fit")
+        try:
+            for each in this.fit_callbacks:
+                each.fit_begins(this)
+            if this.fit_callbacks:
+                arguments["initial_epoch"] = this.initial_epoch
+            with _registered(this):
+                return method(*given.args, **given.kwargs)
+        finally:
+            for each in this.fit_callbacks:
+                each.fit_ends(this)
 
     call.is_tracked = True  # type: ignore[attr-defined]
     return call
-
-
-@contextlib.contextmanager
-def _notified(this: Call, arguments: dict[str, Any]) -> Iterator[None]:
-    """Notify each ``FitCallback`` of a ``fit`` before Keras starts, and of its end."""
-    if this.trains:
-        this.take_callbacks(arguments)
-    try:
-        for each in this.fit_callbacks:
-            each.fit_begins(this)
-        if this.fit_callbacks:
-            arguments["initial_epoch"] = this.initial_epoch
-        yield
-    finally:
-        for each in this.fit_callbacks:
-            each.fit_ends(this)
 
 
 @contextlib.contextmanager
@@ -263,9 +222,11 @@ def _registered(this: Call) -> Iterator[None]:
         _of_the_main_thread.append(this)
     elif not thread.daemon:
         calls_of_threads.add(ended)
+    # Elsewhere, the trainer waits for a batch in Python.
+    waits_outside = keras.backend.backend() == "tensorflow"
     try:
         running.calls = (*outer, this)
-        with _interruptible():
+        with released_by_interrupts(_interrupt) if waits_outside else contextlib.nullcontext():
             yield
     finally:
         running.calls = outer
@@ -278,33 +239,30 @@ def _registered(this: Call) -> Iterator[None]:
             ended.set()
 
 
-def _interruptible() -> AbstractContextManager[None]:
-    """Return a context in which Ctrl-C ends a call that waits in TensorFlow for a batch."""
-    if keras.backend.backend() != "tensorflow":
-        return contextlib.nullcontext()
-    return released_by_interrupts(_interrupt)
-
-
 def _interrupt() -> None:
     for call in list(_of_the_main_thread):
         for reader in list(call.readers):
             reader.interrupt()
 
 
-def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``fit``, ``evaluate`` or ``predict``: Keras's own adapter reads ``StockView``."""
+_warned = threading.Event()
+"""Set once a warning has said that other code has restored ``get_data_adapter``."""
 
-    def view(value: Any) -> Any:
-        if type(value) in (tuple, list):  # Such as validation_data=(sequence,).
-            return type(value)(map(view, value))
-        return StockView(value) if isinstance(value, SafeSequence) else value
 
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        named = {name: view(value) for name, value in kwargs.items()}
-        return method(*map(view, args), **named)
-
-    return call
+def _view(value: Any) -> Any:
+    """Replace a sequence, also in ``validation_data=(sequence,)``, by its ``StockView``."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_view, value))
+    if not isinstance(value, SafeSequence):
+        return value
+    if internals.patched and not _warned.is_set():
+        _warned.set()
+        log.warning(
+            "Keras reads a SafeSequence by its own adapter, as other code has restored its "
+            "get_data_adapter since adapters.keras was imported: the batches are the same, none "
+            "of them is computed ahead of time; import adapters.keras before the other package"
+        )
+    return StockView(value)
 
 
 # --- installation ---
@@ -312,8 +270,6 @@ def _viewed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Make Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``."""
-    if not internals.by_keras_adapter():
-        return
     missing = internals.missing()
     is_stock = os.environ.get("ADAPTERS_STOCK_KERAS") == "1"
     if missing and not is_stock:
@@ -324,15 +280,9 @@ def install() -> None:
             keras.__version__,
             ", ".join(missing),
         )
-    stays = bool(missing) or is_stock
-    views = "PyDatasetAdapter" not in missing
-    if views:
-        _view_in_keras_adapter(warns=not stays)
-    if not (stays and views):
-        wrapped = _viewed if stays else _tracked
-        for name in _CALLS:
-            setattr(keras.Model, name, wrapped(getattr(keras.Model, name)))
-    if stays:
+    for name in _CALLS:
+        setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
+    if missing or is_stock:
         return
     _patch_get_data_adapter()
     for name, kind in _BEGINNINGS.items():
@@ -357,11 +307,15 @@ def _patch_get_data_adapter() -> None:
         if type(answer) is not internals.PyDatasetAdapter:
             return answer
         steps = arguments.get("steps_per_epoch") or None  # Keras treats 0 as None.
-        check_steps(x.num_batches, steps)
-        calls = running.calls
-        call = calls[-1] if calls else None
+        if steps is None and x.num_batches is None:
+            raise ValueError(
+                "steps_per_epoch must be given to fit (validation_steps for its validation_data, "
+                "steps to evaluate and predict), as the SafeSequence's source has no end: its "
+                "num_batches is None"
+            )
+        call = running.calls[-1] if running.calls else None
         if call is None:
-            _notice_undone()
+            _wrap_again()
         x._with_shard()
         part = internals.shard_of(answer)
         if part is None and internals.tensorflow_shards(call and call.model):
@@ -376,35 +330,7 @@ def _patch_get_data_adapter() -> None:
         return adapter
 
     internals.data_adapters.get_data_adapter = get_data_adapter
-
-
-_warned = threading.Event()
-"""Set once a warning has said that Keras's own adapter reads a sequence."""
-
-
-def _view_in_keras_adapter(warns: bool) -> None:
-    """Make Keras's own adapter read a sequence through a ``StockView``.
-
-    Args:
-        warns: Warn once, as only other code makes that adapter read a sequence.
-    """
-    stock = internals.PyDatasetAdapter.__init__
-
-    @functools.wraps(stock)
-    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(x, SafeSequence):
-            if warns and not _warned.is_set():
-                _warned.set()
-                log.warning(
-                    "Keras reads a SafeSequence by its own adapter, as other code has restored its "
-                    "get_data_adapter since adapters.keras was imported: the batches are the same, "
-                    "none of them is computed ahead of time; import adapters.keras before the "
-                    "other package"
-                )
-            x = StockView(x)
-        stock(self, x, *args, **kwargs)
-
-    internals.PyDatasetAdapter.__init__ = init
+    internals.patched = True
 
 
 def _wrap_beginning(name: str, kind: str) -> None:
@@ -429,30 +355,25 @@ def _wrap_beginning(name: str, kind: str) -> None:
     setattr(keras.callbacks.CallbackList, name, hook)
 
 
-def _notice_undone() -> None:
-    """Warn if another package has removed the wrappers of ``install``, and wrap again.
-
-    Called when an adapter is made outside of a call. Otherwise only code that bypasses
-    ``keras.Model.fit`` does that.
-    """
-    undone = [name for name in _CALLS if not _is_tracked(getattr(keras.Model, name))]
-    if not undone:
-        return
-    log.warning(
-        "keras.Model has lost what adapters.keras has put around %s, as another package has put "
-        "back what was there before: in this call, Ctrl-C may hang on TensorFlow, and the position "
-        "run ahead of the trainer there; workers may outlive it, and Resume and Watch don't run. "
-        "It is there again from the next call on; import adapters.keras before the other package",
-        ", ".join(undone),
-    )
-    for name in undone:
-        setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
-
-
-def _is_tracked(method: Callable[..., Any]) -> bool:
-    """True if a method is a wrapper by ``_tracked``, or another wrapper around one."""
-    found = inspect.unwrap(method, stop=lambda each: hasattr(each, "is_tracked"))
-    return hasattr(found, "is_tracked")
+def _wrap_again() -> None:
+    """Warn if another package has removed the wrappers of the calls, and wrap again."""
+    undone = []
+    for name in _CALLS:
+        method = getattr(keras.Model, name)
+        # Other packages may have wrapped our wrapper.
+        inner = inspect.unwrap(method, stop=lambda each: hasattr(each, "is_tracked"))
+        if not hasattr(inner, "is_tracked"):
+            undone.append(name)
+            setattr(keras.Model, name, _tracked(method))
+    if undone:
+        log.warning(
+            "keras.Model has lost what adapters.keras has put around %s, as another package has "
+            "put back what was there before: in this call, Ctrl-C may hang on TensorFlow, and the "
+            "position run ahead of the trainer there; workers may outlive it, and Resume and Watch "
+            "don't run. It is there again from the next call on; import adapters.keras before the "
+            "other package",
+            ", ".join(undone),
+        )
 
 
 # --- pickling for worker processes ---

@@ -10,33 +10,21 @@ running calls of each thread are registered here. This module is independent of 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.key import WHOLE, Continuation
-from adapters.engine import Engine, Reading, Stream
 
 
 def position_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
-    """Position ``(epoch, step)`` after ``count`` more batches.
-
-    Args:
-        epoch: Epoch to start from.
-        step: Step to start from.
-        count: Number of batches.
-        num_batches: Batches in an epoch; None if it is endless.
-    """
+    """Position ``(epoch, step)`` after ``count`` more batches; an epoch may be endless (None)."""
     if num_batches is None:
         return epoch, step + count
     epochs, step = divmod(step + count, num_batches)
     return epoch + epochs, step
-
-
-def running_number(epoch: int, step: int, num_batches: int | None) -> int:
-    """Number of a batch, counted over all epochs, or within an endless epoch (None)."""
-    return epoch * (num_batches or 0) + step
 
 
 def left_after(step: int, num_batches: int | None) -> float:
@@ -44,51 +32,40 @@ def left_after(step: int, num_batches: int | None) -> float:
     return math.inf if num_batches is None else num_batches - step
 
 
+@dataclasses.dataclass(eq=False)
 class Cursor:
-    """Cursor of one pass. An endless pass runs over the ends of epochs.
+    """Cursor of one pass. An endless pass runs over the ends of epochs."""
 
-    Args:
-        num_batches: Batches in an epoch; None if it is endless.
-        start: Epoch and number of the first batch.
-        stamp: ``Progress.stamp`` at the start of the pass.
-        secondary: True for a secondary pass, which doesn't move the position, see ``Progress``.
-        shuffled: True if the order of the batches in an epoch is permuted.
-    """
-
-    def __init__(
-        self,
-        num_batches: int | None,
-        start: tuple[int, int],
-        stamp: int,
-        secondary: bool,
-        shuffled: bool,
-    ) -> None:
-        self._num_batches = num_batches
-        self.epoch, self.step = start
-        self._most = left_after(self.step, num_batches)
-        self.stamp = stamp
-        self.secondary = secondary
-        self.shuffled = shuffled
-        self.taken = 0
-        """Number of batches handed out."""
-        self.trained: int | None = None
-        """Number of batches that the trainer has reported; None if it doesn't report any."""
+    num_batches: int | None
+    """Batches in an epoch; None if it is endless."""
+    epoch: int
+    step: int
+    stamp: int
+    """``Progress.stamp`` at the start of the pass."""
+    secondary: bool
+    """True for a secondary pass, which doesn't move the position."""
+    shuffled: bool
+    """True if the order of the batches in an epoch is permuted."""
+    taken: int = 0
+    """Number of batches handed out."""
+    trained: int | None = None
+    """Number of batches that the trainer has reported; None if it doesn't report any."""
 
     @property
     def left(self) -> float:
         """Number of batches left in the first epoch; infinite if it is endless."""
-        return self._most - self.taken
+        return left_after(self.step, self.num_batches) - self.taken
 
     @property
     def running_number(self) -> int:
         """Number of the batch to hand out next, counted over all epochs."""
-        return running_number(self.epoch, self.step + self.taken, self._num_batches)
+        return self.epoch * (self.num_batches or 0) + self.step + self.taken
 
     @property
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch that the trainer needs next."""
         consumed = self.taken if self.trained is None else self.trained
-        return position_after(self.epoch, self.step, consumed, self._num_batches)
+        return position_after(self.epoch, self.step, consumed, self.num_batches)
 
     @property
     def start_of_next(self) -> tuple[int, int]:
@@ -99,8 +76,6 @@ class Cursor:
 
 class Progress:
     """Position of a sequence: two integers, and the pass that moves them.
-
-    A secondary pass doesn't move the position.
 
     Args:
         num_batches: Batches in an epoch; None if it is endless.
@@ -140,27 +115,20 @@ class Progress:
         self, start: tuple[int, int] | None = None, secondary: bool = False, shuffled: bool = False
     ) -> Cursor:
         """Start a pass, at the start of the current epoch or at ``start``."""
-        cursor = Cursor(
-            self._num_batches, start or self.next_start(), self.stamp, secondary, shuffled
-        )
+        epoch, step = start or self.next_start()
+        cursor = Cursor(self._num_batches, epoch, step, self.stamp, secondary, shuffled)
         if not secondary:
             self._latest, self._just_advanced = cursor, False
         return cursor
 
     def hand_out(self, cursor: Cursor) -> None:
-        """Count a delivered batch, and make this pass the one that ``position`` reports.
-
-        A pass whose trainer reports its batches becomes that pass in ``consume``.
-        """
+        """Count a delivered batch. ``position`` reports this pass, unless its trainer reports."""
         cursor.taken += 1
         if cursor.trained is None:
             self.follow(cursor)
 
     def consume(self, cursor: Cursor, batches: int) -> None:
-        """Count batches that the trainer reports, up to those that were delivered.
-
-        Makes ``position`` report this pass.
-        """
+        """Count batches that the trainer reports, up to those that were delivered."""
         cursor.trained = min(cursor.taken, (cursor.trained or 0) + batches)
         if cursor.stamp == self.stamp:
             self.follow(cursor)
@@ -203,6 +171,12 @@ class Progress:
         return self._latest.position if self._latest is not None else self._start
 
     @property
+    def running_number(self) -> int:
+        """Number of that batch, counted over all epochs, or within an endless epoch."""
+        epoch, step = self.position()
+        return epoch * (self._num_batches or 0) + step
+
+    @property
     def counts_samples(self) -> bool:
         """True if the delivered batches are the start of the epoch's order of samples."""
         epoch, step = self.position()
@@ -216,9 +190,6 @@ class Progress:
         self.stamp += 1
 
 
-# --- the running calls ---
-
-
 class _Running(threading.local):
     calls: tuple[Any, ...] = ()
 
@@ -230,44 +201,3 @@ running = _Running()
 def is_read_by_a_call(progress: Progress) -> bool:
     """True if a running call of this thread reads the sequence with this ``Progress``."""
     return any(each.reads(progress) for call in running.calls for each in call.readers)
-
-
-# --- the user's own loop ---
-
-
-class Iteration(Reading):
-    """Iterator returned by ``iter(seq)``.
-
-    Args:
-        sequence: The sequence. It is kept alive, and with it the workers.
-        engine: Engine of the sequence.
-        progress: Position of the sequence.
-    """
-
-    def __init__(self, sequence: Any, engine: Engine, progress: Progress) -> None:
-        super().__init__(engine)
-        self._sequence = sequence
-        self._progress = progress
-        self._cursor: Cursor | None = None
-
-    def _next(self) -> Any:
-        batch = self._fetch()
-        assert self._cursor is not None
-        self._progress.hand_out(self._cursor)
-        return batch
-
-    def _begin(self) -> Stream:
-        secondary = is_read_by_a_call(self._progress)
-        start = (self._progress.next_start()[0], 0) if secondary else None
-        self._cursor = cursor = self._progress.begin(start, secondary)
-        self._left = cursor.left
-        if not secondary:
-            self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
-        continuation = WHOLE if secondary else self._progress.continuation
-        return self._engine.stream(cursor.epoch, cursor.step, False, continuation)
-
-    def close(self) -> None:
-        """Drop the batches in flight, and advance the epoch if the pass has reached its end."""
-        if not self._over and self._cursor is not None:
-            self._progress.advance_past(self._cursor)
-        super().close()

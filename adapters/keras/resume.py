@@ -60,8 +60,12 @@ class Resume(FitCallback):
         keep: Number of files to keep.
 
     Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range.
+        ImportError: In ``fit``: this Keras can't start within an epoch.
+        RuntimeError: In ``fit``: another training uses the folder.
+        TypeError: An argument has the wrong type, or ``fit`` trains on no ``SafeSequence``.
+        ValueError: An argument is out of range; or in ``fit``, another callback also sets where it
+            starts, the model or the data differs from that of the saved training, or
+            ``steps_per_epoch`` is too small.
 
     Example:
         >>> import tempfile
@@ -89,23 +93,17 @@ class Resume(FitCallback):
         self._folder = CheckpointDir(folder, int(keep))
         self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
-        self._fit: Call | None = None
-        self._state: dict[str, Any] | None = None
+        self._fit: Any = None
+        """Running ``Call``; None outside of ``fit``."""
+        self._state: Any = None
+        """Saved state that has to be restored; None once that is done."""
         self._epoch = self._next_step = 0
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
 
     # --- the call ---
 
     def fit_begins(self, fit: Call) -> None:
-        """Read the saved state, and move the sequences to their saved positions.
-
-        Raises:
-            ImportError: This Keras can't start within an epoch.
-            RuntimeError: Another training uses the folder.
-            TypeError: The training data is no ``SafeSequence``.
-            ValueError: Another callback also sets where ``fit`` starts, the data differs from that
-                of the saved training, or ``steps_per_epoch`` is too small.
-        """
+        """Read the saved state, and move the sequences to their saved positions."""
         if fit.sequence is None:
             raise TypeError(
                 "fit must train on a SafeSequence for Resume to know which batch comes next: "
@@ -128,29 +126,26 @@ class Resume(FitCallback):
             # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
             progress.move(*progress.next_start(), progress.continuation)
-        else:
-            steps = fit.steps_per_epoch
-            if steps is not None and state["step"] >= steps:
-                raise ValueError(
-                    f"steps_per_epoch must be above {state['step']}, the batches of its epoch that "
-                    f"the training in {self._folder.path} has had, got {steps}"
-                )
-            try:
-                fit.sequence.load_state_dict(state["sequence"])
-            except ValueError:
-                self._check_data()  # Raises a more specific error.
-                raise
-            if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
-                # With this number of shards, nothing is left of the saved epoch.
-                state = {**state, "epoch": state["epoch"] + over, "step": 0}
-                self._state = state
-        if state is None:
             return
+        steps = fit.steps_per_epoch
+        if steps is not None and state["step"] >= steps:
+            raise ValueError(
+                f"steps_per_epoch must be above {state['step']}, the batches of its epoch that "
+                f"the training in {self._folder.path} has had, got {steps}"
+            )
+        try:
+            fit.sequence.load_state_dict(state["sequence"])
+        except ValueError:
+            self._check_data()  # Raises a more specific error.
+            raise
+        if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
+            # With this number of shards, nothing is left of the saved epoch.
+            self._state = state = {**state, "epoch": state["epoch"] + over, "step": 0}
         validation = None if fit.validation is fit.sequence else fit.validation
         if validation is not None and state["validation"] is not None:
             validation.set_epoch(state["validation"])
         # A training that was stopped early stays over, unless fit has more epochs than before.
-        over = state["over"] and fit.epochs <= state.get("epochs", fit.epochs)
+        over = state["over"] and fit.epochs <= state["epochs"]
         fit.initial_epoch = max(state["epoch"], fit.epochs) if over else state["epoch"]
         log.info(
             "the training in %s goes on at epoch %d, batch %d",
@@ -168,12 +163,7 @@ class Resume(FitCallback):
     # --- Keras's hooks ---
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Restore the model's weights.
-
-        Raises:
-            ImportError: This Keras can't start within an epoch.
-            RuntimeError: ``fit`` hasn't called ``fit_begins``.
-        """
+        """Restore the model's weights."""
         if self._fit is None:
             _check_keras()
             raise RuntimeError(
@@ -183,20 +173,18 @@ class Resume(FitCallback):
             )
         if self._state is not None:
             if not trainingstate.built(self.model):
-                assert self._fit.sequence is not None
                 internals.build(self.model, self._fit.sequence[0])
             self._put_back()
             self._check_data()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Restore the state that was saved before this epoch, or save."""
-        fit = self._running
-        self._epoch, self._next_step, fit.steps_done = epoch, 0, 0
+        self._epoch, self._next_step, self._fit.steps_done = epoch, 0, 0
         if self._state is None:
             if self._schedule.due and trainingstate.built(self.model):
                 self._save(epoch, 0)
         elif self._state["step"]:  # Restored in on_train_batch_begin.
-            self._next_step = fit.steps_done = self._state["step"]
+            self._next_step = self._fit.steps_done = self._state["step"]
         else:
             self._put_back()
             self._state = None
@@ -223,7 +211,7 @@ class Resume(FitCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Note the end of an epoch, and save if the training was stopped within it."""
         self._notice_stop()
-        self._running.steps_done = 0
+        self._fit.steps_done = 0
         self._epoch, self._next_step = epoch + 1, 0
         self._schedule.count_epoch()
 
@@ -241,14 +229,9 @@ class Resume(FitCallback):
     # --- the state ---
 
     @property
-    def _running(self) -> Call:
-        assert self._fit is not None, "Keras calls on_train_begin first"
-        return self._fit
-
-    @property
     def _callbacks(self) -> list[Any]:
         """Callbacks whose state is saved, including the ``History`` that Keras adds."""
-        others = self._running.callbacks
+        others: list[Any] = self._fit.callbacks
         history = getattr(self.model, "history", None)
         return others if history is None or history in others else [*others, history]
 
@@ -268,11 +251,17 @@ class Resume(FitCallback):
             return
         state = trainingstate.state_of(self.model)
         if (spoiled := trainingstate.not_finite(self.model, state)) is not None:
-            self._warn_of(spoiled)
             self._schedule.saved()  # Check again at the next interval.
+            if not self._spoiled:
+                log.warning(
+                    "%s has values that are NaN or infinite: nothing is saved in %s as long as "
+                    "that is so, and the next fit goes on from what was saved before",
+                    spoiled,
+                    self._folder.path,
+                )
+            self._spoiled = True
             return
-        fit = self._running
-        assert fit.sequence is not None
+        fit = self._fit
         value = {
             "epoch": epoch,
             "step": step,
@@ -289,39 +278,18 @@ class Resume(FitCallback):
         self._writer.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
 
-    def _warn_of(self, spoiled: str) -> None:
-        """Warn once per ``fit`` that spoiled weights are not saved."""
-        if not self._spoiled:
-            self._spoiled = True
-            log.warning(
-                "%s has values that are NaN or infinite: nothing is saved in %s as long as that is "
-                "so, and the next fit goes on from what was saved before",
-                spoiled,
-                self._folder.path,
-            )
-
     def _check_data(self) -> None:
-        assert self._state is not None
-        made, here = self._state.get("data", {}), _data_of(self._running)
-        check_order(made, here, self._state["sequence"], self._folder.path)
+        here = _data_of(self._fit)
+        check_order(self._state["data"], here, self._state["sequence"], self._folder.path)
 
     def _put_back(self) -> None:
-        assert self._state is not None
-        trainingstate.set_state(
-            self.model,
-            self._state,
-            metrics=self._state["step"] > 0,
-            generators=self._lock.rank == 0,
-        )
-        trainingstate.restore_callbacks(self._callbacks, self._state["callbacks"])
+        state, is_first = self._state, self._lock.rank == 0
+        trainingstate.set_state(self.model, state, metrics=state["step"] > 0, generators=is_first)
+        trainingstate.restore_callbacks(self._callbacks, state["callbacks"])
 
 
 def _check_keras() -> None:
-    """Check that Keras can start within an epoch.
-
-    Raises:
-        ImportError: A private name that this needs is missing.
-    """
+    """Check that Keras can start within an epoch."""
     if absent := internals.missing_to_continue():
         raise ImportError(
             "Resume needs a Keras that can begin within an epoch, 3.9 or newer: Keras "
@@ -331,7 +299,6 @@ def _check_keras() -> None:
 
 def _data_of(fit: Call) -> dict[str, Any]:
     """Fingerprint of the order of the training data."""
-    assert fit.sequence is not None
     order = fit.sequence._with_shard()._plan.order
     permuted = bool(fit.shuffle and not order.shuffle and not fit.sequence._endless)
     return {**order.fingerprint(), "shuffle of fit": permuted}

@@ -34,7 +34,6 @@ from adapters.keras.arguments import (
     check_collate,
     check_flag,
     check_given_shard,
-    check_members,
     check_order,
     check_subclass,
     check_whole_batches,
@@ -45,9 +44,10 @@ from adapters.keras.arguments import (
 )
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
-from adapters.keras.progress import Iteration, Progress, is_read_by_a_call
+from adapters.keras.progress import Progress, is_read_by_a_call
+from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
-from adapters.keras.sources import Inner, source_of, without_none
+from adapters.keras.sources import source_of
 from adapters.ranks import ShardArgument
 from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
@@ -147,8 +147,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     _engine: Engine
     _progress: Progress
-    _measured = False
-    """True if the sequence is read for a measurement, so that nothing else inspects its batches."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -189,20 +187,17 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_thread_safe(thread_safe)
         check_shard(shard)
         super().__init__(max_queue_size=int(max_queue_size))
-        source = without_none(source)
-        self._source: Source = (
-            source._as_source() if isinstance(source, SafeSequence) else source_of(source)
-        )
+        self._source: Source = source_of(source)
+        self._endless = self._source.endless
+        self._hooked = overrides_hooks(type(self), SafeSequence)
         if self._source.whole_batches:
             given: dict[str, Any] = {"transform": transform, "collate": collate, "shuffle": shuffle}
             given |= {"drop_remainder": drop_remainder, "on_error": on_error}
-            check_whole_batches(source, self._source.endless, given)
+            check_whole_batches(source, self._endless, given)
             batch_size = 1
-        else:
-            check_members(source)
         self._shard = ShardArgument(shard)
         order = order_of(
-            None if self._source.endless else len(self._source),
+            None if self._endless else len(self._source),
             int(batch_size),
             shuffle,
             int(seed),
@@ -229,7 +224,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             thread_safe=thread_safe,
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
-        self._begin_hooks = self._end_hooks = 0
+        self._hook_calls = 0
         self._begin(0, 0)
 
     # --- batches ---
@@ -273,7 +268,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch, or over the rest of one after ``load_state_dict``."""
         self._with_shard()._shard.notice()
-        return Iteration(self, self._engine, self._progress)
+        return Iteration(self)
 
     # --- worker settings ---
 
@@ -454,16 +449,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- lifetime, copies, shards ---
 
-    @property
-    def _hooked(self) -> bool:
-        """True if the class overrides a hook."""
-        return overrides_hooks(type(self), SafeSequence)
-
-    @property
-    def _endless(self) -> bool:
-        """True if the source is endless."""
-        return self._source.endless
-
     def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Create the engine and the position, at this batch."""
         settings, num_batches = self._settings, self._plan.num_batches
@@ -478,16 +463,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
         opened.add(self)
-
-    def _as_source(self) -> SequenceSource:
-        """Return a source for another sequence, which has separate workers."""
-        hooked = self if self._with_shard()._hooked else None
-        return SequenceSource(Inner(self._plan, self.epoch, hooked), changes_between_epochs=True)
-
-    @property
-    def _has_begun(self) -> bool:
-        """True once the sequence has been constructed."""
-        return "_engine" in self.__dict__ or "_position" in self.__dict__
 
     def close(self) -> None:
         """Stop the workers and free their shared memory. Delivered batches stay valid."""
@@ -524,11 +499,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _take_shard(self, given: tuple[int, int] | None) -> None:
-        """Take the shard that Keras gives to this process, or else the requested one.
-
-        Raises:
-            ValueError: The two shards differ.
-        """
+        """Take the shard that Keras gives to this process, or else the requested one."""
         check_given_shard(given, self._shard)
         shard = given or self._shard.part
         if shard == self._plan.order.shard:
@@ -552,12 +523,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- hooks ---
 
-    # HookedEngine calls a subclass's overrides; other callers reach _begin_epoch and _end_epoch.
+    # HookedEngine calls a subclass's overrides. Other callers reach these methods, see ``divert``.
 
     def on_epoch_begin(self) -> None:
         """Hook for subclasses, called once per epoch, before its first batch is computed."""
-        if not is_in_hook(self):
-            self._begin_epoch()
+        if not (is_in_hook(self) or is_read_by_a_call(self._with_shard()._progress)):
+            self._engine.enter_epoch(self.epoch)
 
     def on_epoch_end(self) -> None:
         """Start the next epoch, after your own loop over ``seq[i]``.
@@ -566,21 +537,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         has just reached the end of the epoch. As a hook for subclasses, it is called once per
         epoch, after its last batch has been delivered, or by such a loop.
         """
-        if not is_in_hook(self):
-            self._end_epoch()
-
-    def _begin_epoch(self) -> None:
-        """Call the hooks that are due in the user's own loop."""
-        if not is_read_by_a_call(self._with_shard()._progress):
-            self._engine.enter_epoch(self.epoch)
-
-    def _end_epoch(self) -> None:
-        """Start the next epoch, at the end of the user's own loop."""
-        if is_read_by_a_call(self._with_shard()._progress):
+        if is_in_hook(self) or is_read_by_a_call(self._with_shard()._progress):
             return
         if self._endless:
             next_keras_epoch(self._engine, self._source)
             return
-        if self._hooked and self._begin_hooks == self._end_hooks == self.epoch:
-            self._begin_hooks += 1  # No begin hook for an epoch of which nothing was read.
+        if self._hooked and self._hook_calls == 2 * self.epoch:
+            self._hook_calls += 1  # No begin hook for an epoch of which nothing was read.
         self._progress.end_epoch()

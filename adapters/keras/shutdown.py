@@ -35,21 +35,13 @@ calls_of_threads: set[threading.Event] = set()
 
 @contextlib.contextmanager
 def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
-    """Call ``release`` from a thread when Ctrl-C is pressed.
+    """Call ``release`` from a thread when Ctrl-C is pressed, in the main thread on POSIX.
 
-    This applies in the main thread, on POSIX, if ``signal.default_int_handler`` handles SIGINT. If
-    another wakeup descriptor or SIGINT handler is set, nothing changes.
-
-    Args:
-        release: Makes readers that wait for a batch return without one.
-
-    Raises:
-        KeyboardInterrupt: Replaces the ``RuntimeError`` that results if the interrupt arrives while
-            TensorFlow creates an exception.
+    It makes readers that wait for a batch return without one. If another wakeup descriptor or
+    SIGINT handler is set, nothing changes.
     """
-    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     in_main = threading.current_thread() is threading.main_thread()
-    if os.name != "posix" or not handled or not in_main:
+    if os.name != "posix" or not in_main or not _python_handles_interrupts():
         yield
         return
     reading, writing = os.pipe()
@@ -62,13 +54,20 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
         yield
         return
     came = threading.Event()
-    watcher = threading.Thread(
-        target=_watch, args=(reading, came, release), name="adapters-interrupts", daemon=True
-    )
+
+    def watch() -> None:
+        while received := os.read(reading, 512):
+            # A callback may have set another handler since.
+            if signal.SIGINT in received and _python_handles_interrupts():
+                came.set()
+                release()
+
+    watcher = threading.Thread(target=watch, name="adapters-interrupts", daemon=True)
     watcher.start()
     try:
         yield
     except RuntimeError:
+        # The interrupt may have arrived while TensorFlow created an exception.
         if came.is_set():
             raise KeyboardInterrupt from None
         raise
@@ -79,13 +78,8 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
         os.close(reading)
 
 
-def _watch(reading: int, came: threading.Event, release: Callable[[], None]) -> None:
-    while received := os.read(reading, 512):
-        # A callback may have set another handler since.
-        handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if signal.SIGINT in received and handled:
-            came.set()
-            release()
+def _python_handles_interrupts() -> bool:
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _close_all() -> None:
@@ -93,9 +87,8 @@ def _close_all() -> None:
         ended.wait()
     for sequence in list(opened):
         sequence._engine.end_with_main_thread()
-    if all(
-        thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
-    ):
+    others = set(threading.enumerate()) - {threading.main_thread()}
+    if all(thread.daemon for thread in others):
         wait_for_readers(_PATIENCE_SECONDS)
 
 

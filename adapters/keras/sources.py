@@ -1,4 +1,4 @@
-"""Sources that only ``SafeSequence`` reads, and ``SafeSequence`` as Keras itself reads it."""
+"""Sources of ``SafeSequence``, and ``SafeSequence`` as Keras itself reads it."""
 
 from __future__ import annotations
 
@@ -6,60 +6,14 @@ from typing import Any
 
 import keras
 
-from adapters.alignment import aligned_empty
-from adapters.batch.key import BatchKey
-from adapters.batch.sourceplan import SourcePlan
-from adapters.keras.hooks import NAMES, overrides_hooks, run_hook
+from adapters.keras.hooks import NAMES, overrides_hooks
 from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
-
-
-class Inner:
-    """``SafeSequence`` as the source of another one, without workers.
-
-    Args:
-        plan: Plan of the batches.
-        epoch: Current epoch.
-        hooked: The sequence itself, if its class overrides hooks.
-    """
-
-    thread_safe = True
-
-    def __init__(self, plan: SourcePlan, epoch: int, hooked: Any) -> None:
-        self._plan = plan
-        self._epoch = epoch
-        self._hooked = hooked
-
-    @property
-    def num_batches(self) -> int | None:
-        """Number of batches in an epoch; None if it is endless."""
-        return self._plan.num_batches
-
-    def __getitem__(self, index: int) -> Any:
-        return self._plan.batch(BatchKey(self._epoch, index), aligned_empty).batch
-
-    def on_epoch_begin(self) -> None:
-        """Call the hook of the sequence's class."""
-        if self._hooked is not None:
-            run_hook(self._hooked, "on_epoch_begin")
-
-    def on_epoch_end(self) -> None:
-        """Advance to the next epoch, and call the hook of the sequence's class."""
-        self._epoch += 1
-        if self._hooked is not None:
-            run_hook(self._hooked, "on_epoch_end")
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Hooks are called in the consumer's process, not in worker processes.
-        return {**self.__dict__, "_hooked": None}
 
 
 class StockView(keras.utils.PyDataset):  # type: ignore[misc]
     """``SafeSequence`` for Keras's own adapter: the same batches, without workers.
 
     The epoch advances when Keras has read every batch of one.
-
-    Args:
-        sequence: The sequence.
     """
 
     def __init__(self, sequence: Any) -> None:
@@ -89,26 +43,16 @@ class StockView(keras.utils.PyDataset):  # type: ignore[misc]
         self._served = None
 
 
-def without_none(source: Any) -> Any:
-    """Drop None at the end of ``(x, y, None)``, which Keras treats as ``(x, y)``."""
-    if isinstance(source, tuple) and not hasattr(source, "_fields"):
-        while source and source[-1] is None:
-            source = source[:-1]
-    return source
-
-
 def source_of(source: Any) -> Source:
-    """Wrap the ``source`` argument of ``SafeSequence``.
-
-    Args:
-        source: See ``SafeSequence``; not a ``SafeSequence`` itself.
-
-    Raises:
-        OSError: The path can't be read.
-        RecordError: The path is no record file.
-        TypeError: The source has no length or no random access, or is an ambiguous list.
-        ValueError: Arrays have unequal lengths, or there are no samples.
-    """
+    """Wrap the ``source`` argument of ``SafeSequence``."""
+    if isinstance(source, tuple) and not hasattr(source, "_fields"):
+        while source and source[-1] is None:  # Keras treats (x, y, None) as (x, y).
+            source = source[:-1]
+    if isinstance(source, tuple) and len(source) > 3:
+        raise ValueError(
+            "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
+            f"{len(source)} members; put several inputs into a tuple or dict of their own"
+        )
     if isinstance(source, keras.utils.PyDataset):
         own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
             name in vars(source) for name in NAMES

@@ -24,18 +24,13 @@ from adapters.keras import internals
 from adapters.resuming import unnumbered
 from adapters.seeding import process_generators, set_process_generators
 
+log = logging.getLogger("adapters")
+
 _METRICS = "metric variables"
 _RATE = "/learning_rate"
-log = logging.getLogger("adapters")
 _warned: set[str] = set()
+"""Metrics and attributes of callbacks that were warned of."""
 _Group = list[tuple[str, Any]]
-_KINDS = {
-    kind: fields
-    for name, fields in internals.CALLBACK_STATES.items()
-    if (kind := getattr(keras.callbacks, name, None)) is not None
-}
-_warned_of_fields: set[tuple[str, str]] = set()
-
 CallbackStates = list[tuple[str, dict[str, Any]]]
 
 
@@ -56,19 +51,10 @@ def state_of(model: Any) -> dict[str, Any]:
 
 
 def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool = True) -> None:
-    """Restore the state of a model.
-
-    Args:
-        model: A model with all variables built.
-        state: A state from ``state_of``.
-        metrics: Restore the metrics too, to continue within an epoch.
-        generators: Restore the random generators too.
-
-    Raises:
-        ValueError: The model differs from the saved one.
-    """
-    if state.get("optimizers", here := _classes(model)) != here:
-        raise ValueError(_differs(f"the optimizer {_listed(state['optimizers'])}", _listed(here)))
+    """Restore the state of a model whose variables are all built, within an epoch with metrics."""
+    saved, here = (", ".join(names) or "none" for names in (state["optimizers"], _classes(model)))
+    if saved != here:
+        raise ValueError(_differs(f"the optimizer {saved}", here))
     pairs = {name: _paired(name, state, group) for name, group in _groups(model)}
     if not metrics:
         del pairs[_METRICS]
@@ -99,10 +85,6 @@ def not_finite(model: Any, state: dict[str, Any]) -> str | None:
     """Return the name of the first trained weight with NaN or infinite values; or None.
 
     Weights that aren't trained are ignored: a mask, for example, may be infinite.
-
-    Args:
-        model: The model of the state.
-        state: A state from ``state_of``.
     """
     trained = state["variables"]["model variables"][: len(model.trainable_variables)]
     for label, array in trained:
@@ -131,15 +113,11 @@ def _differs(saved: str, here: str) -> str:
 
 
 def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, Any]]:
-    """Pair each variable of a group with its saved value.
+    """Pair each variable of a group with its saved value, and check that they fit.
 
     The learning rate is a variable only if it is no schedule. It may change between the two.
-
-    Raises:
-        ValueError: The variables differ from the saved ones.
     """
-    saved = state["variables"].get(name, [])
-    dtypes = state.get("dtypes", {}).get(name, [None] * len(saved))
+    saved, dtypes = (state[key].get(name, []) for key in ("variables", "dtypes"))
     there = [(*each, dtype) for each, dtype in zip(saved, dtypes)]
     counts = len(there), len(group)
     if counts[0] != counts[1]:
@@ -152,7 +130,7 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
             raise ValueError(_differs(f"{before} of shape {array.shape}", f"{variable.shape}"))
         if unnumbered(before) != unnumbered(label):
             raise ValueError(_differs(f"{before} among its {name}", label))
-        if dtype not in (None, _dtype(variable)):
+        if dtype != _dtype(variable):
             raise ValueError(_differs(f"{before} of {dtype}", _dtype(variable)))
     return [(variable, array) for (_, variable), (_, array, _) in zip(group, there)]
 
@@ -188,10 +166,6 @@ def _optimizers(model: Any) -> list[Any]:
 
 def _classes(model: Any) -> list[str]:
     return [type(each).__name__ for each in _optimizers(model)]
-
-
-def _listed(classes: list[str]) -> str:
-    return ", ".join(classes) or "none"
 
 
 def _groups(model: Any) -> Iterator[tuple[str, _Group]]:
@@ -272,12 +246,29 @@ def _set_generators(state: dict[str, Any]) -> None:
 
 
 def callback_states(callbacks: Sequence[Any]) -> CallbackStates:
-    """Copy the states of callbacks, each with its class name.
-
-    Raises:
-        TypeError: A callback's own ``state_dict`` returned no dict.
-    """
-    return [(type(each).__name__, _state_of(each)) for each in callbacks]
+    """Copy the states of callbacks, each with its class name."""
+    states: CallbackStates = []
+    for callback in callbacks:
+        state: dict[str, Any] = {}
+        name = type(callback).__name__
+        for kind, field in _fields_of(callback):
+            if hasattr(callback, field):
+                state[field] = _plain(getattr(callback, field))
+            elif f"{name}.{field}" not in _warned:
+                _warned.add(f"{name}.{field}")
+                log.warning(
+                    "Keras %s has no %s.%s, which Resume saves of a %s: after a crash, that "
+                    "callback doesn't go on exactly; use a version of Keras that "
+                    "docs/keras-internals.md names",
+                    keras.__version__,
+                    kind,
+                    field,
+                    name,
+                )
+        if hasattr(callback, "state_dict") and hasattr(callback, "load_state_dict"):
+            state["state_dict"] = copy.deepcopy(callback.state_dict())
+        states.append((name, state))
+    return states
 
 
 def restore_callbacks(callbacks: Sequence[Any], states: CallbackStates) -> None:
@@ -286,56 +277,28 @@ def restore_callbacks(callbacks: Sequence[Any], states: CallbackStates) -> None:
     for callback in callbacks:
         name = type(callback).__name__
         found = next((each for each in waiting if each[0] == name), None)
-        if found is not None:
-            waiting.remove(found)
-            _restore(callback, found[1])
-        elif _fields_of(callback) or hasattr(callback, "load_state_dict"):
-            log.warning("no state of a %s was saved: it starts from its beginning", name)
+        if found is None:
+            if _fields_of(callback) or hasattr(callback, "load_state_dict"):
+                log.warning("no state of a %s was saved: it starts from its beginning", name)
+            continue
+        waiting.remove(found)
+        # Copied, as a loaded state may be restored twice.
+        state = copy.deepcopy(found[1])
+        for _, field in _fields_of(callback):
+            if field in state and hasattr(callback, field):
+                setattr(callback, field, state[field])
+        if "state_dict" in state and hasattr(callback, "load_state_dict"):
+            callback.load_state_dict(state["state_dict"])
 
 
-def _fields_of(callback: Any, begun: bool = False) -> list[str]:
-    """Names of the attributes that are its state.
-
-    Args:
-        callback: The callback.
-        begun: The training has begun, so that all attributes must be there: one that isn't is
-            warned of once.
-    """
-    found, name = [], type(callback).__name__
-    for kind, fields in _KINDS.items():
-        for field in fields if isinstance(callback, kind) else ():
-            if hasattr(callback, field):
-                found.append(field)
-            elif begun and (name, field) not in _warned_of_fields:
-                _warned_of_fields.add((name, field))
-                log.warning(
-                    "Keras %s has no %s.%s, which Resume saves of a %s: after a crash, that "
-                    "callback doesn't go on exactly; use a version of Keras that "
-                    "docs/keras-internals.md names",
-                    keras.__version__,
-                    kind.__name__,
-                    field,
-                    name,
-                )
-    return found
-
-
-def _state_of(callback: Any) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        name: _plain(getattr(callback, name)) for name in _fields_of(callback, True)
-    }
-    if hasattr(callback, "state_dict") and hasattr(callback, "load_state_dict"):
-        state["state_dict"] = copy.deepcopy(callback.state_dict())
-    return state
-
-
-def _restore(callback: Any, state: dict[str, Any]) -> None:
-    # Copied, as a loaded state may be restored twice.
-    for name in _fields_of(callback):
-        if name in state:
-            setattr(callback, name, copy.deepcopy(state[name]))
-    if "state_dict" in state and hasattr(callback, "load_state_dict"):
-        callback.load_state_dict(copy.deepcopy(state["state_dict"]))
+def _fields_of(callback: Any) -> list[tuple[str, str]]:
+    """Names of the classes of Keras that a callback derives from, and of their attributes."""
+    return [
+        (name, field)
+        for name, fields in internals.CALLBACK_STATES.items()
+        for field in fields
+        if isinstance(callback, getattr(keras.callbacks, name, ()))
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,6 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.engine import Wait
 from adapters.keras.progress import position_after
 from adapters.keras.sequence import SafeSequence
 
@@ -55,13 +54,14 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
                 f"{type(sequence).__name__}"
             )
         self._sequence = sequence
-        self._asked: list[tuple[int, float]] = []
-        self._waits: list[float] = []
-        self._ended: float | None = None
         self._start = 0, 0
+        """Position of the epoch's first batch, and below its number in Keras."""
         self._first: int | None = None
-        """Keras's number of the epoch's first batch."""
         self._began = 0.0
+        self._ended: float | None = None
+        self._requests: list[tuple[int, float]] = []
+        """Numbers of the batches that weren't looked up yet, and when they were requested."""
+        self._waits: list[float] = []
         self.waits_seconds: NDArray[np.float64] = np.empty(0)
         self.shares: list[float] = []
 
@@ -74,17 +74,17 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the position of the epoch's first batch, and the time."""
-        self._start = self._sequence._with_shard()._progress.position()
-        self._asked, self._waits, self._ended, self._first = [], [], None, None
-        self._began = time.perf_counter()
+        self._start, self._first = self._sequence._with_shard()._progress.position(), None
+        self._requests, self._waits = [], []
+        self._began, self._ended = time.perf_counter(), None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Note the time at which the trainer requests a batch; on PyTorch, it already has it."""
-        if len(self._asked) >= _LOOKED_UP:
+        if len(self._requests) >= _LOOKED_UP:
             self._look_up()
         if self._first is None:
             self._first = batch
-        self._asked.append((batch, time.perf_counter()))
+        self._requests.append((batch, time.perf_counter()))
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Stop the time, as validation is no part of the epoch's training."""
@@ -94,15 +94,14 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         """Compute the waits of this epoch's batches, and log their sum."""
         seconds = (self._ended or time.perf_counter()) - self._began
         self._look_up()
-        waits = self._waits
-        self.waits_seconds = np.array(waits)
-        self.shares.append(float(self.waits_seconds.sum()) / max(seconds, 1e-9))
-        if waits:
+        self.waits_seconds = waits = np.array(self._waits)
+        self.shares.append(float(waits.sum()) / max(seconds, 1e-9))
+        if len(waits):
             log.info(
                 "epoch %d: waited %.3g s of %.3g s for batches (%.0f%%), 99%% of them within "
                 "%.3g ms",
                 epoch,
-                self.waits_seconds.sum(),
+                waits.sum(),
                 seconds,
                 100 * self.shares[-1],
                 1000 * np.percentile(waits, 99),
@@ -114,19 +113,16 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         num_batches = self._sequence.num_batches
         together = getattr(self.model, "steps_per_execution", 1)
         most = (self.params or {}).get("steps") or sys.maxsize
-        for place, asked in self._asked:
+        for place, requested in self._requests:
             # With several steps in one execution, each batch is requested after the previous one.
             for number in range(place, min(place + together, most)):
                 count = number - (self._first or 0)
                 wait = latest.get(position_after(*self._start, count, num_batches))
-                if wait is not None:
-                    self._waits.append(_of_the_trainer(wait, asked))
-                    asked = max(asked, wait.ready)
-        self._asked = []
-
-
-def _of_the_trainer(wait: Wait, asked: float) -> float:
-    """Seconds that the trainer waited, out of the wait of the reader."""
-    if keras.backend.backend() != "tensorflow":
-        return wait.seconds  # The trainer is the reader.
-    return min(max(0.0, wait.ready - asked), wait.seconds)
+                if wait is None:
+                    continue
+                seconds = wait.seconds
+                if keras.backend.backend() == "tensorflow":  # Whose reader isn't the trainer.
+                    seconds = min(max(0.0, wait.ready - requested), seconds)
+                self._waits.append(seconds)
+                requested = max(requested, wait.ready)
+        self._requests = []

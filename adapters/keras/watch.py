@@ -17,7 +17,7 @@ import numpy as np
 
 from adapters.keras.internals import sync_state
 from adapters.keras.patches import Call, FitCallback
-from adapters.keras.progress import position_after, running_number
+from adapters.keras.progress import position_after
 from adapters.keras.resume import Resume
 
 log = logging.getLogger("adapters")
@@ -66,7 +66,9 @@ class Watch(FitCallback):
         spike: Least ratio of a spike to the median of the last 100 losses.
 
     Raises:
-        TypeError: ``spike`` is no number, or ``path`` no path.
+        OSError: In ``fit``: the file can't be written.
+        TypeError: ``spike`` is no number, ``path`` no path, or ``fit`` trains on no
+            ``SafeSequence``.
         ValueError: ``spike`` isn't above 1.
 
     Attributes:
@@ -89,7 +91,8 @@ class Watch(FitCallback):
         self._path = path
         self._spike = float(spike)
         self.noticed: list[Noticed] = []
-        self._fit: Call | None = None
+        self._fit: Any = None
+        """Running ``Call``; None outside of ``fit``."""
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._mean, self._samples = 0.0, 0
         self._averaged: bool | None = None
@@ -97,15 +100,10 @@ class Watch(FitCallback):
         self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Call) -> None:
-        """Start from scratch.
-
-        Raises:
-            OSError: The file can't be written.
-            TypeError: The training data is no ``SafeSequence``.
-        """
+        """Start from scratch."""
         if fit.sequence is None:
             raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
-        if self._path is not None and not fit.sequence._measured:
+        if self._path is not None:
             _try_to_write(self._path)
         self._fit = fit
         self._losses.clear()
@@ -124,7 +122,11 @@ class Watch(FitCallback):
         if self._fit is None or not logs or "loss" not in logs:
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
-        mean, before, last = float(logs["loss"]), self._mean, self._last()
+        mean, before, last = (
+            float(logs["loss"]),
+            self._mean,
+            self._fit.sequence._progress.running_number,
+        )
         numbers = range(max(0, last - together), last)
         samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
         goes_on = batch + 1 > together and any(
@@ -156,22 +158,12 @@ class Watch(FitCallback):
         found = (float(keras.ops.convert_to_numpy(mean.result())) for mean in means)
         return any(math.isclose(value, mean, rel_tol=_ROUNDING) for mean in found)
 
-    def _last(self) -> int:
-        """Number, over all epochs, of the batch after the last one trained on."""
-        assert self._fit is not None
-        sequence = self._fit.sequence
-        assert sequence is not None
-        epoch, step = sequence._progress.position()
-        return running_number(epoch, step, sequence._plan.num_batches)
-
     def _notice(self, kind: str, loss: float, numbers: range) -> None:
         if kind in self._noticed_now:
             return
         self._noticed_now.add(kind)
-        fit = self._fit
-        assert fit is not None
-        assert fit.sequence is not None
-        sequence, plan = fit.sequence, fit.sequence._plan
+        fit, sequence = self._fit, self._fit.sequence
+        plan = sequence._plan
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
@@ -197,11 +189,7 @@ class Watch(FitCallback):
 
 
 def _try_to_write(path: str | os.PathLike[str]) -> None:
-    """Create the file's folder, and check that the file can be written.
-
-    Raises:
-        OSError: The folder can't be created or the file can't be written.
-    """
+    """Create the file's folder, and check that the file can be written."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         is_new = not os.path.exists(path)

@@ -59,11 +59,11 @@ class SequenceSource(Source):
 
     def _count(self) -> int | None:
         try:
-            count = getattr(self._sequence, "num_batches", None)
+            count = self._sequence.num_batches
         except NotImplementedError:  # A PyDataset of Keras without a length.
             return None
-        if count is None and hasattr(type(self._sequence), "__len__"):
-            count = len(self._sequence)
+        except AttributeError:  # A Sequence of Keras 2.
+            count = len(self._sequence) if hasattr(type(self._sequence), "__len__") else None
         return None if count is None else max(0, int(count))
 
     def way(self, transformed: bool) -> str:

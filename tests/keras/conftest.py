@@ -32,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
+def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes import Keras without a framework behind it."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+
+@pytest.fixture
 def sent_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
     """Send worker processes what the test's file defines, as what a script defines is sent.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import jax
 
-from adapters.keras import device
+from adapters.keras import device, reading
 
 jax.default_backend = lambda: "gpu"
 # The batches of tests are few, and a busy machine must not make them slow.
-device.MOST_BATCHES, device.LEAST_BATCHES, device._QUICK_SECONDS = 3, 0, 60
+device.MOST_BATCHES, device.LEAST_BATCHES, reading.QUICK_SECONDS = 3, 0, 60

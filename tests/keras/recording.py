@@ -120,6 +120,13 @@ def built_recorder() -> Recorder:
     return recorder
 
 
+def linear(**compile_options: Any) -> keras.Model:
+    """A built model of one weight."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", **compile_options)
+    return model
+
+
 def echo() -> keras.Model:
     """An unbuilt model that predicts what it is given."""
     model = keras.Sequential([keras.layers.Activation("linear")])

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from adapters import Blocks, SafeSequence, pad, split
-from adapters.keras.internals import PyDatasetAdapter
-from adapters.keras.sources import StockView
 from tests.keras.py_datasets import Endless
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, sequence_of
 from tests.keras.samples import numbered
@@ -85,7 +83,8 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "batch_transform must take (batch) or", X, batch_transform=lambda: 3),
         refused(ValueError, "are about single samples", Free(2), drop_remainder=True),
         refused(ValueError, "are about single samples", Free(2), on_error="skip"),
-        refused(ValueError, "use batch_transform", Free(2), transform=lambda sample: sample),
+        refused(ValueError, "transform works on single samples, and", Free(2), transform=list),
+        refused(ValueError, "(Free): use batch_transform", Free(2), transform=list),
         refused(ValueError, "collate makes batches of single samples", Free(2), collate=list),
         refused(TypeError, "turn a generator into a list", (row for row in X)),
         refused(TypeError, RANDOM_ACCESS, iter(X)),
@@ -155,12 +154,6 @@ def test_attributes(options):
     sequence = sequence_of(2, max_queue_size=7, **options)
     found = sequence.workers, sequence.use_multiprocessing, sequence.max_queue_size
     assert found == (options["workers"], options.get("use_multiprocessing", False), 7)
-
-
-@pytest.mark.parametrize("options", [FOUR_THREADS, PROCESSES, AUTO])
-def test_no_enqueuer_of_keras(options):
-    with sequence_of(2, **options) as sequence:
-        assert PyDatasetAdapter(StockView(sequence)).enqueuer is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from adapters.keras import WaitReport, waits
 from adapters.keras.internals import sync_state
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Endless
-from tests.keras.recording import BACKEND, AfterBatch, sequence_of
+from tests.keras.recording import BACKEND, AfterBatch, linear, sequence_of
 from tests.keras.samples import numbered
 
 # Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
@@ -210,8 +210,7 @@ def slow(item: Any) -> Any:
 
 
 def wait_model(**options: Any) -> keras.Model:
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse", **options)
+    model = linear(**options)
     model.fit(*numbered(4 * BATCH_SIZE), batch_size=BATCH_SIZE, verbose=0)
     return model
 

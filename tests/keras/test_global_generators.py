@@ -31,13 +31,7 @@ from tests.keras.recording import (
     Options,
 )
 
-pytestmark = pytest.mark.one_backend
-
-
-@pytest.fixture(autouse=True)
-def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes import Keras without a framework behind it."""
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("light_workers")]
 
 
 def drawn(sample: Any) -> Any:

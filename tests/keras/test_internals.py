@@ -7,7 +7,6 @@ import functools
 import inspect
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from keras.src.trainers import data_adapters
 import adapters.keras
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
-from adapters.keras.adapter import _Batches
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import BACKEND, built_recorder, epochs_of, sequence_of
+from tests.keras.recording import BACKEND, built_recorder, epochs_of, linear, sequence_of
 
 # What moves, and what the warning calls it; none for what the user asks for.
 NAMES: dict[str, str | None] = {
@@ -143,8 +141,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("name", CALLS)
 def test_wrapper_lost(name, caplog):
     setattr(keras.Model, name, inspect.unwrap(getattr(keras.Model, name)))
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model = linear()
     x = np.arange(8, dtype="float32").reshape(-1, 1)
     with SafeSequence(x if name == "predict" else (x, x), 2, workers=0) as sequence:
         getattr(model, name)(sequence, verbose=0)
@@ -153,16 +150,7 @@ def test_wrapper_lost(name, caplog):
     assert len(warnings_of(caplog)) == 1
 
 
-@pytest.mark.parametrize("late_seconds", [0.0, 0.5])
-def test_batches_without_wrapper(late_seconds, monkeypatch):
-    """TensorFlow may ask for the end of the data only when ``fit`` is over, if at all."""
-    finish = _Batches._finish
-
-    def late(self: _Batches) -> None:
-        time.sleep(late_seconds)
-        finish(self)
-
-    monkeypatch.setattr(_Batches, "_finish", late)
+def test_batches_without_wrapper():
     keras.Model.fit = inspect.unwrap(keras.Model.fit)
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, workers=2) as sequence:

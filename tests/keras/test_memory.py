@@ -201,11 +201,12 @@ def test_batches_of_a_batch_transform(structure, workers, ways):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("kind", [Samples, Together])
-@settings(max_examples=examples(60))
+# Not on threads: buffers that a thread of somebody else's would have to lock aren't tried.
+@pytest.mark.parametrize("workers", [INLINE, PROCESSES], ids=["inline", "processes"])
+@settings(max_examples=examples(50))
 @given(structure=structures(OF_NUMPY, rows=None))
-def test_samples(kind, structure):
-    # Not on threads: buffers that a thread of somebody else's would have to lock aren't tried.
-    check(kind(structure), structure, **INLINE)
+def test_samples(kind, workers, structure):
+    check(kind(structure), structure, **workers)
 
 
 @pytest.mark.one_backend
@@ -213,13 +214,6 @@ def test_samples(kind, structure):
 @given(structures(OF_NUMPY), st.lists(st.sampled_from(OF_NUMPY), min_size=1))
 def test_batches_of_processes(structure, ways):
     check(Batches(structure), structure, batch_transform=Again(ways), **PROCESSES)
-
-
-@pytest.mark.one_backend
-@settings(max_examples=examples(30))
-@given(structures(OF_NUMPY, rows=None), st.sampled_from([Samples, Together]))
-def test_samples_of_processes(structure, kind):
-    check(kind(structure), structure, **PROCESSES)
 
 
 # --- what models get ---

@@ -31,6 +31,7 @@ from tests.keras.recording import (
     Options,
     Recorder,
     built_recorder,
+    linear,
     numbers,
     samples_of,
 )
@@ -47,15 +48,10 @@ WORKERS = [
 ]
 IN_THIS_PROCESS = WORKERS[:3]
 pytestmark = [
+    pytest.mark.usefixtures("light_workers"),
     pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
     pytest.mark.filterwarnings("ignore:.shuffle=True. was passed:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes import Keras without a framework behind it."""
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
 
 
 def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Recorder:
@@ -68,12 +64,6 @@ def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Re
 def epochs_seen(recorder: Recorder) -> list[int]:
     """What a ``Shuffling`` source took to be the epoch of each batch."""
     return [int(labels[0, 0]) for _, labels in recorder.lists.trained]
-
-
-@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
-def test_batches_in_order(workers):
-    recorder = trained_on(Numbered(BATCHES), workers, epochs=2, shuffle=False)
-    assert recorder.trained == 2 * IN_ORDER
 
 
 @pytest.mark.parametrize("model", [Recorder, built_recorder])
@@ -225,18 +215,6 @@ def test_exception_names_the_item():
     assert any("item 7 of the source" in note for note in raised.value.__notes__)
 
 
-def test_batch_transform():
-    with SafeSequence(
-        Numbered(2), batch_transform=lambda batch: (batch[0] + 1, batch[1]), **TWO_THREADS
-    ) as sequence:
-        assert [numbers(batch) for batch in sequence] == [[1, 2, 3, 4], [5, 6, 7, 8]]
-
-
-def test_transform_refused():
-    with pytest.raises(ValueError, match=r"transform works on single samples.*use batch_transform"):
-        SafeSequence(Numbered(2), transform=lambda sample: sample)
-
-
 @pytest.mark.one_backend
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_safe_sequence_as_source(workers):
@@ -320,12 +298,6 @@ def test_endless_fit_from_state():
         sequence.load_state_dict({"epoch": 0, "batch": 1000 * ROUND + 2})
         recorder.fit(sequence, steps_per_epoch=3, verbose=0)
     assert recorder.trained == [IN_ORDER[2], IN_ORDER[3], IN_ORDER[0]]
-
-
-def linear() -> Any:
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
 
 
 READERS = {

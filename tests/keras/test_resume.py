@@ -24,7 +24,7 @@ from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
-from tests.keras.recording import NEEDS_RESUME
+from tests.keras.recording import NEEDS_RESUME, linear
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
 
 pytestmark = NEEDS_RESUME
@@ -166,8 +166,7 @@ class States(keras.callbacks.Callback):
 
 def trained(folder: Path | None, steps: int | None, kill_at: int | None = None) -> Any:
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", run_eagerly=True)
+    model = linear(run_eagerly=True)
     x = np.arange(SAMPLES, dtype="float32").reshape(-1, 1) / SAMPLES
     sequence = SafeSequence((x, 1 - x), batch_size=1, shuffle=True, workers=0)
     resume = None if folder is None else Resume(folder, every="1 batch")
@@ -184,7 +183,7 @@ def uninterrupted(steps: int | None) -> Any:
 
 
 @pytest.mark.parametrize("first", range(1, 4))
-@pytest.mark.parametrize("steps", [None, 1, 2, 3, 7])
+@pytest.mark.parametrize("steps", [None, 1, 3, 7])
 def test_states_and_losses(steps, first, tmp_path):
     """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
     expected = uninterrupted(steps)
@@ -384,8 +383,7 @@ def test_training_waits_for_the_copy_alone(tmp_path, monkeypatch):
 def test_position_numbers_batches(tmp_path):
     """Also without Resume: Keras asks for the rest, and doesn't run out of data."""
     losses = Losses()
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", run_eagerly=True)
+    model = linear(run_eagerly=True)
     x = np.zeros((8, 1), "float32")
     with SafeSequence((x, x), batch_size=2, workers=0) as sequence:
         sequence.load_state_dict({"epoch": 0, "batch": 3})
@@ -401,8 +399,7 @@ def test_weights_that_are_not_finite(tmp_path, caplog):
     x = np.ones((8, 1), "float32")
 
     def run() -> Any:
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
+        model = linear()
         given = [Resume(tmp_path, every="1 batch"), keras.callbacks.TerminateOnNaN()]
         with SafeSequence((x, 0 * x), 1, workers=0) as sequence:
             history = model.fit(sequence, epochs=2, shuffle=False, callbacks=given, verbose=0)
@@ -424,8 +421,7 @@ def test_renamed_attribute_of_a_callback(tmp_path, caplog):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             pass
 
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model = linear()
     x = np.ones((8, 1), "float32")
     with SafeSequence((x, x), 2, workers=0) as sequence:
         given = [Resume(tmp_path, every="1 batch"), Renamed()]

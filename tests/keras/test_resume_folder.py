@@ -19,7 +19,7 @@ import pytest
 from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
 from tests.engine.executors import wait_until
-from tests.keras.recording import NEEDS_RESUME
+from tests.keras.recording import NEEDS_RESUME, linear
 from tests.keras.trainings import Killed
 
 pytestmark = [pytest.mark.one_keras, NEEDS_RESUME]
@@ -213,8 +213,7 @@ class Seen(keras.callbacks.Callback):
 
 def sharded(folder: Path, shard: Any, batch_size: int, seen: Seen, samples: int = 24) -> None:
     """A training of two epochs on a part of some samples."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", run_eagerly=True)
+    model = linear(run_eagerly=True)
     x = np.arange(samples, dtype="float32").reshape(-1, 1)
     seen.resume = Resume(folder, "1 batch")
     with SafeSequence((x, x), batch_size, shuffle=True, shard=shard, workers=0) as sequence:

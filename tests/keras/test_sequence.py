@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, SafeSequence
+from tests.batches import exact
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Hooked, Shuffling
 from tests.keras.recording import (
@@ -53,13 +54,6 @@ def test_passes(workers):
         assert batches == epochs_of(sequence, 3)
 
 
-def test_items_are_of_the_epoch():
-    sequence = sequence_of(BATCHES, shuffle=True)
-    sequence.set_epoch(3)
-    indexed = [numbers(sequence[index]) for index in range(BATCHES)]
-    assert indexed == read(sequence)
-
-
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_threads_share_a_pass(workers):
     with SafeSequence(np.arange(SHARED), batch_size=1, shuffle=True, **workers) as sequence:
@@ -90,14 +84,6 @@ def test_state_after_each_batch():
     ]
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_passes_after_loaded_state(workers):
-    with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
-        sequence.load_state_dict({"epoch": 1, "batch": 4})
-        batches = read(sequence) + read(sequence)
-        assert batches == epochs_of(sequence, 2, first=1)[4:]
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_seed_decides_order(shuffle):
     orders = {str(read(sequence_of(BATCHES, shuffle=shuffle, seed=seed))) for seed in range(3)}
@@ -124,6 +110,34 @@ def test_state_set_within_pass(state):
         if state["batch"]:
             sequence.load_state_dict(state)
     assert (sequence.state_dict(), len(list(sequence))) == (state, BATCHES - state["batch"])
+
+
+# --- peek ---
+
+
+@pytest.mark.one_keras
+def test_peek():
+    images = np.random.default_rng(0).integers(0, 256, (128, 8, 8, 3), np.uint8)
+    sequence = SafeSequence((images, np.arange(128)), 16, shuffle=True, workers=0)
+    sequence.set_epoch(2)
+    state = sequence.state_dict()
+    peek = sequence.peek(2)
+    assert sequence.state_dict() == state
+    assert len(peek.batches) == 2
+    assert exact(peek.batches[1]) == exact(tuple(leaf[:8] for leaf in sequence[1]))
+    assert peek.png().startswith(b"\x89PNG")
+    assert len(sequence.peek(99).batches) == 8
+    with pytest.raises(ValueError, match="batches must be >= 1, got 0"):
+        sequence.peek(0)
+
+
+@pytest.mark.one_keras
+def test_peek_within_an_epoch():
+    sequence = SafeSequence(np.arange(100), 10, shuffle=True, shard=(0, 2), workers=0)
+    sequence.load_state_dict({"epoch": 1, "samples": 30})
+    peek = sequence.peek(3)
+    for index in range(3):
+        assert peek.batches[index].tolist() == sequence[index][:8].tolist()
 
 
 # --- a loop over items, which says by ``on_epoch_end()`` that it is over ---
@@ -249,7 +263,7 @@ def test_hooks_of_source_in_loop():
         assert source.calls == ["begin", "end", "begin", "end", "begin"]
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
 def test_source_shuffles_itself_in_loop(workers):
     with SafeSequence(Shuffling(3), **workers) as sequence:
         expected = [rows(sequence) for _ in range(3)]

@@ -403,6 +403,7 @@ def noisy(batch: Any, rng: np.random.Generator) -> Any:
 
 
 @pytest.mark.one_keras
+@pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.parametrize("options", KINDS_OF_WORKERS)
 def test_state_goes_on_bit_by_bit(options):
     state = {"epoch": 1, "samples": 16}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, SafeSequence
-from adapters.keras import dataset, device
+from adapters.keras import dataset, device, reading
 from adapters.structure import map_leaves
 from tests.keras.recording import (
     AUTO,
@@ -123,15 +123,15 @@ def sent(monkeypatch) -> list[int]:
     monkeypatch.setattr(device, "MOST_BATCHES", 3)
     monkeypatch.setattr(device, "LEAST_BATCHES", 0)
     # A machine that is busy must not make the batches slow.
-    monkeypatch.setattr(device, "_QUICK_SECONDS", 60)
+    monkeypatch.setattr(reading, "QUICK_SECONDS", 60)
     sizes: list[int] = []
-    start = device.Transfer.start
+    transferred = device.transferred
 
-    def noted(self: Any, batches: list[Any]) -> Any:
+    def noted(batches: list[Any]) -> Any:
         sizes.append(len(batches))
-        return start(self, batches)
+        return transferred(batches)
 
-    monkeypatch.setattr(device.Transfer, "start", noted)
+    monkeypatch.setattr(device, "transferred", noted)
     return sizes
 
 
@@ -258,9 +258,9 @@ def test_queue_bounds_a_transfer(sent):
 def test_off_on_a_cpu_and_under_a_distribution(wanted, monkeypatch):
     monkeypatch.setattr("jax.default_backend", lambda: "cpu")
     monkeypatch.setenv("ADAPTERS_STAGING", wanted)
-    assert (device.jax_transfer(1000, 10) is not None) == (wanted == "1")
+    assert (device.most_in_a_transfer(1000, 10) is not None) == (wanted == "1")
     with keras.distribution.DataParallel().scope():
-        assert device.jax_transfer(1000, 10) is None
+        assert device.most_in_a_transfer(1000, 10) is None
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")

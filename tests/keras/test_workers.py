@@ -26,6 +26,7 @@ from tests.keras.recording import (
     PROCESSES,
     built_recorder,
     echo,
+    linear,
 )
 from tests.keras.samples import BATCH_SIZE, numbered
 
@@ -134,10 +135,8 @@ def test_processes_start_when_all_epochs_are_worth_it(epochs, ended, opened, mon
             found.append(bool(worker_processes()))
             self.model.stop_training = epoch > ended
 
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
     with SafeSequence(SlowDrawing(), workers="auto") as sequence:
-        model.fit(sequence, epochs=epochs, initial_epoch=ended, callbacks=[Looks()], verbose=0)
+        linear().fit(sequence, epochs=epochs, initial_epoch=ended, callbacks=[Looks()], verbose=0)
     assert any(found) is opened
 
 
@@ -160,12 +159,6 @@ def test_short_fit_starts_no_processes(monkeypatch):
             model.fit(training, validation_data=validation, epochs=3, verbose=0)
             assert worker_processes() == []
     assert shared_pool().idle_pids == set()
-
-
-def linear() -> keras.Model:
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
 
 
 # --- a Dask cluster ---

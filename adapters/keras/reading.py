@@ -1,0 +1,236 @@
+"""Readers of a sequence: the user's own loop, and Keras's trainers with and without a GPU."""
+
+from __future__ import annotations
+
+import collections
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from adapters.batch.key import WHOLE
+from adapters.engine import Reading, Stream, raise_as_itself
+from adapters.errors import ClosedError
+from adapters.keras import device
+from adapters.keras.progress import Cursor, Progress, is_read_by_a_call
+
+# Batches are gathered while the quickest of the latest fetches stays below this. The minimum counts
+# because single fetches are slow on a busy machine.
+QUICK_SECONDS = 0.002
+_LOOKED_AT = 4
+_FETCHED_AT_ONCE = 2
+
+
+class Iteration(Reading):
+    """Iterator returned by ``iter(seq)``. It keeps the sequence alive, and with it the workers."""
+
+    def __init__(self, sequence: Any) -> None:
+        super().__init__(sequence._engine)
+        self._sequence = sequence
+        self._progress: Progress = sequence._progress
+        self._cursor: Cursor | None = None
+
+    def _next(self) -> Any:
+        batch = self._fetch()
+        assert self._cursor is not None
+        self._progress.hand_out(self._cursor)
+        return batch
+
+    def _begin(self) -> Stream:
+        secondary = is_read_by_a_call(self._progress)
+        start = (self._progress.next_start()[0], 0) if secondary else None
+        self._cursor = cursor = self._progress.begin(start, secondary)
+        self._left = cursor.left
+        if not secondary:
+            self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
+        continuation = WHOLE if secondary else self._progress.continuation
+        return self._engine.stream(cursor.epoch, cursor.step, False, continuation)
+
+    def close(self) -> None:
+        """Drop the batches in flight, and advance the epoch if the pass has reached its end."""
+        if not self._over and self._cursor is not None:
+            self._progress.advance_past(self._cursor)
+        super().close()
+
+
+class Batches(Reading):
+    """Iterator that Keras reads, on TensorFlow from one of TensorFlow's threads.
+
+    TensorFlow may keep it long after the adapter is gone, so it refers to the adapter weakly.
+    """
+
+    def __init__(self, adapter: Any) -> None:
+        super().__init__(adapter._engine)
+        self._owner = weakref.ref(adapter)
+        self._cursor: Cursor | None = None
+        self._finished = False
+
+    @property
+    def _adapter(self) -> Any:
+        adapter = self._owner()
+        assert adapter is not None
+        return adapter
+
+    def _next(self) -> Any:
+        adapter = self._owner()  # Keeps the adapter alive while a reader waits for a batch here.
+        if adapter is None:
+            raise StopIteration
+        batch = self._deliver()
+        assert self._cursor is not None
+        call = adapter._call and adapter._call()
+        if call is not None:
+            call.hands_out(self._cursor.running_number, batch)
+        adapter._progress.hand_out(self._cursor)
+        return batch
+
+    def _deliver(self) -> Any:
+        return self._fetch()
+
+    def _begin(self) -> Stream:
+        adapter = self._adapter
+        self._cursor, stream = adapter._begin(self)
+        if not adapter._endless:
+            self._left = self._cursor.left
+        return stream  # type: ignore[no-any-return]
+
+    @property
+    def _parks(self) -> bool:
+        if self._finished:
+            return True
+        changes_between_epochs = self._engine.plan.changes_between_epochs
+        return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
+
+    def _made(self, batch: Any) -> Any:
+        adapter = self._adapter
+        batch = adapter._ready(batch)
+        if adapter._signature is not None:
+            batch = adapter._signature.checked(batch, self._cursor)
+        return batch
+
+    def _finish(self) -> None:
+        """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
+        adapter = self._adapter
+        self._finished = True
+        if adapter._trains_now and not adapter._on_tensorflow:
+            adapter._progress.advance_past(self._cursor)
+        self.close()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        adapter = self._adapter
+        try:
+            if not adapter._on_tensorflow:
+                raise_as_itself(error)
+            if not isinstance(error, ClosedError):
+                adapter._error = error
+            raise StopIteration from error
+        finally:
+            del error  # Break the reference cycle error -> traceback -> this frame.
+
+
+class StagedBatches(Batches):
+    """``Batches`` that are sent to JAX's GPU before the trainer asks for them.
+
+        fetch --> gather in host memory --> transfer together --> slice on the device, hand out
+
+    A transfer of ten small batches costs the interpreter about as much as one of a single batch, so
+    small batches of equal shapes share one. Only batches that are ready are gathered; those of a
+    slow source go to the GPU one by one. Staged batches don't count as handed out, errors are
+    raised at the place of their batch, and ``max_queue_size`` includes staged batches. Up to
+    ``most`` batches share a transfer.
+    """
+
+    def __init__(self, adapter: Any, most: int) -> None:
+        super().__init__(adapter)
+        self._most = most
+        self._kind: tuple[Any, int] = None, 1
+        """Kind of the latest batch, and the most of that kind in one transfer."""
+        self._gathered: collections.deque[Any] = collections.deque()
+        """Batches in host memory."""
+        self._differ = False
+        """True if the latest one differs from the others. Then each is sent alone."""
+        self._sent: Iterator[Any] = iter(())
+        self._left_of_sent = 0
+        self._fetching = False
+        """True while a batch is being fetched, which may fail and end the pass."""
+        self._took: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
+        self._error: BaseException | None = None
+
+    def _deliver(self) -> Any:
+        """Return the next batch, staged if there is one; raise its error if it had one."""
+        if self._engine.closed and not self._over:
+            self._drop()
+        try:
+            if not self._left_of_sent:
+                if not self._gathered:
+                    self._raise_error()
+                    self._gather_next(ahead=0)
+                self._send()
+            self._left_of_sent -= 1
+            batch = next(self._sent)
+            # Building a model takes one batch, and nothing may be read after it.
+            if self._cursor is not None and self._cursor.taken:
+                self._gather()
+            return batch
+        finally:
+            self._engine.staged = self._left_of_sent + len(self._gathered)
+
+    def close(self) -> None:
+        """Drop the batches in flight and the staged ones; the end of a pass leaves the latter."""
+        if not self._fetching:
+            self._drop()
+            self._engine.staged = 0
+        super().close()
+
+    def _drop(self) -> None:
+        self._sent, self._left_of_sent, self._error = iter(()), 0, None
+        self._gathered.clear()
+        self._differ = False
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # Break the reference cycle error -> traceback -> this frame.
+
+    def _send(self) -> None:
+        """Transfer a full group together, or the first gathered batch alone."""
+        count = len(self._gathered)
+        if count != self._kind[1] or self._differ:
+            count = 1
+        self._sent = device.transferred([self._gathered.popleft() for _ in range(count)])
+        self._left_of_sent = count
+        self._differ = self._differ and bool(self._gathered)
+
+    def _gather_next(self, ahead: int) -> None:
+        """Fetch a batch; ``ahead`` is 1 if the trainer hasn't asked for it."""
+        self._engine.staged = self._left_of_sent + len(self._gathered) + ahead
+        self._fetching, began = True, time.perf_counter()
+        try:
+            batch = self._fetch()
+        finally:
+            self._fetching = False
+            self._took.append(time.perf_counter() - began)
+        kind = device.kind_of(batch, self._most)
+        if kind != self._kind:
+            self._kind, self._differ = kind, bool(self._gathered)
+        self._gathered.append(batch)
+
+    def _gather(self) -> None:
+        for _ in range(_FETCHED_AT_ONCE):
+            most, stream = self._kind[1], self._stream
+            if most == 1 or self._differ or self._error is not None:
+                return
+            if self._left_of_sent + len(self._gathered) >= most:
+                return
+            ready = bool(self._left) and stream is not None and stream.ready
+            if not ready or self._engine.closed or min(self._took) > QUICK_SECONDS:
+                return
+            try:
+                self._gather_next(ahead=1)
+            except ClosedError:
+                self._drop()
+                raise
+            except Exception as error:
+                self._error = error
