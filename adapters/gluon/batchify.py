@@ -7,24 +7,26 @@ resulting dtype.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
-from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
+from adapters.gluon.ndarrays import DTYPE_NAMES, DTYPES, as_ndarray, copy_into, map_members
 from adapters.ownership import Allocate, detach
 
 Remedy = Callable[[tuple[int, ...]], str]
 
-_REMEDY = "pad, crop or resize in the transform"
-_REMEDY_OF_ARRAYS = "pad, crop, resize or cast in the transform"
+_REMEDY = "pad, crop, resize or cast in the transform"
 
 
-class Leaf(NamedTuple):
+@dataclass(frozen=True)
+class Leaf:
     """Placeholder for array ``number`` in a skeleton (treedef).
 
     ``kind`` is the type that the user gets: ``"numpy"``, MXNet's ``"nd"`` or ``"np"``, or
@@ -36,11 +38,9 @@ class Leaf(NamedTuple):
 
 
 class Skeleton:
-    """Structure of a batch without its arrays (treedef).
+    """Structure of a batch without its arrays (treedef): containers around leaves and values.
 
-    Args:
-        tree: Lists, tuples and dicts around ``Leaf`` objects and other values.
-        flat: Number of NDArrays if the batch is a flat list of them, as nearly all are; else 0.
+    ``flat`` is the number of NDArrays if the batch is a flat list of them, as nearly all are.
     """
 
     def __init__(self, tree: Any, flat: int = 0) -> None:
@@ -53,37 +53,27 @@ class Skeleton:
         return self._flat > 0
 
     def __reduce__(self) -> Any:
-        return Skeleton, (None if self._flat else self._tree, self._flat)
+        return (_flat, (self._flat,)) if self._flat else (Skeleton, (self._tree,))
 
-    def built(self, arrays: Sequence[Any], numpy_semantics: bool) -> Any:
-        """Return the batch, with arrays converted to the types that the user gets."""
+    def built(self, arrays: Sequence[Any], numpy_semantics: bool | None) -> Any:
+        """Return the batch, with arrays of the types that the user gets; None: as they are."""
+
+        def converted(array: Any, kind: str = "active") -> Any:
+            if numpy_semantics is None or kind == "numpy" or not isinstance(array, np.ndarray):
+                return array
+            return as_ndarray(array, numpy_semantics if kind == "active" else kind == "np")
+
         if self._flat:
-            return [
-                as_ndarray(each, numpy_semantics) if type(each) is np.ndarray else each
-                for each in arrays
-            ]
+            return [converted(array) for array in arrays]
+        return map_members(
+            lambda leaf: converted(arrays[leaf.number], leaf.kind) if type(leaf) is Leaf else leaf,
+            self._tree,
+        )
 
-        def array(value: Any) -> Any:
-            if type(value) is not Leaf:
-                return value
-            own = arrays[value.number]
-            if value.kind == "numpy" or not isinstance(own, np.ndarray):
-                return own
-            return as_ndarray(
-                own, value.kind == "np" or (value.kind == "active" and numpy_semantics)
-            )
 
-        return _map_members(array, self._tree)
-
-    def of(self, arrays: Sequence[Any]) -> Any:
-        """Return the batch, with the arrays as they are."""
-        if self._flat:
-            return list(arrays)
-
-        def array(value: Any) -> Any:
-            return arrays[value.number] if type(value) is Leaf else value
-
-        return _map_members(array, self._tree)
+@functools.cache
+def _flat(count: int) -> Skeleton:
+    return Skeleton([Leaf(number, "active") for number in range(count)], count)
 
 
 def batchify_default(
@@ -111,55 +101,38 @@ def batchify_default(
         TypeError: MXNet has no type for the items.
         ValueError: Items have different shapes.
     """
-    if not single and all(type(column) is np.ndarray for column in columns):
-        for column in columns:
-            _check_dtype(column)
-        return columns, _flat(len(columns))
     leaves: list[Any] = []
 
-    def stack(items: list[Any]) -> Any:
-        return _stack(items, remote, allocate, keys, remedy)
+    def batched(items: Any) -> Any:
+        if isinstance(items, list):
+            if isinstance(items[0], tuple):
+                return [batched(list(members)) for members in zip(*items)]
+            stack = _stack if isinstance(items[0], mx.nd.NDArray) else _stack_numpy
+            items = stack(items, remote, allocate, keys, remedy)
+        _check_dtype(items)
+        leaves.append(items)
+        return Leaf(len(leaves) - 1, "active")
 
-    tree = [_batched(column, stack, leaves) for column in columns]
+    tree = [batched(column) for column in columns]
     if single:
         return leaves, Skeleton(tree[0])
-    if all(type(member) is Leaf for member in tree):
-        return leaves, _flat(len(tree))
-    return leaves, Skeleton(tree)
-
-
-def _batched(items: Any, stack: Callable[[list[Any]], Any], leaves: list[Any]) -> Any:
-    if isinstance(items, list) and isinstance(items[0], tuple):
-        return [_batched(list(members), stack, leaves) for members in zip(*items)]
-    leaves.append(items if isinstance(items, np.ndarray) else stack(items))
-    _check_dtype(leaves[-1])
-    return Leaf(len(leaves) - 1, "active")
+    flat = all(type(member) is Leaf for member in tree)
+    return leaves, _flat(len(tree)) if flat else Skeleton(tree)
 
 
 def _stack(
     items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
 ) -> Any:
-    first = items[0]
-    if not isinstance(first, mx.nd.NDArray):
-        return _stack_numpy(items, allocate, keys, remedy)
+    """Stack NDArrays."""
     # MXNet would find unequal shapes only while computing, without naming the sample.
-    problem = None
     alike = all(issubclass(kind, mx.nd.NDArray) for kind in set(map(type, items)))
-    alike = alike and len({item.shape for item in items}) == 1
+    if not alike or len({item.shape for item in items}) > 1:
+        _check_alike(items, keys, remedy)
     try:
-        stacked = (mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)) if alike else None
-    except Exception as error:
-        stacked, problem = None, error
-    if stacked is None:
-        for item, key in zip(items, keys):
-            if _outline(item) != _outline(first):
-                raise ValueError(
-                    f"samples of a batch must have equal shapes and dtypes: sample {key!r} is "
-                    f"{_outline(item)}, sample {keys[0]!r} is {_outline(first)}; "
-                    f"{remedy(np.shape(item)) if remedy else _REMEDY_OF_ARRAYS}"
-                ) from problem
-        assert problem is not None
-        raise problem
+        stacked = mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)
+    except Exception:
+        _check_alike(items, keys, remedy)
+        raise
     if not remote:
         return stacked
     # Stacking is cheaper than checking each item's shape and dtype and copying it into its row.
@@ -169,8 +142,9 @@ def _stack(
 
 
 def _stack_numpy(
-    items: list[Any], allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
+    items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
 ) -> NDArray[Any]:
+    """Stack anything else."""
     first = items[0]
     if isinstance(first, dict):
         raise TypeError(
@@ -192,30 +166,38 @@ def _stack_numpy(
         return rows
     try:
         return np.asarray(items)
-    except ValueError as error:
-        for item, key in zip(items, keys):
-            if np.shape(item) != np.shape(first):
-                raise ValueError(
-                    f"samples of a batch must have equal shapes: sample {key!r} has shape "
-                    f"{np.shape(item)}, sample {keys[0]!r} has {np.shape(first)}; "
-                    f"{remedy(np.shape(item)) if remedy else _REMEDY}"
-                ) from error
+    except ValueError:
+        _check_alike(items, keys, remedy)
         raise
+
+
+def _check_alike(items: list[Any], keys: Sequence[Any], remedy: Remedy | None) -> None:
+    """Raise the ``ValueError`` that names the first sample which differs from the one before."""
+    for item, key in zip(items, keys):
+        if _outline(item) != _outline(items[0]):
+            raise ValueError(
+                f"samples of a batch must have equal shapes and dtypes: sample {key!r} is "
+                f"{_outline(item)}, sample {keys[0]!r} is {_outline(items[0])}; "
+                f"{remedy(np.shape(item)) if remedy else _REMEDY}"
+            )
+
+
+def _outline(item: Any) -> str:
+    if isinstance(item, mx.nd.NDArray):
+        return f"{np.dtype(item.dtype).name} {item.shape}"
+    return f"of shape {np.shape(item)}"
 
 
 def _check_dtype(leaf: Any) -> None:
     if isinstance(leaf, np.ndarray) and leaf.dtype.type not in DTYPES:
-        names = ", ".join(sorted(np.dtype(dtype).name for dtype in DTYPES))
         raise TypeError(
-            f"samples must be of a dtype that MXNet has, got {leaf.dtype}: use one of {names}, or "
-            "a batchify_fn of your own"
+            f"samples must be of a dtype that MXNet has, got {leaf.dtype}: use one of "
+            f"{DTYPE_NAMES}, or a batchify_fn of your own"
         )
 
 
 def packed(
-    make: Callable[[], Any],
-    remote: bool,
-    numpy_as: str = "numpy",
+    make: Callable[[], Any], remote: bool, numpy_as: str = "numpy"
 ) -> tuple[list[Any], Skeleton]:
     """Flatten the result of a user's batchify function into arrays.
 
@@ -232,20 +214,22 @@ def packed(
     leaves: list[Any] = []
 
     def take(value: Any) -> Any:
-        nd = isinstance(value, mx.nd.NDArray)
-        if remote and isinstance(value, mx.nd.sparse.BaseSparseNDArray):
-            return value  # Can be pickled as it is.
-        sendable = type(value) is np.ndarray and not value.dtype.hasobject
-        if numpy_as == "active" and isinstance(value, np.ndarray) and not _known(value):
-            return value
-        if not (nd or sendable or (isinstance(value, np.ndarray) and not remote)):
-            return value
-        kind = ("np" if isinstance(value, mx.np.ndarray) else "nd") if nd else numpy_as
-        leaves.append(value.asnumpy() if nd and remote else value)
+        if isinstance(value, mx.nd.NDArray):
+            if remote and value.stype != "default":
+                return value  # Can be pickled as it is.
+            kind = "np" if isinstance(value, mx.np.ndarray) else "nd"
+            leaves.append(value.asnumpy() if remote else value)
+        else:
+            known = numpy_as != "active" or is_known(value)
+            in_slot = type(value) is np.ndarray and not value.dtype.hasobject
+            if not (isinstance(value, np.ndarray) and known and (in_slot or not remote)):
+                return value
+            kind = numpy_as
+            leaves.append(value)
         return Leaf(len(leaves) - 1, kind)
 
     # Don't name the structure: its containers must be gone when references are counted.
-    tree = _map_members(take, make())
+    tree = map_members(take, make())
     if remote:
         return leaves, Skeleton(tree)
     detach(leaves, np.empty)
@@ -255,45 +239,6 @@ def packed(
     return leaves, Skeleton(tree)
 
 
-def is_nd(value: Any) -> bool:
-    """True for an array of MXNet."""
-    return isinstance(value, mx.nd.NDArray)
-
-
-def as_active(batch: Any, numpy_semantics: bool) -> Any:
-    """Convert the NumPy arrays of a batch to MXNet's. Nothing else may write to their memory."""
-
-    def convert(value: Any) -> Any:
-        arrays = isinstance(value, np.ndarray) and _known(value)
-        return as_ndarray(value, numpy_semantics) if arrays else value
-
-    return _map_members(convert, batch)
-
-
-def _known(array: NDArray[Any]) -> bool:
-    return array.dtype.type in DTYPES
-
-
-_FLAT: dict[int, Skeleton] = {}
-
-
-def _flat(count: int) -> Skeleton:
-    if count not in _FLAT:
-        _FLAT[count] = Skeleton([Leaf(number, "active") for number in range(count)], count)
-    return _FLAT[count]
-
-
-def _map_members(function: Callable[[Any], Any], tree: Any) -> Any:
-    if type(tree) in (list, tuple):
-        return type(tree)(_map_members(function, member) for member in tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields") and type(tree) is not Leaf:
-        return type(tree)(*(_map_members(function, member) for member in tree))
-    if type(tree) is dict:
-        return {name: _map_members(function, member) for name, member in tree.items()}
-    return function(tree)
-
-
-def _outline(item: Any) -> str:
-    if isinstance(item, mx.nd.NDArray):
-        return f"{np.dtype(item.dtype).name}{item.shape}"
-    return type(item).__name__
+def is_known(value: Any) -> bool:
+    """True for a NumPy array of a dtype that MXNet has."""
+    return isinstance(value, np.ndarray) and value.dtype.type in DTYPES

@@ -19,7 +19,6 @@ at a time may use a loader, but each of its iterators may be used in a different
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import threading
@@ -33,25 +32,36 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters import replaying, viewing
-from adapters.arguments import batches_of, check_integer, position_of, samples_of, unit_of
-from adapters.batch.arranging import blocks_of
+from adapters.alignment import aligned_empty
+from adapters.arguments import (
+    batches_of,
+    check_function,
+    check_integer,
+    check_on_error,
+    check_shard,
+    check_shard_size,
+    check_thread_safe,
+    position_of,
+    samples_of,
+    unit_of,
+)
+from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.replacement import OnError
 from adapters.engine import Engine, Waits
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
-from adapters.gluon.arguments import check_arguments, settings_of
-from adapters.gluon.iteration import Iteration, Pass, mover
+from adapters.gluon.arguments import check_dataset, check_device, check_workers, settings_of
+from adapters.gluon.iteration import Iteration, mover
 from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samplers import (
-    EpochBatchSampler,
     OrderBatchSampler,
-    batch_sampler_of,
+    RolloverBatchSampler,
     drawn_batches,
-    fitted,
+    given_sampler,
     length_of,
     obstacle_to_replay,
     rolls_over,
@@ -60,7 +70,7 @@ from adapters.gluon.samplers import (
 )
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
-from adapters.sources import as_source, holds_stored, open_guessed
+from adapters.sources import Source, as_source, holds_stored, open_guessed
 from adapters.sources.source import Origin
 
 _AUTO = 'workers="auto": '  # In the engine's description.
@@ -191,24 +201,22 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     ) -> None:
         if holds_stored(dataset):
             dataset = as_source(dataset)
-        # MXNet's own constructor would start a pool.
-        check_arguments(
-            dataset=dataset,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            prefetch=prefetch,
-            thread_pool=thread_pool,
-            timeout=timeout,
-            ctx=ctx,
-            seed=seed,
-            shard=shard,
-            on_error=on_error,
-            batch_transform=batch_transform,
-            thread_safe=thread_safe,
-        )
+        check_dataset(dataset)
+        if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
+            check_shuffle(shuffle)
+        if batch_size is not None:
+            check_integer("batch_size", batch_size, 1)
+        if seed is not None:
+            check_integer("seed", seed, 0, " or None")
+        if not isinstance(shard, mx.kvstore.KVStoreBase):
+            check_shard(shard)
+        check_on_error(on_error)
+        check_thread_safe(thread_safe)
+        check_function("batchify_fn", batchify_fn, "samples")
+        check_function("batch_transform", batch_transform, "batch")
+        check_workers(num_workers, prefetch, thread_pool, timeout)
+        check_device(ctx, pin_memory)
+        # MXNet's own constructor isn't called: it would start a pool.
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
@@ -221,49 +229,61 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         used = generators_used(*users_code, *filter(callable, (batch_transform, on_error)))
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
-        orders = functools.partial(
-            batch_sampler_of,
-            len(dataset),
+        self._shard = ShardArgument(shard)
+        self._batch_sampler = given_sampler(
             batch_size,
             shuffle,
             sampler,
             last_batch,
             batch_sampler,
-            seeded=self._seeded,
-            source=numbered_source(pipeline, dataset, blocks_of(shuffle) is not None),
+            shard=self._shard.requested,
             weights=weights,
             bucket_by=bucket_by,
-            tolerant=on_error != "raise",
         )
-        self._shard = ShardArgument(shard)
+        source = numbered_source(pipeline, dataset, blocks_of(shuffle) is not None)
         # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
-        if seed is None and (self._random or shuffle or weights is not None):
+        random = self._random or shuffle or weights is not None or _has_own_order(source)
+        if seed is None and random:
             seed = np.random.randint(1 << 31)
-        self._orders = functools.partial(orders, seed=int(seed or 0))
-        self._batch_sampler = self._orders(shard=self._shard.requested)
-        # The order of a mix is random even without shuffle.
-        if seed is None and getattr(self._batch_sampler, "is_random", False) is True:
-            seed = np.random.randint(1 << 31)
-            self._orders = functools.partial(orders, seed=int(seed))
-            self._batch_sampler = self._orders(shard=self._shard.requested)
-        ahead = isinstance(self._batch_sampler, OrderBatchSampler)
+        order: Order | DrawnOrder = DrawnOrder(batch_size or 1)
+        if self._batch_sampler is None:
+            assert batch_size is not None
+            self._check_shard_size(len(dataset))
+            known = order_of(
+                len(dataset),
+                batch_size,
+                shuffle,
+                int(seed or 0),
+                last_batch == "discard",
+                self._shard.part,
+                source=source,
+                weights=weights,
+                bucket_by=bucket_by,
+                tolerant=on_error != "raise",
+            )
+            rollover = last_batch == "rollover"
+            self._batch_sampler = (RolloverBatchSampler if rollover else OrderBatchSampler)(known)
+            if self._shard.requested and not self._seeded and self._batch_sampler.is_random:
+                raise ValueError(
+                    f"shard needs a seed with a random order, got shard={self._shard.requested} "
+                    "and seed=None: without one, each process shuffles in an order of its own; "
+                    "give all of them the same seed"
+                )
+            batchify_fn = known.fitted(batchify_fn)  # With lengths to pad to, in buckets.
+            order = order if rollover else known
         self._plan = GluonPlan(
-            self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
+            order,
             pipeline,
             dataset,
             batch_transform=batch_transform,
             seed=int(seed or 0),
             on_error=on_error,
-            batchify=fitted(self._batch_sampler, batchify_fn),
+            batchify=batchify_fn,
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
-        # A batch_transform alone doesn't justify processes, unless it uses global generators.
-        own = bool(users_code or used.possibly)
-        self._settings = settings_of(
-            self._plan, num_workers, thread_pool, prefetch, timeout, own, used
-        )
+        self._settings = settings_of(self._plan, num_workers, thread_pool, prefetch, timeout, used)
         # The data set may change between passes. As in MXNet, requested processes don't see that.
         self._plan.live = not self._settings.use_multiprocessing
         self._dataset = dataset
@@ -272,7 +292,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         # A batch is transferred while the previous one is used.
         self._copies_ahead = ctx is not None and ctx != mx.cpu(0)
         self._next, self._continuation = (0, 0), WHOLE
-        self._latest: Pass | None = None
+        self._position = (0, 0)
+        """``(epoch, batch)`` after the last delivered batch of the latest pass."""
         self._without_batches = False  # True makes the next pass empty: the training has ended.
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
@@ -280,10 +301,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _with_shard(self) -> DataLoader:
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():  # Only before the first batch.
-            self._batch_sampler = self._orders(shard=self._shard.requested)
+            sampler = self._batch_sampler
+            self._check_shard_size(len(self._dataset))
+            sampler.order = sampler.order.of_shard(self._shard.part)
             if not isinstance(self._plan.order, DrawnOrder):
-                self._plan.order = self._batch_sampler.order
+                self._plan.order = sampler.order
         return self
+
+    def _check_shard_size(self, size: int) -> None:
+        if self._shard.requested is not None:
+            check_shard_size(size, self._shard.requested)
 
     def __iter__(self) -> Iterator[Any]:
         if self._without_batches:
@@ -294,13 +321,21 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """Return the number of batches in the latest pass, or in the next one if that has ended."""
-        return len(self._with_shard()._batch_sampler)
+        sampler = self._with_shard()._batch_sampler
+        if isinstance(sampler, OrderBatchSampler):
+            return sampler.count(self.epoch)
+        return len(sampler)
 
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""
         lines = [*self._with_shard()._plan.explanation()]
-        if isinstance(self._batch_sampler, EpochBatchSampler):
-            lines += self._batch_sampler.explanation()
+        if isinstance(self._batch_sampler, OrderBatchSampler):
+            order = self._batch_sampler.order
+            index, count = order.shard
+            if order.arrangement is not None:
+                lines.append(f"order: {order.arrangement.way}")
+            if count > 1:
+                lines.append(f"shard: {index} of {count}, {order.shard_size} of {order.size}")
         lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
         print("\n".join(lines))
 
@@ -393,11 +428,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._move_to(epoch, batch, rest)
 
     @property
-    def _position(self) -> tuple[int, int]:
-        """``(epoch, batch)`` after the last delivered batch of the latest pass."""
-        return self._latest.position if self._latest is not None else self._next
-
-    @property
     def _order(self) -> Order | None:
         """Order that the batches follow; None if samples roll over or the user has a sampler."""
         order = self._plan.order
@@ -412,7 +442,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return WHOLE
 
     def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
-        self._next, self._latest = (epoch, batch), None
+        self._next = self._position = (epoch, batch)
         self._continuation = continuation
         tell_epoch(self._batch_sampler, epoch)
 
@@ -455,19 +485,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         check_integer("batch", batch, None)
         if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
-        epoch, plan, rest = int(epoch), self._plan, self._rest(int(epoch), state)
-        with self._twin() as twin:
-            tell_epoch(twin._batch_sampler, epoch)
-            index, names = twin._samples(epoch, int(batch), rest)
-            try:
-                numbers = np.array([int(name) for name in names], np.int64)
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
-                ) from None
-            twin._move_to(epoch, index, rest)
-            made = next(iter(twin))
-        records = plan.pipeline.records
+        epoch, plan, records = int(epoch), self._plan, self._plan.pipeline.records
+        key = self._replayed(epoch, int(batch), self._rest(epoch, state))
+        names = plan.samples(key)
+        try:
+            numbers = np.array([int(name) for name in names], np.int64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
+            ) from None
+        made = self._computed(key)
         origins = [
             Origin()
             if records is None
@@ -476,20 +503,21 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         ]
 
         def fetched(number: int) -> Any:
-            with Place(plan.seed, epoch, index) as place:
+            with Place(plan.seed, epoch, key.index) as place:
                 place.sample(number, FIRST_RUN)
                 return plan.data[number]
 
-        return replaying.Replay(epoch, index, made, numbers, origins, fetched)
+        return replaying.Replay(epoch, key.index, made, numbers, origins, fetched)
 
-    def _samples(self, epoch: int, index: int, rest: Continuation) -> tuple[int, Any]:
-        """Return a batch's number, from 0, and the keys of its samples.
+    def _replayed(self, epoch: int, index: int, rest: Continuation) -> BatchKey:
+        """Return the key of a batch to be replayed; a negative number counts from the end.
 
         Raises:
             IndexError: The pass has no such batch.
             ValueError: The batch is from before the resumed part.
         """
-        sampler = self._batch_sampler
+        sampler = sampler_twin(self._batch_sampler)
+        tell_epoch(sampler, epoch)
         count = length_of(sampler, epoch)
         if count is None and index < 0:
             raise IndexError(
@@ -497,15 +525,19 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             )
         if count is not None and not -count <= index < count:
             raise IndexError(f"batch must be in range({-count}, {count}), got {index}")
-        if index < 0 and count is not None:
-            index += count
+        index += count if index < 0 and count is not None else 0
         if (order := self._order) is not None:
-            key = replaying.key_of(rest, order, epoch, index)
-            return index, order.batch(*key.order_arguments)
+            return replaying.key_of(rest, order, epoch, index)
         names: Any = next(drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
-        return index, names
+        return BatchKey(epoch, index, names)
+
+    def _computed(self, key: BatchKey) -> Any:
+        """Compute a batch here, as the loop gets it."""
+        self._plan.begin_pass()
+        *arrays, skeleton = self._plan.batch(key, aligned_empty).batch
+        return self._move(skeleton.built(arrays, is_np_array()))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """Return the first samples of a pass's first batches, for display, without starting a pass.
@@ -514,15 +546,17 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         table, and ``.save("sheet.png")`` writes the sheet.
         """
         check_integer("batches", batches, 1)
-        with self._twin() as twin:
-            return viewing.Peek(itertools.islice(twin, int(batches)))
+        sampler = sampler_twin(self._with_shard()._batch_sampler)
+        drawn = itertools.islice(drawn_batches(sampler, 0, 0), int(batches))
+        keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
+        return viewing.Peek(map(self._computed, keys))
 
     def _twin(self) -> DataLoader:
         """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self._with_shard().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
-        twin._next, twin._latest, twin._continuation = (0, 0), None, WHOLE
+        twin._next, twin._position, twin._continuation = (0, 0), (0, 0), WHOLE
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)
         return twin
@@ -552,6 +586,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
 
 gluon_loader = DataLoader
+
+
+def _has_own_order(source: Source | None) -> bool:
+    """True for a mix, whose order is random even without shuffle."""
+    return source is not None and type(source).arranged is not Source.arranged
 
 
 def _close_all() -> None:

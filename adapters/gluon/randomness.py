@@ -35,21 +35,11 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def uniforms(
     seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int
 ) -> NDArray[np.float64]:
-    """Draw uniform numbers in [0, 1) for each sample.
+    """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
 
-    Uses SplitMix64 [1]_ over a counter, from a start that the arguments determine.
-
-    Args:
-        seed: Seed of the loader.
-        epoch: Epoch of the batch.
-        numbers: Sample numbers, int64 ``(batch,)``.
-        stream: Number of the transform that draws.
-        count: Numbers to draw for each sample.
-
-    Returns:
-        float64 ``(batch, count)``.
-
-    .. [1] G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
+    Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
+    over a counter, from a start that the arguments determine. ``stream`` is the number of the
+    transform that draws.
     """
     start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
     state = _mixed(np.asarray(numbers, np.uint64) * _GOLDEN + start[0]) ^ start[1]
@@ -69,17 +59,10 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def seeded_batch(
     used: frozenset[str], own_seed: int, epoch: int, index: int, restore: bool
 ) -> Iterator[frozenset[str]]:
-    """Seed the global generators for a batch, and restore them at the end.
+    """Seed the global generators that the code may use for a batch, and restore them at the end.
 
-    Args:
-        used: Generators that the code may use, of ``"random"``, ``"numpy"`` and ``"mxnet"``.
-        own_seed: Seed of the loader.
-        epoch: Epoch of the batch.
-        index: Number of the batch.
-        restore: True to restore MXNet's generator, which worker processes don't need.
-
-    Yields:
-        Generators to seed for each sample, with ``seed_place``.
+    Yields those to seed for each sample, with ``seed_place``. MXNet's generator needs no
+    restoring in worker processes.
     """
     per_sample = used - {"mxnet"}
     with seeded(used):  # One thread at a time, also for MXNet's generator alone.
@@ -97,14 +80,9 @@ def seeded_batch(
 
 
 def seed_place(used: frozenset[str], own_seed: int, epoch: int, number: int, place: int) -> None:
-    """Seed ``random`` and ``numpy.random``, within ``seeded_batch``.
+    """Seed ``random`` and ``numpy.random`` for a sample or batch, within ``seeded_batch``.
 
-    Args:
-        used: Generators to seed, as yielded there.
-        own_seed: Seed of the loader.
-        epoch: Epoch of the batch.
-        number: Number of the sample, which may be negative; or of the batch.
-        place: Number of the functions that follow; ``WHOLE_BATCH`` for those of a whole batch.
+    ``place`` is the number of the functions that follow; ``WHOLE_BATCH`` for those of a batch.
     """
     if used:
         seed(used, own_seed, epoch, number % 2**63, _SEEDS + place)

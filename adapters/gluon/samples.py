@@ -8,11 +8,11 @@ called sample by sample. The result is a function of the seed, the epoch and the
 
 from __future__ import annotations
 
-import functools
+import itertools
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -25,6 +25,7 @@ from adapters.generators import DECODE, Generators, current_place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
 from adapters.gluon.randomness import SOURCE, seed_place, uniforms
+from adapters.gluon.stages import Stage
 from adapters.ownership import detached
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
@@ -32,43 +33,34 @@ from adapters.structure import flatten, to_array
 FIRST_RUN = 1
 """Run number of the first user functions, which separates their calls from the source's, see
 ``Place``."""
-# Samples that are checked for reused memory, and the most bytes of them that are kept meanwhile.
-# They are kept so that their addresses stay taken.
-_MOST_SAMPLES, _MOST_BYTES = 64, 32 << 20
+# Samples that are checked for reused memory: more than a ring of buffers has.
+_CHECKED_SAMPLES = 16
 
 
-@dataclass
-class Members:
-    """Samples of a batch by member, each a column of rows or a list of items.
-
-    Args:
-        columns: The members; the samples themselves if they are no tuples.
-        single: True if samples are no tuples.
-    """
+class Members(NamedTuple):
+    """Samples of a batch by member, each a column of rows or a list of items."""
 
     columns: list[Column | list[Any]]
     single: bool
-
-    def samples(self) -> list[Any]:
-        """Return the samples as the data set would."""
-        columns = [_items_of(column) for column in self.columns]
-        return columns[0] if self.single else list(zip(*columns))
+    """True if samples are no tuples, but the items of the only column."""
 
 
 State = Members | list[Any]
 
 
 def samples_of(state: State) -> list[Any]:
-    """Return a list of samples."""
-    return state if isinstance(state, list) else state.samples()
+    """List the samples as the data set would return them."""
+    if isinstance(state, list):
+        return state
+    columns = [_items_of(column) for column in state.columns]
+    return columns[0] if state.single else list(zip(*columns))
 
 
 def compute(state: State) -> None:
     """Wait for the NDArrays in samples, so that errors of MXNet's engine are raised here."""
-    lists = [state] if isinstance(state, list) else state.columns
-    for each in lists:
+    for each in [state] if isinstance(state, list) else state.columns:
         if isinstance(each, list):
-            map_arrays(lambda array: array.wait_to_read(), each, lists=True)
+            map_arrays(lambda array: array.wait_to_read(), each)
 
 
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
@@ -97,23 +89,18 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
 
 @dataclass
 class Request:
-    """Samples to make for a batch.
-
-    Args:
-        key: Key of the batch.
-        names: Names of the samples: numbers, or whatever the data set accepts.
-        allocate: Allocates memory for samples that are rows of arrays.
-        draws: Global generators to seed before each call of user code.
-        numpy_semantics: True to make ``mx.np.ndarray`` objects.
-        first: Position of the first sample in the batch.
-    """
+    """Samples to make for a batch."""
 
     key: BatchKey
     names: Any
+    """Names of the samples: numbers, or whatever the data set accepts."""
     allocate: Allocate
+    """Allocates memory for samples that are rows of arrays."""
     draws: frozenset[str]
+    """Global generators to seed before each call of user code."""
     numpy_semantics: bool
     first: int = 0
+    """Position of the first sample in the batch."""
 
 
 class Runner:
@@ -130,7 +117,7 @@ class Runner:
         self._seed = seed
         self._checked = checked
         self._memory = _ReusedMemory()
-        self._runs = list(_runs(pipeline))
+        self._runs = _runs(pipeline)
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
 
@@ -141,16 +128,13 @@ class Runner:
 
     def made(self, request: Request) -> State:
         """Make samples."""
-        state: State | None
-        if self._pipeline.records is not None:
-            state = self._recorded(self._pipeline.records, request)
-        else:
-            state = self.gathered(request.names, request.allocate)
-        if not self._runs:
-            assert state is not None
-            return state
+        pipeline, state = self._pipeline, None
+        if pipeline.records is not None:
+            state = self._recorded(pipeline.records, request)
+        elif pipeline.columns is not None:
+            state = self.gathered(pipeline.columns, request.names, request.allocate)
         key, names = request.key, request.names
-        numbers = integers(names)
+        numbers = integers(names) if self._runs else None
         if numbers is None:  # Random numbers then depend on the positions in the batch.
             numbers = np.arange(request.first, request.first + len(names)) + (key.index << 24)
         for place, run in enumerate(self._runs):
@@ -158,7 +142,7 @@ class Runner:
                 state = self._called(run, state, request, numbers.tolist(), place)
                 continue
             assert state is not None
-            drawn = _none_drawn(len(names))
+            drawn = np.empty((len(names), 0))
             if draws := run.stage.draws:
                 drawn = uniforms(self._seed, key.epoch, numbers, run.number, draws)
             memory = request.allocate if place == len(self._runs) - 1 else np.empty
@@ -166,30 +150,26 @@ class Runner:
         assert state is not None
         return state
 
-    def gathered(self, names: Sequence[Any], allocate: Allocate) -> State | None:
-        """Gather the base's rows for these samples; None if it has no columns."""
-        pipeline = self._pipeline
-        if pipeline.columns is None:
-            return None
-        rows: Any = names
-        if pipeline.indices is not None:
-            rows = pipeline.indices[in_range(names, len(pipeline.indices))]
-        if pipeline.indices is not None or self._checked or not isinstance(rows, np.ndarray):
+    def gathered(self, columns: list[Column], names: Sequence[Any], allocate: Allocate) -> State:
+        """Gather the rows of the base's columns for these samples."""
+        indices, rows = self._pipeline.indices, names
+        if indices is not None:
+            rows = indices[in_range(names, len(indices))]
+        if indices is not None or self._checked or not isinstance(rows, np.ndarray):
             # Our own order is an array of numbers in range and needs no check.
-            rows = in_range(rows, len(pipeline.columns[0].array))
+            rows = in_range(rows, len(columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
-        for place, column in enumerate(pipeline.columns):
-            if isinstance(column.array, (np.ndarray, Stored)):
+        for place, (array, kind, _) in enumerate(columns):
+            if isinstance(array, (np.ndarray, Stored)):
                 # A first member that goes through ops is not yet the batch's memory.
                 memory = np.empty if self._runs and not place else allocate
-                taken = take_rows(column.array, rows, stretch, memory)
-                gathered.append(Column(taken, column.kind))
+                gathered.append(Column(take_rows(array, rows, stretch, memory), kind))
             else:
-                gathered.append([column.array[row] for row in rows.tolist()])
-        if pipeline.single and isinstance(gathered[0], list):
+                gathered.append([array[row] for row in rows.tolist()])
+        if self._pipeline.single and isinstance(gathered[0], list):
             return gathered[0]  # Items of any kind, possibly tuples.
-        return Members(gathered, pipeline.single)
+        return Members(gathered, self._pipeline.single)
 
     # --- sources ---
 
@@ -203,7 +183,12 @@ class Runner:
         # An image that goes through ops is not yet the batch's memory.
         memory = np.empty if self._runs else request.allocate
         if source.gathers:
-            return self._of_arrays(source, own, memory, request)
+            if _is_flat(source.skeleton):
+                rows, skeleton = flatten(source.gather(own, memory))
+                if _is_flat(skeleton):
+                    return self._members(source, rows, skeleton == 0, request)
+            fetched = source.samples(own)  # Samples that aren't tuples of arrays.
+            return list(map(source.sample, own.tolist()) if fetched is None else fetched)
         leaves = None if self._uneven else source.leaves
         if leaves is None or not _is_flat(source.skeleton):
             samples = self._records(source, own, request)
@@ -219,17 +204,6 @@ class Runner:
             self._uneven = self._pipeline.base is source
             return samples
         return self._members(source, rows, source.skeleton == 0, request)
-
-    def _of_arrays(
-        self, source: Source, own: NDArray[np.int64], memory: Allocate, request: Request
-    ) -> State:
-        """Gather rows of arrays; return a list of samples if these aren't tuples of arrays."""
-        if _is_flat(source.skeleton):
-            rows, skeleton = flatten(source.gather(own, memory))
-            if _is_flat(skeleton):
-                return self._members(source, rows, skeleton == 0, request)
-        samples = source.samples(own)
-        return [source.sample(each) for each in own.tolist()] if samples is None else list(samples)
 
     def _members(
         self, source: Source, rows: list[NDArray[Any]], single: bool, request: Request
@@ -281,12 +255,8 @@ class Runner:
     ) -> list[Any]:
         """Run the user's functions on each sample.
 
-        Args:
-            ops: The functions.
-            state: The samples; None to get them from the base.
-            request: Names of the samples, and the generators to seed.
-            numbers: Numbers of the samples; none if nothing is seeded for them.
-            place: Number of the run, which separates the draws of one sample.
+        Without a ``state``, samples are got from the base. Without ``numbers``, nothing is seeded
+        for them. The ``place`` of the run separates the draws of one sample.
         """
         names = request.names
         samples: Iterator[Any]
@@ -309,12 +279,7 @@ class Runner:
                     sample = op(sample)
                 results.append(self._memory.taken(sample))
         except BaseException as error:
-            where = f"in sample {names[len(results)]!r}"
-            if isinstance(error, StopIteration):
-                stopped = RuntimeError("the data set or a transform raised StopIteration")
-                note(stopped, where)
-                raise stopped from error
-            note(error, where)
+            note(error, f"in sample {names[len(results)]!r}")
             raise
         return results
 
@@ -331,51 +296,30 @@ class Runner:
         if isinstance(state, list):
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
                 # Tuples of different lengths can't be split into columns.
-                results: list[Any] = []
-                for row, sample in enumerate(state):
-                    one = replace(request, names=names[row : row + 1])
-                    done = self._staged(run, [sample], one, drawn[row : row + 1], np.empty)
-                    results += samples_of(done)
-                return results
+                first = [each[0] if isinstance(each, tuple) else each for each in state]
+                done = _items_of(_transformed(run.stage, first, drawn, names, memory))
+                rest = [each[1:] if isinstance(each, tuple) else () for each in state]
+                return [(item, *others) if others else item for item, others in zip(done, rest)]
             state = split(state, names)
         if not (run.first or state.single):
             # MXNet passes all members of a tuple to a block, even if it can't take them.
-            return self._called([PythonOp(run.stage.block)], state, request)
+            return self._called([PythonOp((run.stage.block,))], state, request)
         # transform_first also unpacks a tuple of one.
-        first, *rest = state.columns
-        single = state.single or not rest
-        rows, kind = _stacked(first)
-        if rows is not None:
-            whole = run.stage.batch(rows, drawn, memory)
-            if whole is not None:
-                return Members([Column(whole, kind), *rest], single)
-        items = []
-        for item, own, name in zip(_items_of(first), drawn, names):
-            try:
-                items.append(run.stage.item(item, own))
-            except BaseException as error:
-                note(error, f"in {run.stage.name}, sample {name!r}")
-                raise
-        return Members([items, *rest], single)
+        column, *others = state.columns
+        column = _transformed(run.stage, column, drawn, names, memory)
+        return Members([column, *others], state.single or not others)
 
 
-def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:
-    """Yield the ops, with consecutive Python ops grouped.
+def _runs(pipeline: Pipeline) -> list[NativeOp | list[PythonOp]]:
+    """List the ops, with consecutive Python ops grouped.
 
     If the base is read sample by sample, the first run does that, and may have no ops.
     """
+    runs: list[Any] = []
+    for is_native, group in itertools.groupby(pipeline.ops, lambda op: isinstance(op, NativeOp)):
+        runs += group if is_native else [list(group)]
     asked = pipeline.columns is None and pipeline.records is None
-    group: list[PythonOp] | None = [] if asked else None
-    for op in pipeline.ops:
-        if isinstance(op, PythonOp):
-            group = [*(group or []), op]
-            continue
-        if group is not None:
-            yield group
-            group = None
-        yield op
-    if group is not None:
-        yield group
+    return [[], *runs] if asked and not (runs and isinstance(runs[0], list)) else runs
 
 
 # --- columns ---
@@ -391,6 +335,29 @@ def _items_of(column: Column | list[Any]) -> list[Any]:
         return column.array.tolist()  # type: ignore[no-any-return]
     batch = as_ndarray(column.array, column.kind is mx.np.ndarray)
     return [batch[row] for row in range(len(column.array))]
+
+
+def _transformed(
+    stage: Stage,
+    column: Column | list[Any],
+    drawn: NDArray[np.float64],
+    names: Sequence[Any],
+    memory: Allocate,
+) -> Column | list[Any]:
+    """Run a stage on a column, all rows at once if that is possible."""
+    rows, kind = _stacked(column)
+    if rows is not None:
+        whole = stage.batch(rows, drawn, memory)
+        if whole is not None:
+            return Column(whole, kind)
+    items = []
+    for item, own, name in zip(_items_of(column), drawn, names):
+        try:
+            items.append(stage.item(item, own))
+        except BaseException as error:
+            note(error, f"in {stage.name}, sample {name!r}")
+            raise
+    return items
 
 
 def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
@@ -413,11 +380,6 @@ def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
     return rows, type(first)
 
 
-@functools.lru_cache(maxsize=8)
-def _none_drawn(count: int) -> NDArray[np.float64]:
-    return np.empty((count, 0))
-
-
 def _is_flat(skeleton: Any) -> bool:
     """True if a sample is one leaf or a tuple of leaves."""
     return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
@@ -427,17 +389,16 @@ def _is_flat(skeleton: Any) -> bool:
 
 
 class _ReusedMemory:
-    """Detects data sets and transforms that reuse their output memory.
+    """Copies samples if a data set or a transform fills the same memory again.
 
-    If a data set fills one buffer for every sample, the last sample would appear everywhere in a
-    batch. So the first samples are copied and checked. If an address recurs with other contents,
-    all later samples are copied too.
+    Without that, the last sample would appear everywhere in a batch. The first samples are copied,
+    and kept so that their addresses stay taken. If one recurs with other contents, all later
+    samples are copied too.
     """
 
     def __init__(self) -> None:
-        self._found = False
-        self._left = _MOST_SAMPLES
-        self._bytes = 0
+        self._copies = True
+        self._left = _CHECKED_SAMPLES
         self._seen: dict[int, tuple[Any, int]] = {}
 
     def __reduce__(self) -> Any:
@@ -445,26 +406,24 @@ class _ReusedMemory:
 
     def taken(self, sample: Any) -> Any:
         """Return the sample, or a copy if the next one may use the same memory."""
-        if not (self._found or self._left):
+        if not self._copies:
             return sample
-        if not self._found:
-            self._look(sample)
+        if self._left > 0:
+            self._left -= 1
+            found = self._recurs(sample)
+            if found or not self._left:
+                self._copies, self._left, self._seen = found, 0, {}
         copied = detached(sample)
-        map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
+        map_arrays(lambda array: array.wait_to_read(), copied)
         return copied
 
-    def _look(self, sample: Any) -> None:
-        for leaf in flatten(map_arrays(as_numpy, sample, lists=True))[0]:
-            if isinstance(leaf, np.generic) or not hasattr(leaf, "__array__"):
-                continue
-            array = to_array(leaf)
-            if not array.nbytes or array.dtype.hasobject:
+    def _recurs(self, sample: Any) -> bool:
+        """True if an address was seen before, with other contents."""
+        found = False
+        for leaf in flatten(map_arrays(as_numpy, sample))[0]:
+            array = to_array(leaf) if hasattr(leaf, "__array__") else None
+            if array is None or isinstance(leaf, np.generic) or array.dtype.hasobject:
                 continue
             address, check = array.__array_interface__["data"][0], zlib.crc32(array.tobytes())
-            if self._seen.setdefault(address, (leaf, check))[1] != check:
-                self._found = True
-            self._bytes += array.nbytes
-        self._left = max(0, self._left - 1)
-        several = self._left < _MOST_SAMPLES - 1
-        if self._found or not self._left or (several and self._bytes > _MOST_BYTES):
-            self._left, self._seen = 0, {}
+            found |= array.size > 0 and self._seen.setdefault(address, (leaf, check))[1] != check
+        return found
