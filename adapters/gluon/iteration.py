@@ -11,7 +11,7 @@ from mxnet.util import is_np_array
 from adapters.batch.order import DrawnOrder
 from adapters.engine import Reading, Stream
 from adapters.gluon.ndarrays import map_arrays, moved, take_back
-from adapters.gluon.samplers import drawn_batches, length_of, tell_epoch
+from adapters.gluon.samplers import OrderBatchSampler, drawn_batches, length_of, tell_epoch
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
 _LEFT_BEHIND = 1000
@@ -74,6 +74,8 @@ class Iteration(Reading):
         self._count = count = length_of(sampler, epoch)
         loader._position = self._position
         loader._next = epoch + 1, 0
+        if isinstance(sampler, OrderBatchSampler):
+            sampler.set_epoch(epoch)
         if isinstance(plan.order, DrawnOrder):
             batches = drawn_batches(sampler, epoch, first, plan.thread_safe)
             return engine.drawn_stream(epoch, batches, count, first)

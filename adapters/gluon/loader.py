@@ -321,10 +321,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """Return the number of batches in the latest pass, or in the next one if that has ended."""
-        sampler = self._with_shard()._batch_sampler
-        if isinstance(sampler, OrderBatchSampler):
-            return sampler.count(self.epoch)
-        return len(sampler)
+        return len(self._with_shard()._batch_sampler)
 
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""

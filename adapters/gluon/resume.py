@@ -29,19 +29,13 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon.contrib.estimator import (
-    BatchEnd,
-    EpochBegin,
-    EpochEnd,
-    TrainBegin,
-    TrainEnd,
-)
+from mxnet.gluon.contrib.estimator import BatchEnd, EpochBegin, EpochEnd, TrainBegin, TrainEnd
 from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer
-from adapters.batch.order import Order
 from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
+from adapters.gluon.samplers import OrderBatchSampler, length_of
 from adapters.resuming import (
     CheckpointDir,
     Lock,
@@ -171,8 +165,9 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._batch, self._trained = self._batch + 1, True
         self._schedule.count(1)
         self._lock.check_writer()
+        count = length_of(self._loader, self._epoch)
         # After the last batch, the end of the epoch saves.
-        if self._schedule.due and self._batch < self._batches:
+        if self._schedule.due and (count is None or self._batch < count):
             self._save()
         self._seed_batch()
 
@@ -219,46 +214,31 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._trained = False
         self._schedule.restart()
         _check_trainer(trainer)
-        order = getattr(self._loader._with_shard()._batch_sampler, "order", None)
-        self._lock.take(getattr(order, "shard", (0, 1))[0], over=True)
+        self._lock.take(self._loader._with_shard()._shard.part[0], over=True)
         if self._lock.writes:
             self._folder.clean()
         state = self._folder.newest()
         if state is None:
             return
         self._schedule.saved()
-        _check_state(state, self._net, self._trainer, self._folder.path)
-        check_fingerprint(
-            {"seed of Resume": state.get("seed", self._seed)},
-            {"seed of Resume": self._seed},
-            self._folder.path,
-        )
-        check_order(state.get("data", {}), self._data(), state["loader"], self._folder.path)
-        _set_state(self._net, self._trainer, state)
+        folder, data = self._folder.path, self._data()
+        check_fingerprint(state["made"], self._made(), folder)
+        check_order(state["data"], data, state["loader"], folder)
+        self._restore(state)
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
         if self._lock.rank == 0:
             set_process_generators(state["generators"])
-        (epoch, batch), here = self._loader._position, self._data()
+        epoch, batch = self._loader._position
         # With this number of shards, nothing may be left of the saved epoch.
         if over := epoch - state["loader"]["epoch"]:
             self._epoch, self._batch = self._epoch + over, 0
-        elif any(state.get("data", here).get(name) != here.get(name) for name in _COUNTS):
+        elif any(state["data"].get(name) != data.get(name) for name in _COUNTS):
             self._batch = batch
         log.info(
-            "the training in %s goes on at epoch %d, batch %d",
-            self._folder.path,
-            self._epoch,
-            self._batch,
+            "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
         )
-
-    @property
-    def _batches(self) -> float:
-        try:
-            return len(self._loader)
-        except Exception:  # A user's sampler may raise anything.
-            return np.inf
 
     def _end_epoch(self) -> None:
         self._epoch, self._batch = self._epoch + 1, 0
@@ -283,14 +263,16 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     def _save(self) -> None:
         if self._writer.busy or not self._lock.writes:
             return
+        parameters = self._net.collect_params().values()
         try:
-            made = _state_of(self._net, self._trainer)
+            states = _states_of(self._trainer)
         except OSError as error:  # The disk may be full.
             log.warning("the training could not be saved (%s); it goes on", error)
             return
         value = {
-            **made,
-            "seed": self._seed,
+            "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
+            "trainer": states,
+            "made": self._made(),
             "epoch": self._epoch,
             "batch": self._batch,
             "loader": self._place(),
@@ -301,6 +283,27 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._writer.write(f"{self._epoch:06d}-{self._batch:09d}", value)
         self._schedule.saved()
 
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Restore the net and the trainer.
+
+        Raises:
+            ValueError: The net differs from the saved one.
+        """
+        make = mx.np.array if is_np_array() else mx.nd.array
+        own = self._net.collect_params()
+        pairs = zip(own.values(), state["parameters"])
+        try:
+            # Names are those of this process. Parameters of unknown shape get their shape.
+            own.load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
+        except AssertionError as error:
+            raise ValueError(
+                "net must be made as it was when the training was saved: make the same net, or "
+                f"give Resume another folder ({error})"
+            ) from error
+        with _file() as path:
+            path.write_bytes(state["trainer"])
+            self._trainer.load_states(str(path))
+
     def _place(self) -> dict[str, int]:
         """State of the loader; between epochs, an abandoned pass counts as a whole one."""
         state: dict[str, int] = self._loader.state_dict()
@@ -309,97 +312,41 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             return state
         return {**dict.fromkeys(state, 0), "epoch": state["epoch"] + 1}
 
+    def _made(self) -> dict[str, Any]:
+        """Fingerprint of the net, the trainer and the seed."""
+        parameters = self._net.collect_params().values()
+        # Without the numbers in names, which a process gives to its blocks.
+        names = [re.sub(r"\d+(?=_|$)", "", each.name) for each in parameters]
+        dtypes = [np.dtype(each.dtype).name for each in parameters]
+        return {
+            "the parameters of net": list(zip(names, dtypes)),
+            "the optimizer of trainer": type(self._trainer.optimizer).__name__,
+            "seed of Resume": self._seed,
+        }
+
     def _data(self) -> dict[str, Any]:
         """Fingerprint of the loader."""
         sampler = self._loader._with_shard()._batch_sampler
-        order = getattr(sampler, "order", None)
         known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}
-        if isinstance(order, Order):
-            known |= order.fingerprint()
-        elif hasattr(self._loader._dataset, "__len__"):
-            known["the number of samples"] = len(self._loader._dataset)
-        return known
+        if isinstance(sampler, OrderBatchSampler):
+            return known | sampler.order.fingerprint()
+        return {**known, "the number of samples": len(self._loader._dataset)}
 
 
-# --- the net and its trainer ---
-
-
-def _state_of(net: Any, trainer: Any) -> dict[str, Any]:
-    """Copy everything that training changes.
-
-    Raises:
-        OSError: The trainer can't write its states.
-        ValueError: The trainer's states are on other servers.
-    """
-    parameters = net.collect_params().values()
-    return {
-        "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
-        "trainer": _states_of(trainer),
-        "made": _made(net, trainer),
-    }
-
-
-def _check_state(state: dict[str, Any], net: Any, trainer: Any, folder: Any) -> None:
-    """Check that net and trainer match the saved ones.
-
-    Raises:
-        ValueError: They differ.
-    """
-    here = len(net.collect_params().values())
-    if here != len(state["parameters"]):
-        raise ValueError(
-            f"net must be made as it was when the training was saved, with "
-            f"{len(state['parameters'])} parameters, got {here}: make the same net, or give Resume "
-            "another folder"
-        )
-    check_fingerprint(state.get("made", {}), _made(net, trainer), folder)
-
-
-def _set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:
-    """Restore the state of a net and its trainer.
-
-    Raises:
-        ValueError: The net differs from the saved one.
-    """
-    make = mx.np.array if is_np_array() else mx.nd.array
-    pairs = zip(net.collect_params().values(), state["parameters"])
-    try:
-        # Names are those of this process. Parameters of unknown shape get their shape.
-        net.collect_params().load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
-    except AssertionError as error:
-        raise ValueError(
-            "net must be made as it was when the training was saved: make the same net, or "
-            f"give Resume another folder ({error})"
-        ) from error
-    with _file() as path:
-        path.write_bytes(state["trainer"])
-        trainer.load_states(str(path))
+# --- the trainer ---
 
 
 def _check_trainer(trainer: Any) -> None:
-    """Check that a trainer's states are in this process, as far as is known before training.
+    """Refuse a trainer whose states will be on the servers of a distributed store.
 
     Raises:
-        ValueError: The states are on the servers of a distributed store.
+        ValueError: They will.
     """
     asked = getattr(trainer, "_kvstore_params", {})  # Set before the trainer has started.
-    store, there = asked.get("kvstore"), asked.get("update_on_kvstore")
+    store = asked.get("kvstore")
     name = str(store if isinstance(store, str) else getattr(store, "type", ""))
-    if there is None:
-        there = os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1") != "0"
-    if "dist" in name and (there or "async" in name):
+    if "dist" in name and (asked.get("update_on_kvstore") is not False or "async" in name):
         raise _elsewhere(f"kvstore={name!r}")
-
-
-def _made(net: Any, trainer: Any) -> dict[str, Any]:
-    """Fingerprint of a net and a trainer."""
-    parameters = net.collect_params().values()
-    return {
-        "the parameters of net": [
-            (_unnumbered(each.name), np.dtype(each.dtype).name) for each in parameters
-        ],
-        "the optimizer of trainer": type(trainer.optimizer).__name__,
-    }
 
 
 def _states_of(trainer: Any) -> bytes:
@@ -417,11 +364,6 @@ def _elsewhere(found: str) -> ValueError:
         f"of a distributed kvstore, got {found}: give Trainer(..., update_on_kvstore=False) with a "
         'kvstore that is synchronous, such as "dist_sync"'
     )
-
-
-def _unnumbered(name: str) -> str:
-    """Return a parameter's name without the numbers that a process gives its blocks."""
-    return re.sub(r"\d+(?=_|$)", "", name)
 
 
 @contextlib.contextmanager

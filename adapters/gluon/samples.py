@@ -317,7 +317,8 @@ def _runs(pipeline: Pipeline) -> list[NativeOp | list[PythonOp]]:
     """
     runs: list[Any] = []
     for is_native, group in itertools.groupby(pipeline.ops, lambda op: isinstance(op, NativeOp)):
-        runs += group if is_native else [list(group)]
+        ops = list(group)
+        runs += ops if is_native else [ops]
     asked = pipeline.columns is None and pipeline.records is None
     return [[], *runs] if asked and not (runs and isinstance(runs[0], list)) else runs
 
