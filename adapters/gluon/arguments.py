@@ -1,7 +1,4 @@
-"""Arguments of ``gluon_loader``: checks, and the worker settings that they mean.
-
-Each error names the argument, the rule and the value.
-"""
+"""Arguments of ``gluon_loader``: checks, and the worker settings that they mean."""
 
 from __future__ import annotations
 
@@ -33,12 +30,7 @@ _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIE
 
 
 def check_workers(num_workers: Any, prefetch: Any, thread_pool: Any, timeout: Any) -> None:
-    """Check the arguments about workers.
-
-    Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range.
-    """
+    """Check the arguments about workers."""
     if not is_auto(num_workers):
         check_integer("num_workers", num_workers, None, ' or "auto"')
     if prefetch is not None:
@@ -51,12 +43,7 @@ def check_workers(num_workers: Any, prefetch: Any, thread_pool: Any, timeout: An
 
 
 def check_device(ctx: Any, pin_memory: Any) -> None:
-    """Check the arguments about a device.
-
-    Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: There is no such device.
-    """
+    """Check the arguments about a device, and that there is one."""
     _check_switch("pin_memory", pin_memory)
     if ctx is not None and not isinstance(ctx, mx.Context):
         raise TypeError(f"ctx must be an mxnet.Context such as mx.gpu(0), or None, got {ctx!r}")
@@ -75,12 +62,7 @@ def _check_switch(name: str, value: Any) -> None:
 
 
 def check_dataset(dataset: Any) -> None:
-    """Check the data set.
-
-    Raises:
-        TypeError: It has no samples by number.
-        ValueError: It is a tuple of arrays of unequal lengths.
-    """
+    """Check that there are samples by number, and that arrays in a tuple are equally long."""
     shape = getattr(dataset, "shape", None)
     if isinstance(shape, tuple) and not shape:
         raise TypeError(f"dataset must have samples, got a single number, {dataset!r:.200}")
@@ -111,9 +93,6 @@ def check_dataset(dataset: Any) -> None:
 def is_auto(value: Any) -> bool:
     """True for ``"auto"``; arrays are compared with nothing."""
     return isinstance(value, str) and value == "auto"
-
-
-# --- workers ---
 
 
 def settings_of(

@@ -15,7 +15,6 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array
-from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import DTYPE_NAMES, DTYPES, as_ndarray, copy_into, map_members
 from adapters.ownership import Allocate, detach
@@ -84,7 +83,7 @@ def batchify_default(
     keys: Sequence[Any],
     remedy: Remedy | None = None,
 ) -> tuple[list[Any], Skeleton]:
-    """Batch columns of samples by MXNet's rules.
+    """Batch columns of samples by MXNet's rules: return the arrays and the structure around them.
 
     Args:
         columns: A batched array or a list of items, for each member of a sample.
@@ -93,13 +92,6 @@ def batchify_default(
         allocate: Allocates memory.
         keys: Keys of the samples, for errors.
         remedy: Returns advice for a sample's shape, for errors; None for general advice.
-
-    Returns:
-        The arrays, NumPy's or MXNet's, and the structure around them.
-
-    Raises:
-        TypeError: MXNet has no type for the items.
-        ValueError: Items have different shapes.
     """
     leaves: list[Any] = []
 
@@ -107,8 +99,11 @@ def batchify_default(
         if isinstance(items, list):
             if isinstance(items[0], tuple):
                 return [batched(list(members)) for members in zip(*items)]
-            stack = _stack if isinstance(items[0], mx.nd.NDArray) else _stack_numpy
-            items = stack(items, remote, allocate, keys, remedy)
+            try:
+                items = _stacked(items, remote, allocate)
+            except Exception:
+                _check_alike(items, keys, remedy)
+                raise
         _check_dtype(items)
         leaves.append(items)
         return Leaf(len(leaves) - 1, "active")
@@ -120,55 +115,33 @@ def batchify_default(
     return leaves, _flat(len(tree)) if flat else Skeleton(tree)
 
 
-def _stack(
-    items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
-) -> Any:
-    """Stack NDArrays."""
-    # MXNet would find unequal shapes only while computing, without naming the sample.
-    alike = all(issubclass(kind, mx.nd.NDArray) for kind in set(map(type, items)))
-    if not alike or len({item.shape for item in items}) > 1:
-        _check_alike(items, keys, remedy)
-    try:
-        stacked = mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)
-    except Exception:
-        _check_alike(items, keys, remedy)
-        raise
-    if not remote:
-        return stacked
-    # Stacking is cheaper than checking each item's shape and dtype and copying it into its row.
-    rows = allocate(stacked.shape, np.dtype(stacked.dtype))
-    copy_into(rows, stacked)
-    return rows
-
-
-def _stack_numpy(
-    items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
-) -> NDArray[Any]:
-    """Stack anything else."""
+def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
     first = items[0]
+    if isinstance(first, mx.nd.NDArray):
+        # MXNet would find unequal shapes only while computing, without naming the sample.
+        if not all(isinstance(item, mx.nd.NDArray) and item.shape == first.shape for item in items):
+            raise ValueError("NDArrays must have equal shapes to be stacked")
+        stacked = mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)
+        if not remote:
+            return stacked
+        # Stacking is cheaper than checking each dtype and copying each item into its row.
+        rows = allocate(stacked.shape, np.dtype(stacked.dtype))
+        copy_into(rows, stacked)
+        return rows
     if isinstance(first, dict):
         raise TypeError(
             f"samples must be arrays, numbers or tuples of them, got a dict of {list(first)}: make "
             'them tuples, by outputs=("image", "label") of open_records, transform= of packed or a '
             "transform of the data set, or give a batchify_fn"
         )
-    if (
-        type(first) is np.ndarray
-        and not first.dtype.hasobject
-        and all(
-            type(item) is np.ndarray and item.shape == first.shape and item.dtype == first.dtype
-            for item in items
-        )
-    ):
-        rows = allocate((len(items), *first.shape), first.dtype)
-        for row, item in enumerate(items):
-            rows[row] = item
-        return rows
-    try:
-        return np.asarray(items)
-    except ValueError:
-        _check_alike(items, keys, remedy)
-        raise
+    if type(first) is np.ndarray and not first.dtype.hasobject:
+        shape, dtype = first.shape, first.dtype
+        if all(type(i) is np.ndarray and i.shape == shape and i.dtype == dtype for i in items):
+            rows = allocate((len(items), *shape), dtype)
+            for row, item in enumerate(items):
+                rows[row] = item
+            return rows
+    return np.asarray(items)
 
 
 def _check_alike(items: list[Any], keys: Sequence[Any], remedy: Remedy | None) -> None:
@@ -199,17 +172,11 @@ def _check_dtype(leaf: Any) -> None:
 def packed(
     make: Callable[[], Any], remote: bool, numpy_as: str = "numpy"
 ) -> tuple[list[Any], Skeleton]:
-    """Flatten the result of a user's batchify function into arrays.
+    """Flatten what ``make`` returns, a user's batch, into arrays and the structure around them.
 
-    Args:
-        make: Calls the function.
-        remote: True in a worker process, which copies NumPy arrays into a slot. Otherwise NumPy
-            arrays are copied if the user keeps a reference. NDArrays are always copied, as the
-            owner of their memory is unknown.
-        numpy_as: ``Leaf.kind`` of NumPy arrays.
-
-    Returns:
-        The arrays, and the structure around them.
+    In a worker process (``remote``), NumPy arrays are copied into a slot. Elsewhere, they are
+    copied if the user keeps a reference. NDArrays are always copied, as the owner of their memory
+    is unknown. ``numpy_as`` is the ``Leaf.kind`` of NumPy arrays.
     """
     leaves: list[Any] = []
 

@@ -66,7 +66,7 @@ class Iteration(Reading):
         loader, engine = self._loader, self._engine
         plan, sampler = loader._plan, loader._batch_sampler
         plan.begin_pass()
-        if plan.live:
+        if plan.changes_between_epochs:
             engine.refresh()
         epoch, first = loader._next
         self._epoch = epoch

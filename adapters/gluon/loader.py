@@ -53,21 +53,11 @@ from adapters.batch.replacement import OnError
 from adapters.engine import Engine, Waits
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
+from adapters.gluon import samplers
 from adapters.gluon.arguments import check_dataset, check_device, check_workers, settings_of
 from adapters.gluon.iteration import Iteration, mover
 from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.samplers import (
-    OrderBatchSampler,
-    RolloverBatchSampler,
-    drawn_batches,
-    given_sampler,
-    length_of,
-    obstacle_to_replay,
-    rolls_over,
-    sampler_twin,
-    tell_epoch,
-)
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
 from adapters.sources import Source, as_source, holds_stored, open_guessed
@@ -230,7 +220,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
         self._shard = ShardArgument(shard)
-        self._batch_sampler = given_sampler(
+        self._batch_sampler = samplers.given_sampler(
             batch_size,
             shuffle,
             sampler,
@@ -242,10 +232,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         )
         source = numbered_source(pipeline, dataset, blocks_of(shuffle) is not None)
         # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
-        random = self._random or shuffle or weights is not None or _has_own_order(source)
-        if seed is None and random:
+        mixes = source is not None and type(source).arranged is not Source.arranged
+        if seed is None and (self._random or shuffle or weights is not None or mixes):
             seed = np.random.randint(1 << 31)
         order: Order | DrawnOrder = DrawnOrder(batch_size or 1)
+        batchify = batchify_fn
         if self._batch_sampler is None:
             assert batch_size is not None
             self._check_shard_size(len(dataset))
@@ -262,14 +253,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 tolerant=on_error != "raise",
             )
             rollover = last_batch == "rollover"
-            self._batch_sampler = (RolloverBatchSampler if rollover else OrderBatchSampler)(known)
+            self._batch_sampler = (
+                samplers.RolloverBatchSampler if rollover else samplers.OrderBatchSampler
+            )(known)
             if self._shard.requested and not self._seeded and self._batch_sampler.is_random:
                 raise ValueError(
                     f"shard needs a seed with a random order, got shard={self._shard.requested} "
                     "and seed=None: without one, each process shuffles in an order of its own; "
                     "give all of them the same seed"
                 )
-            batchify_fn = known.fitted(batchify_fn)  # With lengths to pad to, in buckets.
+            batchify = known.fitted(batchify_fn)  # With lengths to pad to, in buckets.
             order = order if rollover else known
         self._plan = GluonPlan(
             order,
@@ -278,14 +271,14 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batch_transform=batch_transform,
             seed=int(seed or 0),
             on_error=on_error,
-            batchify=batchify_fn,
+            batchify=batchify,
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         self._settings = settings_of(self._plan, num_workers, thread_pool, prefetch, timeout, used)
         # The data set may change between passes. As in MXNet, requested processes don't see that.
-        self._plan.live = not self._settings.use_multiprocessing
+        self._plan.changes_between_epochs = not self._settings.use_multiprocessing
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
         self._move = mover(ctx, pin_memory, pin_device_id)
@@ -326,7 +319,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""
         lines = [*self._with_shard()._plan.explanation()]
-        if isinstance(self._batch_sampler, OrderBatchSampler):
+        if isinstance(self._batch_sampler, samplers.OrderBatchSampler):
             order = self._batch_sampler.order
             index, count = order.shard
             if order.arrangement is not None:
@@ -415,7 +408,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             if order is not None:
                 counted = batches_of(state, order.consumed(1), order.size, "loader")
             epoch, batch = counted or position_of(
-                state, lambda epoch: length_of(sampler, epoch), "loader"
+                state, lambda epoch: samplers.length_of(sampler, epoch), "loader"
             )
             if batch and self._shard.requested is not None and counted is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
@@ -430,30 +423,22 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         order = self._plan.order
         return order if isinstance(order, Order) else None
 
-    def _rest(self, epoch: int, state: Any) -> Continuation:
-        """Resumed part of an epoch of which a batch is replayed; ``WHOLE`` if not resumed."""
-        if (order := self._order) is not None:
-            return replaying.continuation_of(self._continuation, order, epoch, state, "loader")
-        if state is not None:
-            position_of(state, lambda epoch: length_of(self._batch_sampler, epoch), "loader")
-        return WHOLE
-
     def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
         self._next = self._position = (epoch, batch)
         self._continuation = continuation
-        tell_epoch(self._batch_sampler, epoch)
+        samplers.tell_epoch(self._batch_sampler, epoch)
 
     @property
     def _obstacle(self) -> str | None:
         """Reason why batches can't be computed again; None if they can."""
-        obstacle = obstacle_to_replay(self._batch_sampler, self._seeded)
+        obstacle = samplers.obstacle_to_replay(self._batch_sampler, self._seeded)
         if self._random and not self._seeded and obstacle is None:
             return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
         return obstacle
 
     def _check_replay(self, method: str, epoch: int, batch: int) -> None:
         obstacle = self._obstacle
-        begins = not batch and not (epoch and rolls_over(self._batch_sampler))
+        begins = not batch and not (epoch and samplers.rolls_over(self._batch_sampler))
         if obstacle is not None and not begins:
             raise ValueError(
                 f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
@@ -483,7 +468,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
         epoch, plan, records = int(epoch), self._plan, self._plan.pipeline.records
-        key = self._replayed(epoch, int(batch), self._rest(epoch, state))
+        key = self._replayed(epoch, int(batch), state)
         names = plan.samples(key)
         try:
             numbers = np.array([int(name) for name in names], np.int64)
@@ -492,12 +477,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
             ) from None
         made = self._computed(key)
-        origins = [
-            Origin()
-            if records is None
-            else records.origin(number, generator(plan.seed, epoch, number, DECODE))
-            for number in numbers.tolist()
-        ]
+        origins = [Origin()] * len(numbers)
+        if records is not None:
+            rngs = [generator(plan.seed, epoch, number, DECODE) for number in numbers.tolist()]
+            origins = list(map(records.origin, numbers.tolist(), rngs))
 
         def fetched(number: int) -> Any:
             with Place(plan.seed, epoch, key.index) as place:
@@ -506,26 +489,24 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
         return replaying.Replay(epoch, key.index, made, numbers, origins, fetched)
 
-    def _replayed(self, epoch: int, index: int, rest: Continuation) -> BatchKey:
-        """Return the key of a batch to be replayed; a negative number counts from the end.
+    def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
+        """Return the key of a batch to be replayed.
 
         Raises:
             IndexError: The pass has no such batch.
             ValueError: The batch is from before the resumed part.
         """
-        sampler = sampler_twin(self._batch_sampler)
-        tell_epoch(sampler, epoch)
-        count = length_of(sampler, epoch)
-        if count is None and index < 0:
-            raise IndexError(
-                f"batch must be >= 0 where the sampler of the loader has no length, got {index}"
-            )
-        if count is not None and not -count <= index < count:
-            raise IndexError(f"batch must be in range({-count}, {count}), got {index}")
-        index += count if index < 0 and count is not None else 0
+        sampler = samplers.sampler_twin(self._batch_sampler)
+        samplers.tell_epoch(sampler, epoch)
+        count = samplers.length_of(sampler, epoch)
+        if index < -(count or 0) or (count is not None and index >= count):
+            end = "its length, which isn't known" if count is None else count
+            raise IndexError(f"batch must be in range({-(count or 0)}, {end}), got {index}")
+        index += 0 if index >= 0 or count is None else count
         if (order := self._order) is not None:
+            rest = replaying.continuation_of(self._continuation, order, epoch, state, "loader")
             return replaying.key_of(rest, order, epoch, index)
-        names: Any = next(drawn_batches(sampler, epoch, index), None)
+        names: Any = next(samplers.drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
         return BatchKey(epoch, index, names)
@@ -543,8 +524,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         table, and ``.save("sheet.png")`` writes the sheet.
         """
         check_integer("batches", batches, 1)
-        sampler = sampler_twin(self._with_shard()._batch_sampler)
-        drawn = itertools.islice(drawn_batches(sampler, 0, 0), int(batches))
+        sampler = samplers.sampler_twin(self._with_shard()._batch_sampler)
+        drawn = itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches))
         keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
         return viewing.Peek(map(self._computed, keys))
 
@@ -552,7 +533,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self._with_shard().__dict__)
-        twin._batch_sampler = sampler_twin(self._batch_sampler)
+        twin._batch_sampler = samplers.sampler_twin(self._batch_sampler)
         twin._next, twin._position, twin._continuation = (0, 0), (0, 0), WHOLE
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)
@@ -583,11 +564,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
 
 gluon_loader = DataLoader
-
-
-def _has_own_order(source: Source | None) -> bool:
-    """True for a mix, whose order is random even without shuffle."""
-    return source is not None and type(source).arranged is not Source.arranged
 
 
 def _close_all() -> None:

@@ -54,7 +54,15 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
         return make(array, dtype=array.dtype)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    handle = _lend(array, template)
+    take_back(_LOOKED_AT)
+    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
+    managed.dl_tensor.data = address_of(array)
+    handle = NDArrayHandle()
+    # Not transient: MXNet would make its own copy of a transient handle.
+    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
+    semaphore = _Semaphore.from_buffer(managed)
+    semaphore.value = 0
+    _lent.append((semaphore, array))
     return mx.np.ndarray(handle=handle) if numpy_semantics else mx.nd.NDArray(handle=handle)
 
 
@@ -115,7 +123,7 @@ def moved(array: Any, ctx: Any) -> Any:
 def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
     """Apply ``function`` to everything in nested lists, tuples and dicts.
 
-    ``lists`` returns tuples as lists, as MXNet's pinning does.
+    With ``lists``, tuples become lists, as in MXNet's pinning.
     """
     if isinstance(tree, tuple) and (lists or type(tree) is tuple or hasattr(tree, "_fields")):
         members = [map_members(function, member, lists) for member in tree]
@@ -155,20 +163,6 @@ _LOOKED_AT = 8
 
 _lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
 _sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
-
-
-def _lend(array: NDArray[Any], template: Any) -> Any:
-    """Make an MXNet handle to the memory of a C-contiguous array, kept alive until its release."""
-    take_back(_LOOKED_AT)
-    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
-    managed.dl_tensor.data = address_of(array)
-    handle = NDArrayHandle()
-    # Not transient: MXNet would make its own copy of a transient handle.
-    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
-    semaphore = _Semaphore.from_buffer(managed)
-    semaphore.value = 0
-    _lent.append((semaphore, array))
-    return handle
 
 
 def take_back(most: int) -> None:

@@ -30,7 +30,6 @@ from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
 from adapters.sources import (
-    ArraySource,
     Decoded,
     Images,
     MapSource,
@@ -203,7 +202,12 @@ def pipeline_of(data: Any) -> Pipeline:
         return Pipeline(plain, ops=list(ops), names=["ImageRecordDataset"], records=source)
     array = data._data if type(data) is _dataset.SimpleDataset else data
     if isinstance(array, Source):
-        return _of_source(array)
+        if type(array) is MapSource:
+            return pipeline_of(array.data)
+        if type(array) is Subset and type(array.whole) is MapSource:
+            return pipeline_of(array.whole.data).selected(array, array.numbers)
+        name = f"{array.unit}s" if isinstance(array, Decoded) else "source"
+        return Pipeline(array, records=array, names=[name])
     members, single = [None], True
     if isinstance(data, _dataset._DownloadedDataset):
         own = type(data).__getitem__, type(data).__len__  # A subclass may override them.
@@ -227,25 +231,11 @@ def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source | 
     base: Source | None = pipeline.records
     if not looked_at:
         return base if pipeline.indices is None else None
-    if base is None and pipeline.columns is not None:
-        arrays = [column.array for column in pipeline.columns]
-        if all(isinstance(array, np.ndarray) for array in arrays):
-            base = ArraySource(tuple(arrays))
     if base is None:
         return MapSource(data)
     if pipeline.indices is None:
         return base
     return base.select(np.array(pipeline.base_numbers(range(len(data))), np.int64))
-
-
-def _of_source(source: Source) -> Pipeline:
-    """Return the pipeline of a source. A wrapped data set is decomposed."""
-    if type(source) is MapSource:
-        return pipeline_of(source.data)
-    if type(source) is Subset and type(source.whole) is MapSource:
-        return pipeline_of(source.whole.data).selected(source, source.numbers)
-    name = f"{source.unit}s" if isinstance(source, Decoded) else "source"
-    return Pipeline(source, records=source, names=[name])
 
 
 def _column(data: Any) -> Column | None:
@@ -324,7 +314,7 @@ def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
 
 
 def _image_source(data: Any) -> RecordSource | None:
-    """Make a source of the images of an ``ImageRecordDataset``, with the same results as MXNet.
+    """Make a source of an ``ImageRecordDataset``, with the same results as MXNet.
 
     None for greyscale images, or if the libraries or the file are missing.
     """

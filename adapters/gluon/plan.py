@@ -59,8 +59,9 @@ class GluonPlan(Plan):
     """Global random generators that user code may use."""
     semantics: tuple[bool, bool] = (False, False)
     """``(is_np_shape(), is_np_array())`` in the thread of the loader."""
-    live: bool = False
-    """True if the data set may change between epochs, so that none may start early."""
+    changes_between_epochs: bool = False
+    """True if the data set may change, so that an epoch must not start before the one before it
+    has ended."""
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
@@ -127,7 +128,11 @@ class GluonPlan(Plan):
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
-        if records is not None and records is self.pipeline.base and not self.live:
+        if (
+            records is not None
+            and records is self.pipeline.base
+            and not self.changes_between_epochs
+        ):
             numbers = self.pipeline.base_numbers(self.samples(key))
             if isinstance(numbers, np.ndarray):
                 records.expect(numbers, elsewhere)
@@ -139,11 +144,6 @@ class GluonPlan(Plan):
         records, order = self.pipeline.records, self.order
         if records is not None and self.pipeline.indices is None and isinstance(order, Order):
             order.prefetch(key.order_arguments, records.will_read, asked)
-
-    @property
-    def changes_between_epochs(self) -> bool:
-        """True if an epoch must not start before the previous one has ended."""
-        return self.live
 
     @property
     def threads(self) -> bool:
@@ -205,7 +205,7 @@ class GluonPlan(Plan):
             if self._remote or _is_worker_thread():
                 self._enter_semantics()
             with self._gate, Place(self.seed, *key[:2]), self._seeded(key) as draws:
-                return self._made(Request(key, names, memory, draws, self.semantics[1]))
+                return self._made(Request(key, names, memory, draws))
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
@@ -329,7 +329,7 @@ class GluonPlan(Plan):
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch)
             elif function is not None and self._collates:
-                semantics = self.semantics[1]
+                semantics = is_np_array()
                 batch = map_members(
                     lambda leaf: as_ndarray(leaf, semantics) if is_known(leaf) else leaf, batch
                 )

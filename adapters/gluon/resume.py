@@ -23,13 +23,14 @@ import copy
 import logging
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon.contrib.estimator import BatchEnd, EpochBegin, EpochEnd, TrainBegin, TrainEnd
+from mxnet.gluon.contrib.estimator import BatchEnd, EpochEnd, TrainBegin, TrainEnd
 from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer
@@ -52,7 +53,7 @@ _COUNTS = ("batch_size", "shards")  # If these change, batches are renumbered.
 _STREAM = 4  # Stream of the seeds of MXNet's generator.
 
 
-class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
+class Resume(TrainBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
     """Saves a training with Gluon while it runs, so that it continues exactly after a crash.
 
     The saved state consists of the parameters, the states of the ``Trainer`` with its optimizer,
@@ -128,13 +129,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._net: Any = None
         self._trainer: Any = None
         self._epoch = self._batch = 0
-        self._trained = self._ended = False
+        self._trained = False
         self.extra: dict[str, Any] = {}
         self.priority = np.inf  # As an event handler, run after the others.
 
     # --- a loop ---
 
-    def epochs(self, count: int, net: Any, trainer: Any) -> Iterator[int]:
+    def epochs(self, count: int, net: Any, trainer: Any) -> Generator[int, None, None]:
         """Iterate over the remaining epochs out of ``count``.
 
         Args:
@@ -155,10 +156,14 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             while self._epoch < count:
                 self._seed_batch()
                 yield self._epoch
-                self._end_epoch()
+                self._epoch, self._batch = self._epoch + 1, 0
+                self._schedule.count_epoch()
+                if self._schedule.due and self._trained:
+                    self._save()
             self._end()
         finally:
-            self._leave()
+            self._writer.wait()
+            self._lock.release()
 
     def step(self) -> None:
         """Count a trained batch, and save if due."""
@@ -171,20 +176,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             self._save()
         self._seed_batch()
 
-    # --- an Estimator ---
+    # --- an Estimator, whose handlers go through the same epochs ---
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Restore the saved state at the start of ``fit``."""
-        try:
-            self._begin(estimator.net, estimator.trainer)
-        except BaseException:
-            self._leave()
-            raise
-        self._ended = self._loader._without_batches = self._has_had_all(estimator)
-
-    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        """Seed MXNet's generator for the first batch of an epoch."""
-        self._seed_batch()
+        count = sys.maxsize if estimator.max_epoch is None else estimator.max_epoch
+        self._left = self.epochs(count, estimator.net, estimator.trainer)
+        self._loader._without_batches = next(self._left, None) is None
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """Count a trained batch, and save if due. Returns False, to continue."""
@@ -193,18 +191,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """Count the epoch, and save if due. Returns True after the last epoch, to stop."""
-        if not self._ended:
-            self._end_epoch()
-        return self._has_had_all(estimator)
+        return next(self._left, None) is None
 
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Save at the end of ``fit``."""
         self._loader._without_batches = False  # Still True if fit read another loader.
         self._end()
-        self._leave()
-
-    def _has_had_all(self, estimator: Any) -> bool:
-        return estimator.max_epoch is not None and self._epoch >= estimator.max_epoch
+        self._left.close()
 
     # --- the state ---
 
@@ -240,20 +233,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
         )
 
-    def _end_epoch(self) -> None:
-        self._epoch, self._batch = self._epoch + 1, 0
-        self._schedule.count_epoch()
-        if self._schedule.due and self._trained:
-            self._save()
-
     def _end(self) -> None:
         self._writer.wait()
         if self._trained:
             self._save()
-
-    def _leave(self) -> None:
-        self._writer.wait()
-        self._lock.release()
 
     def _seed_batch(self) -> None:
         if self._seed is not None:

@@ -9,13 +9,13 @@ called sample by sample. The result is a function of the seed, the epoch and the
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
+from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
 from adapters.batch.key import BatchKey
@@ -33,8 +33,6 @@ from adapters.structure import flatten, to_array
 FIRST_RUN = 1
 """Run number of the first user functions, which separates their calls from the source's, see
 ``Place``."""
-# Samples that are checked for reused memory: more than a ring of buffers has.
-_CHECKED_SAMPLES = 16
 
 
 class Members(NamedTuple):
@@ -98,7 +96,6 @@ class Request:
     """Allocates memory for samples that are rows of arrays."""
     draws: frozenset[str]
     """Global generators to seed before each call of user code."""
-    numpy_semantics: bool
     first: int = 0
     """Position of the first sample in the batch."""
 
@@ -116,7 +113,8 @@ class Runner:
         self._pipeline = pipeline
         self._seed = seed
         self._checked = checked
-        self._memory = _ReusedMemory()
+        self._copies: dict[int, bool] = {}
+        """For each run of user code, by its place: whether its samples are copied."""
         self._runs = _runs(pipeline)
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
@@ -186,7 +184,7 @@ class Runner:
             if _is_flat(source.skeleton):
                 rows, skeleton = flatten(source.gather(own, memory))
                 if _is_flat(skeleton):
-                    return self._members(source, rows, skeleton == 0, request)
+                    return self._members(source, rows, skeleton == 0)
             fetched = source.samples(own)  # Samples that aren't tuples of arrays.
             return list(map(source.sample, own.tolist()) if fetched is None else fetched)
         leaves = None if self._uneven else source.leaves
@@ -203,45 +201,40 @@ class Runner:
             samples = self._records(source, own, request)
             self._uneven = self._pipeline.base is source
             return samples
-        return self._members(source, rows, source.skeleton == 0, request)
+        return self._members(source, rows, source.skeleton == 0)
 
-    def _members(
-        self, source: Source, rows: list[NDArray[Any]], single: bool, request: Request
-    ) -> Members:
+    def _members(self, source: Source, rows: list[NDArray[Any]], single: bool) -> Members:
         kind: Any = np.ndarray
         if self._as_ndarrays and (source.holds_images or (source.gathers and rows[0].ndim > 1)):
-            kind = mx.np.ndarray if request.numpy_semantics else mx.nd.NDArray
+            kind = mx.np.ndarray if is_np_array() else mx.nd.NDArray
         number = object if source.python_numbers else np.ndarray
         rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
         return Members([Column(rows[0], kind), *rest], single)
 
     def _records(self, source: Source, own: NDArray[np.int64], request: Request) -> list[Any]:
-        """Read samples one by one."""
-        samples = []
+        """Read samples one by one; a damaged record by MXNet's data set, if there is one."""
+        epoch, place, base = request.key.epoch, current_place(), self._pipeline.base
+        samples: list[Any] = []
         for number, name in zip(own.tolist(), request.names):
+            rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
+            if source.makes_samples and place is not None:
+                place.sample(number)
+            seed_place(request.draws, self._seed, epoch, number, SOURCE)
             try:
-                samples.append(self._record(source, number, request))
+                try:
+                    sample = source.sample(number, rng)
+                except RecordError:
+                    if base is source:
+                        raise
+                    sample = base[number]
+                else:
+                    if source.holds_images and self._as_ndarrays:
+                        sample = (as_ndarray(sample[0], is_np_array()), *sample[1:])
             except BaseException as error:
                 note(error, f"in sample {name!r}")
                 raise
+            samples.append(sample)
         return samples
-
-    def _record(self, source: Source, number: int, request: Request) -> Any:
-        """Read one record. If it is damaged, fall back to MXNet's data set, if there is one."""
-        epoch, place = request.key.epoch, current_place()
-        rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
-        if source.makes_samples and place is not None:
-            place.sample(number)
-        seed_place(request.draws, self._seed, epoch, number, SOURCE)
-        try:
-            sample = source.sample(number, rng)
-        except RecordError:
-            if self._pipeline.base is source:
-                raise
-            return self._pipeline.base[number]
-        if source.holds_images and self._as_ndarrays:
-            return (as_ndarray(sample[0], request.numpy_semantics), *sample[1:])
-        return sample
 
     # --- runs ---
 
@@ -257,8 +250,11 @@ class Runner:
 
         Without a ``state``, samples are got from the base. Without ``numbers``, nothing is seeded
         for them. The ``place`` of the run separates the draws of one sample.
+
+        If a data set or a transform fills one buffer for every sample, the last sample would appear
+        everywhere in a batch. So the first batch is checked, and made again of copies if need be.
         """
-        names = request.names
+        names, copies = request.names, self._copies.get(place)
         samples: Iterator[Any]
         if state is None:
             names = names.tolist() if isinstance(names, np.ndarray) else names
@@ -277,10 +273,14 @@ class Runner:
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
-                results.append(self._memory.taken(sample))
+                results.append(_copied(sample) if copies else sample)
         except BaseException as error:
             note(error, f"in sample {names[len(results)]!r}")
             raise
+        if copies is None and len(results) > 1:
+            self._copies[place] = _share_memory(results)
+            if self._copies[place]:
+                return self._called(ops, state, request, numbers, place)
         return results
 
     def _staged(
@@ -389,42 +389,18 @@ def _is_flat(skeleton: Any) -> bool:
 # --- memory that user code reuses ---
 
 
-class _ReusedMemory:
-    """Copies samples if a data set or a transform fills the same memory again.
+def _share_memory(samples: list[Any]) -> bool:
+    """True if two arrays in the samples of a batch lie in the same memory."""
+    addresses = []
+    for leaf in flatten(map_arrays(as_numpy, samples))[0]:
+        if hasattr(leaf, "__array__") and not isinstance(leaf, np.generic):
+            array = to_array(leaf)
+            if array.size and not array.dtype.hasobject:
+                addresses.append(array.__array_interface__["data"][0])
+    return len(set(addresses)) < len(addresses)
 
-    Without that, the last sample would appear everywhere in a batch. The first samples are copied,
-    and kept so that their addresses stay taken. If one recurs with other contents, all later
-    samples are copied too.
-    """
 
-    def __init__(self) -> None:
-        self._copies = True
-        self._left = _CHECKED_SAMPLES
-        self._seen: dict[int, tuple[Any, int]] = {}
-
-    def __reduce__(self) -> Any:
-        return _ReusedMemory, ()
-
-    def taken(self, sample: Any) -> Any:
-        """Return the sample, or a copy if the next one may use the same memory."""
-        if not self._copies:
-            return sample
-        if self._left > 0:
-            self._left -= 1
-            found = self._recurs(sample)
-            if found or not self._left:
-                self._copies, self._left, self._seen = found, 0, {}
-        copied = detached(sample)
-        map_arrays(lambda array: array.wait_to_read(), copied)
-        return copied
-
-    def _recurs(self, sample: Any) -> bool:
-        """True if an address was seen before, with other contents."""
-        found = False
-        for leaf in flatten(map_arrays(as_numpy, sample))[0]:
-            array = to_array(leaf) if hasattr(leaf, "__array__") else None
-            if array is None or isinstance(leaf, np.generic) or array.dtype.hasobject:
-                continue
-            address, check = array.__array_interface__["data"][0], zlib.crc32(array.tobytes())
-            found |= array.size > 0 and self._seen.setdefault(address, (leaf, check))[1] != check
-        return found
+def _copied(sample: Any) -> Any:
+    copied = detached(sample)
+    map_arrays(lambda array: array.wait_to_read(), copied)
+    return copied
