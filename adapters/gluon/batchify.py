@@ -45,11 +45,7 @@ class Skeleton:
     def __init__(self, tree: Any, flat: int = 0) -> None:
         self._tree = tree
         self._flat = flat
-
-    @property
-    def never_changes(self) -> bool:
-        """True if the structure holds nothing but placeholders."""
-        return self._flat > 0
+        self.never_changes = flat > 0  # For the engine.
 
     def __reduce__(self) -> Any:
         return (_flat, (self._flat,)) if self._flat else (Skeleton, (self._tree,))

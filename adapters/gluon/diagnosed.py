@@ -128,12 +128,7 @@ class GluonFetching(GluonPlan):
 
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
-    """Make the ablations of a loader's plan, from its data set and its batch sampler.
-
-    Raises:
-        ValueError: The sampler gives no batches.
-        Exception: The error of a sample, with ``on_error="raise"``.
-    """
+    """Make the ablations of a loader's plan, from its data set and its batch sampler."""
     ours = isinstance(batch_sampler, OrderBatchSampler)
     batches = batch_sampler.batches(0) if ours else map(list, batch_sampler)
     drawn = list(itertools.islice(batches, _DRAWN_BATCHES))

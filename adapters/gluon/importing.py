@@ -43,12 +43,17 @@ def import_mxnet() -> Any:
                 f"MXNet needs NumPy 1, and NumPy {np.__version__} is installed: "
                 "pip install 'loader-adapters[mxnet]' (or 'numpy<2') in an environment of its own"
             )
+        lent = {} if "bool" in vars(np) else {"bool": bool}
         quiet = _quiet() if os.environ.get(QUIET) else contextlib.nullcontext()
-        with _bool_lent(), warnings.catch_warnings(), quiet:
+        with warnings.catch_warnings(), quiet:
             # Warnings about MXNet's own code, which is no longer maintained.
             warnings.simplefilter("ignore")
+            vars(np).update(lent)
             try:
                 mxnet = importlib.import_module("mxnet")
+                if os.environ.get(QUIET):
+                    mxnet.nd.waitall()  # Creates the engine, which writes to stderr.
+                return mxnet
             except ModuleNotFoundError as error:
                 if error.name != "mxnet":
                     raise
@@ -56,22 +61,9 @@ def import_mxnet() -> Any:
                     "gluon_loader needs MXNet: pip install 'loader-adapters[mxnet]' (on Python "
                     "3.11 or older, which have wheels), or mxnet-cu112 for a GPU of that time"
                 ) from error
-            if os.environ.get(QUIET):
-                mxnet.nd.waitall()  # Creates the engine, which writes to stderr.
-            return mxnet
-
-
-@contextlib.contextmanager
-def _bool_lent() -> Iterator[None]:
-    """Define ``np.bool``, which MXNet 1.9.1 reads, where NumPy has removed it."""
-    missing = "bool" not in vars(np)
-    if missing:
-        setattr(np, "bool", bool)  # noqa: B010  (NumPy's stubs have no such name.)
-    try:
-        yield
-    finally:
-        if missing:
-            delattr(np, "bool")
+            finally:
+                for name in lent:
+                    delattr(np, name)
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ from adapters.arguments import (
     samples_of,
     unit_of,
 )
-from adapters.batch.arranging import blocks_of, check_shuffle, order_of
+from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.order import DrawnOrder, Order
@@ -230,9 +230,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             weights=weights,
             bucket_by=bucket_by,
         )
-        source = numbered_source(pipeline, dataset, blocks_of(shuffle) is not None)
+        source = numbered_source(pipeline, dataset)
         # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
-        mixes = source is not None and type(source).arranged is not Source.arranged
+        mixes = type(source).arranged is not Source.arranged
         if seed is None and (self._random or shuffle or weights is not None or mixes):
             seed = np.random.randint(1 << 31)
         order: Order | DrawnOrder = DrawnOrder(batch_size or 1)
@@ -490,12 +490,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return replaying.Replay(epoch, key.index, made, numbers, origins, fetched)
 
     def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
-        """Return the key of a batch to be replayed.
-
-        Raises:
-            IndexError: The pass has no such batch.
-            ValueError: The batch is from before the resumed part.
-        """
+        """Return the key of a batch to be replayed."""
         sampler = samplers.sampler_twin(self._batch_sampler)
         samplers.tell_epoch(sampler, epoch)
         count = samplers.length_of(sampler, epoch)

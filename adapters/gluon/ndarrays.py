@@ -42,9 +42,6 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
     """Make a CPU NDArray over the memory of ``array``. Nothing else may write to that memory.
 
     The array is copied if it isn't C-contiguous, has another byte order, or DLPack lacks its dtype.
-
-    Raises:
-        TypeError: MXNet lacks the dtype.
     """
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -29,16 +29,8 @@ from numpy.typing import NDArray
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
-from adapters.sources import (
-    Decoded,
-    Images,
-    MapSource,
-    RecordSource,
-    Source,
-    Stored,
-    Subset,
-    is_stored,
-)
+from adapters.sources import Decoded, Images, MapSource, RecordSource, Source, Subset
+from adapters.sources.stored import Stored, is_stored
 from adapters.user_code import Gate
 
 
@@ -223,19 +215,12 @@ def pipeline_of(data: Any) -> Pipeline:
     return Pipeline(data, kept, single, names=[type(data).__name__])
 
 
-def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source | None:
-    """Return the data set as a source with the same sample numbers.
-
-    Unless an order inspects samples (``looked_at``), only a data set that is a source is returned.
-    """
-    base: Source | None = pipeline.records
-    if not looked_at:
-        return base if pipeline.indices is None else None
-    if base is None:
+def numbered_source(pipeline: Pipeline, data: Any) -> Source:
+    """Return the data set as a source with the same sample numbers."""
+    records, indices = pipeline.records, pipeline.indices
+    if records is None:
         return MapSource(data)
-    if pipeline.indices is None:
-        return base
-    return base.select(np.array(pipeline.base_numbers(range(len(data))), np.int64))
+    return records if indices is None else records.select(indices[: len(data)])
 
 
 def _column(data: Any) -> Column | None:
@@ -292,11 +277,7 @@ def integers(names: Any) -> NDArray[np.int64] | None:
 
 
 def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
-    """Convert sample names, also negative ones, to row numbers.
-
-    Raises:
-        IndexError: A name is out of range or no integer.
-    """
+    """Convert sample names, also negative ones, to row numbers; raise ``IndexError`` for others."""
     numbers = integers(names)
     if numbers is None:
         raise IndexError(

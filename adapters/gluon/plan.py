@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mxnet as mx
@@ -39,8 +39,17 @@ from adapters.generators import (
 from adapters.gluon.batchify import Skeleton, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
 from adapters.gluon.pipeline import Pipeline, name_of
-from adapters.gluon.randomness import WHOLE_BATCH, seed_place, seeded_batch
-from adapters.gluon.samples import Request, Runner, State, compute, samples_of, split
+from adapters.gluon.samples import (
+    WHOLE_BATCH,
+    Request,
+    Runner,
+    State,
+    compute,
+    samples_of,
+    seed_place,
+    seeded_batch,
+    split,
+)
 from adapters.gluon.stages import call
 from adapters.user_code import Gate
 
@@ -67,6 +76,10 @@ class GluonPlan(Plan):
     batch_transform: Callable[..., Any] | None = None
     thread_safe: bool | None = None
     """True if several threads may run user code; None to follow what each part declares."""
+    threads: bool = field(init=False, default=True)
+    one_thread_at_a_time: bool = field(init=False, default=False)
+    not_thread_safe: tuple[str, ...] = field(init=False, default=())
+    calls_users_functions: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
@@ -82,6 +95,14 @@ class GluonPlan(Plan):
         self._batch_gate = Gate(of_batches, self.thread_safe)
         if self._gate or (self.used and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
+        # MXNet's rules alone make batches; ``batchify`` is from this package, and uses NumPy.
+        self._batches_itself = self.batchify is None and self.batch_transform is None
+        self._collates = bool(getattr(self.batchify, "only_reads", False))
+        self.threads = not self.used  # They share the global generators.
+        self.one_thread_at_a_time = bool(self._gate)
+        self.not_thread_safe = self._gate.names or self._batch_gate.names
+        foreign = self.batchify is not None and not self._collates
+        self.calls_users_functions = foreign or bool(self.pipeline.users_code)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for a worker process, without the data set."""
@@ -146,41 +167,11 @@ class GluonPlan(Plan):
             order.prefetch(key.order_arguments, records.will_read, asked)
 
     @property
-    def threads(self) -> bool:
-        """True if batches are the same on threads, which share the global generators."""
-        return not self.used
-
-    @property
-    def one_thread_at_a_time(self) -> bool:
-        """True if only one thread at a time may make samples."""
-        return bool(self._gate)
-
-    @property
-    def not_thread_safe(self) -> tuple[str, ...]:
-        """Arguments whose code only one thread at a time may run."""
-        return self._gate.names or self._batch_gate.names
-
-    @property
-    def calls_users_functions(self) -> bool:
-        """True if there are user functions, which may call MXNet for each sample."""
-        return bool(self.pipeline.users_code) or not (self.batchify is None or self._collates)
-
-    @property
     def only_decodes(self) -> bool:
         """True if the work is mainly image decoding, which releases the interpreter lock."""
         records = self.pipeline.records
         decodes = records is not None and records.decodes and records.leaves is not None
-        return decodes and self._runner.empty and self._batches_itself
-
-    @property
-    def _batches_itself(self) -> bool:
-        """True if batches are made by MXNet's rules only, without user functions."""
-        return self.batchify is None and self.batch_transform is None
-
-    @property
-    def _collates(self) -> bool:
-        """True if ``batchify`` is from this package. Its NumPy arrays become NDArrays."""
-        return bool(getattr(self.batchify, "only_reads", False))
+        return decodes and not self._runner.runs and self._batches_itself
 
     def begin_pass(self) -> None:
         """Update the length of the data set and the semantics, and wait for its arrays."""
@@ -191,12 +182,7 @@ class GluonPlan(Plan):
                 column.owner.wait_to_read()
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """Compute a batch: ``(*arrays, Skeleton)``.
-
-        Raises:
-            Exception: The error of the data set, a transform or batchify, with notes that name the
-                sample and the batch.
-        """
+        """Compute a batch, ``(*arrays, Skeleton)``. Errors' notes name the sample and the batch."""
         names = self.samples(key)
         self._prefetch(key)
         # If user functions make the batch, the arrays of samples are not its memory yet.

@@ -37,14 +37,8 @@ from adapters.arguments import check_integer
 from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
 from adapters.gluon.samplers import OrderBatchSampler, length_of
-from adapters.resuming import (
-    CheckpointDir,
-    Lock,
-    Schedule,
-    Writer,
-    check_fingerprint,
-    check_order,
-)
+from adapters.resuming import CheckpointDir, Lock, Schedule, Writer
+from adapters.resuming.fingerprint import check_fingerprint, check_order
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
@@ -267,11 +261,7 @@ class Resume(TrainBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
         self._schedule.saved()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore the net and the trainer.
-
-        Raises:
-            ValueError: The net differs from the saved one.
-        """
+        """Restore the net and the trainer."""
         make = mx.np.array if is_np_array() else mx.nd.array
         own = self._net.collect_params()
         pairs = zip(own.values(), state["parameters"])
@@ -320,11 +310,7 @@ class Resume(TrainBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
 
 
 def _check_trainer(trainer: Any) -> None:
-    """Refuse a trainer whose states will be on the servers of a distributed store.
-
-    Raises:
-        ValueError: They will.
-    """
+    """Refuse a trainer whose states will be on the servers of a distributed store."""
     asked = getattr(trainer, "_kvstore_params", {})  # Set before the trainer has started.
     store = asked.get("kvstore")
     name = str(store if isinstance(store, str) else getattr(store, "type", ""))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,10 +91,7 @@ def given_sampler(
 ) -> Any:
     """Return the batch sampler that the user gives; None if the loader orders the samples.
 
-    ``ours`` are ``shard``, ``weights`` and ``bucket_by``, which a sampler excludes.
-
-    Raises:
-        ValueError: Arguments exclude each other, as in MXNet, or are out of range.
+    Checks which arguments exclude each other: MXNet's, and those of ``ours`` that a sampler does.
     """
     if sampler is not None or batch_sampler is not None:
         for name, value in ours.items():
@@ -149,9 +145,6 @@ def drawn_batches(
 
     A user's batch sampler may be any iterable. It is iterated from its start, and the first batches
     are dropped.
-
-    Raises:
-        ValueError: The sampler gives fewer than ``first`` batches.
     """
     if isinstance(batch_sampler, OrderBatchSampler):
         yield from batch_sampler.batches(epoch, first)
@@ -191,18 +184,8 @@ def tell_epoch(batch_sampler: Any, epoch: int) -> None:
     """Call ``set_epoch`` with the next epoch on samplers that have it."""
     for sampler in (batch_sampler, getattr(batch_sampler, "_sampler", None)):
         set_epoch = getattr(sampler, "set_epoch", None)
-        if callable(set_epoch) and _takes_one(set_epoch):
+        if callable(set_epoch):
             set_epoch(epoch)
-
-
-def _takes_one(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind(0)
-    except TypeError:
-        return False
-    except ValueError:  # A function in C.
-        pass
-    return True
 
 
 def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:

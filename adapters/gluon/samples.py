@@ -8,6 +8,7 @@ called sample by sample. The result is a function of the seed, the epoch and the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,15 +25,21 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, current_place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.randomness import SOURCE, seed_place, uniforms
-from adapters.gluon.stages import Stage
+from adapters.gluon.stages import Stage, uniforms
 from adapters.ownership import detached
+from adapters.seeding import seed, seeded
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
 
 FIRST_RUN = 1
 """Run number of the first user functions, which separates their calls from the source's, see
 ``Place``."""
+# Stream of the seeds of the global generators. Streams 0 and 1 are for transforms.
+_SEEDS = 2
+WHOLE_BATCH = 1 << 32
+"""Place of functions of a whole batch, above the places of functions called per sample."""
+_SOURCE = WHOLE_BATCH + 1  # Place of the user's functions in a source, such as ``decode``.
+_OTHERS = WHOLE_BATCH + 2  # Place of functions that nothing else seeds, such as ``on_error``.
 
 
 class Members(NamedTuple):
@@ -62,12 +69,7 @@ def compute(state: State) -> None:
 
 
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
-    """Split samples into columns like MXNet's batchify.
-
-    Raises:
-        IndexError: There is no sample.
-        ValueError: Samples aren't all tuples of one length, or are empty tuples.
-    """
+    """Split samples into columns like MXNet's batchify; tuples must have one length."""
     if not samples:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(samples[0], tuple):
@@ -101,13 +103,7 @@ class Request:
 
 
 class Runner:
-    """Runs a pipeline, from any thread.
-
-    Args:
-        pipeline: Pipeline of the samples.
-        seed: Seed of all random numbers.
-        checked: True if sample numbers are drawn from a sampler and must be checked.
-    """
+    """Runs a pipeline, from any thread; ``checked`` sample numbers come from a user's sampler."""
 
     def __init__(self, pipeline: Pipeline, seed: int, checked: bool) -> None:
         self._pipeline = pipeline
@@ -115,14 +111,9 @@ class Runner:
         self._checked = checked
         self._copies: dict[int, bool] = {}
         """For each run of user code, by its place: whether its samples are copied."""
-        self._runs = _runs(pipeline)
+        self.runs = _runs(pipeline)
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
-
-    @property
-    def empty(self) -> bool:
-        """True if no ops are applied to the base's samples."""
-        return not self._runs
 
     def made(self, request: Request) -> State:
         """Make samples."""
@@ -132,10 +123,10 @@ class Runner:
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
         key, names = request.key, request.names
-        numbers = integers(names) if self._runs else None
+        numbers = integers(names) if self.runs else None
         if numbers is None:  # Random numbers then depend on the positions in the batch.
             numbers = np.arange(request.first, request.first + len(names)) + (key.index << 24)
-        for place, run in enumerate(self._runs):
+        for place, run in enumerate(self.runs):
             if not isinstance(run, NativeOp):
                 state = self._called(run, state, request, numbers.tolist(), place)
                 continue
@@ -143,7 +134,7 @@ class Runner:
             drawn = np.empty((len(names), 0))
             if draws := run.stage.draws:
                 drawn = uniforms(self._seed, key.epoch, numbers, run.number, draws)
-            memory = request.allocate if place == len(self._runs) - 1 else np.empty
+            memory = request.allocate if place == len(self.runs) - 1 else np.empty
             state = self._staged(run, state, request, drawn, memory)
         assert state is not None
         return state
@@ -161,7 +152,7 @@ class Runner:
         for place, (array, kind, _) in enumerate(columns):
             if isinstance(array, (np.ndarray, Stored)):
                 # A first member that goes through ops is not yet the batch's memory.
-                memory = np.empty if self._runs and not place else allocate
+                memory = np.empty if self.runs and not place else allocate
                 gathered.append(Column(take_rows(array, rows, stretch, memory), kind))
             else:
                 gathered.append([array[row] for row in rows.tolist()])
@@ -179,7 +170,7 @@ class Runner:
             own = in_range(own, len(source))
         source.bring(own)
         # An image that goes through ops is not yet the batch's memory.
-        memory = np.empty if self._runs else request.allocate
+        memory = np.empty if self.runs else request.allocate
         if source.gathers:
             if _is_flat(source.skeleton):
                 rows, skeleton = flatten(source.gather(own, memory))
@@ -190,7 +181,7 @@ class Runner:
         leaves = None if self._uneven else source.leaves
         if leaves is None or not _is_flat(source.skeleton):
             samples = self._records(source, own, request)
-            return source.padded(samples) if source.pads and self.empty else samples
+            return source.padded(samples) if source.pads and not self.runs else samples
         memories = [memory, *[request.allocate] * (len(leaves) - 1)]
         rows = [make((len(own), *shape), dtype) for make, (shape, dtype) in zip(memories, leaves)]
         epoch = request.key.epoch
@@ -219,7 +210,7 @@ class Runner:
             rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
             if source.makes_samples and place is not None:
                 place.sample(number)
-            seed_place(request.draws, self._seed, epoch, number, SOURCE)
+            seed_place(request.draws, self._seed, epoch, number, _SOURCE)
             try:
                 try:
                     sample = source.sample(number, rng)
@@ -404,3 +395,50 @@ def _copied(sample: Any) -> Any:
     copied = detached(sample)
     map_arrays(lambda array: array.wait_to_read(), copied)
     return copied
+
+
+# --- the global generators, for user code ---
+
+# User code may draw from ``random``, ``numpy.random`` or MXNet's generator. If it runs inline or in
+# a worker process, its draws depend on the same values as a stage's. MXNet's generator can't be
+# read, so it is seeded again with a number drawn from it, only if the code seems to use it. Seeding
+# it takes 1.2 ms (MXNet 1.9.1 fills 1,024 states), so it is seeded once per batch, the others once
+# per sample.
+
+
+@contextlib.contextmanager
+def seeded_batch(
+    used: frozenset[str], own_seed: int, epoch: int, index: int, restore: bool
+) -> Iterator[frozenset[str]]:
+    """Seed the global generators that the code may use for a batch, and restore them at the end.
+
+    Yields those to seed for each sample, with ``seed_place``. MXNet's generator needs no
+    restoring in worker processes.
+    """
+    per_sample = used - {"mxnet"}
+    with seeded(used):  # One thread at a time, also for MXNet's generator alone.
+        seed_place(per_sample, own_seed, epoch, index, _OTHERS)
+        if "mxnet" not in used:
+            yield per_sample
+            return
+        before = _draw_seed() if restore else None
+        mx.random.seed(int(generator(own_seed, epoch, index, _SEEDS).integers(2**31)))
+        try:
+            yield per_sample
+        finally:
+            if before is not None:
+                mx.random.seed(before)
+
+
+def seed_place(used: frozenset[str], own_seed: int, epoch: int, number: int, place: int) -> None:
+    """Seed ``random`` and ``numpy.random`` for a sample or batch, within ``seeded_batch``.
+
+    ``place`` is the number of the functions that follow; ``WHOLE_BATCH`` for those of a batch.
+    """
+    if used:
+        seed(used, own_seed, epoch, number % 2**63, _SEEDS + place)
+
+
+def _draw_seed() -> int:
+    with mx.Context("cpu", 0):
+        return int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())

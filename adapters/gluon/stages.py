@@ -3,7 +3,7 @@
 A ``Stage`` replaces one block. ``batch`` transforms all images of a batch, which have one shape, as
 the block would each of them. If it returns None, ``item`` transforms one image at a time, with the
 block itself. Deterministic blocks give MXNet's values bit for bit, which the tests check. Random
-ones depend on the loader's seed, the epoch and the number of the sample (see ``randomness``), and
+ones draw ``uniforms``, a function of the loader's seed, the epoch and the number of the sample, and
 don't use the global generators as MXNet's blocks do.
 """
 
@@ -27,6 +27,7 @@ from adapters.ownership import Allocate
 
 Rows = NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _building = threading.RLock()
 _built: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -234,6 +235,35 @@ def _cut(rows: Rows, x: int, y: int, width: int, height: int, allocate: Allocate
     out = allocate(window.shape, rows.dtype)
     np.copyto(out, window)
     return out
+
+
+# --- random numbers ---
+
+
+def uniforms(
+    seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int
+) -> NDArray[np.float64]:
+    """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
+
+    Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
+    over a counter, from a start that the arguments determine. ``stream`` is the number of the
+    transform that draws.
+    """
+    start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
+    state = _mixed(np.asarray(numbers, np.uint64) * _GOLDEN + start[0]) ^ start[1]
+    steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+    drawn: NDArray[np.float64] = (_mixed(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
+    return drawn
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+# --- the known blocks ---
 
 
 STAGES: dict[type, Callable[[Any], Stage]] = {

@@ -14,7 +14,6 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-import psutil
 import pytest
 
 from adapters import ClosedError
@@ -457,27 +456,3 @@ def test_nothing_is_left_by_ctrl_c_during_a_fork() -> None:
         else:
             raise AssertionError("no KeyboardInterrupt")
     """)
-
-
-def test_nothing_is_left_when_the_trainer_is_killed() -> None:
-    """Forked workers end by themselves."""
-    process: Any = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            FORKS
-            + textwrap.dedent("""
-                batches = iter(loader())
-                next(batches)
-                print(*children(), flush=True)
-                time.sleep(60)
-            """),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    workers = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
-    assert len(workers) == 2
-    process.kill()
-    process.communicate()
-    assert not psutil.wait_procs(workers, timeout=30)[1]
