@@ -31,20 +31,8 @@ import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters import replaying, viewing
+from adapters import arguments, replaying, viewing
 from adapters.alignment import aligned_empty
-from adapters.arguments import (
-    batches_of,
-    check_function,
-    check_integer,
-    check_on_error,
-    check_shard,
-    check_shard_size,
-    check_thread_safe,
-    position_of,
-    samples_of,
-    unit_of,
-)
 from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, BatchKey, Continuation
@@ -140,10 +128,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             type.
         ValueError: Arguments exclude each other or are out of range.
 
-    ``state_dict`` returns two integers, the epoch and the batch after the last one that the latest
-    pass delivered; with ``shard``, the samples before it. A loader that loads this state resumes
-    there with the same batches, also in a new process and with other workers. ``load_state_dict``
-    affects the next pass; later passes are whole. A ``seed`` is needed if anything is random. After
+    A loader that loads the ``state_dict()`` of another one resumes there with the same batches,
+    also in a new process and with other workers. A ``seed`` is needed if anything is random. After
     a ``break``, a new pass is the next epoch, as with MXNet's loader; the state still names the
     next batch of the abandoned pass.
 
@@ -195,15 +181,15 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
             check_shuffle(shuffle)
         if batch_size is not None:
-            check_integer("batch_size", batch_size, 1)
+            arguments.check_integer("batch_size", batch_size, 1)
         if seed is not None:
-            check_integer("seed", seed, 0, " or None")
+            arguments.check_integer("seed", seed, 0, " or None")
         if not isinstance(shard, mx.kvstore.KVStoreBase):
-            check_shard(shard)
-        check_on_error(on_error)
-        check_thread_safe(thread_safe)
-        check_function("batchify_fn", batchify_fn, "samples")
-        check_function("batch_transform", batch_transform, "batch")
+            arguments.check_shard(shard)
+        arguments.check_on_error(on_error)
+        arguments.check_thread_safe(thread_safe)
+        arguments.check_function("batchify_fn", batchify_fn, "samples")
+        arguments.check_function("batch_transform", batch_transform, "batch")
         check_workers(num_workers, prefetch, thread_pool, timeout)
         check_device(ctx, pin_memory)
         # MXNet's own constructor isn't called: it would start a pool.
@@ -303,7 +289,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def _check_shard_size(self, size: int) -> None:
         if self._shard.requested is not None:
-            check_shard_size(size, self._shard.requested)
+            arguments.check_shard_size(size, self._shard.requested)
 
     def __iter__(self) -> Iterator[Any]:
         if self._without_batches:
@@ -349,7 +335,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of ``epoch``. A running pass is not changed."""
-        check_integer("epoch", epoch, 0)
+        arguments.check_integer("epoch", epoch, 0)
         self._move_to(int(epoch), 0)
 
     def state_dict(self) -> dict[str, int]:
@@ -380,7 +366,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             origin = self._continuation.origin if goes_on else 0
             return {"epoch": epoch, "samples": order.consumed(batch, origin)}
         if order is not None and not order.elastic and batch and sharded:
-            return {"epoch": epoch, unit_of(order.consumed(1)): batch}
+            return {"epoch": epoch, arguments.unit_of(order.consumed(1)): batch}
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -397,7 +383,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         sampler = self._with_shard()._batch_sampler
         order, rest = self._order, WHOLE
         elastic = order is not None and order.elastic
-        at = samples_of(state, order.size, "loader") if order is not None and elastic else None
+        at = (
+            arguments.samples_of(state, order.size, "loader")
+            if order is not None and elastic
+            else None
+        )
         if order is not None and at is not None:
             epoch, samples = at
             continued = order.continuation(epoch, samples) if samples else WHOLE
@@ -406,8 +396,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         else:
             counted = None
             if order is not None:
-                counted = batches_of(state, order.consumed(1), order.size, "loader")
-            epoch, batch = counted or position_of(
+                counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
+            epoch, batch = counted or arguments.position_of(
                 state, lambda epoch: samplers.length_of(sampler, epoch), "loader"
             )
             if batch and self._shard.requested is not None and counted is None:
@@ -463,8 +453,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The batch can't be computed again, see ``state_dict``; or it is from before
                 the state, with batches or shards of another size.
         """
-        check_integer("epoch", epoch, 0)
-        check_integer("batch", batch, None)
+        arguments.check_integer("epoch", epoch, 0)
+        arguments.check_integer("batch", batch, None)
         if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
         epoch, plan, records = int(epoch), self._plan, self._plan.pipeline.records
@@ -518,7 +508,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
         table, and ``.save("sheet.png")`` writes the sheet.
         """
-        check_integer("batches", batches, 1)
+        arguments.check_integer("batches", batches, 1)
         sampler = samplers.sampler_twin(self._with_shard()._batch_sampler)
         drawn = itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches))
         keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
