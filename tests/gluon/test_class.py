@@ -443,13 +443,17 @@ def seen(loader: Any) -> set[float]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{}, {"num_workers": 0}, {"num_workers": 2, "thread_pool": True}],
+    ("transform", "arguments"),
+    [
+        (busy, {}),
+        (np.negative, {"num_workers": 0}),
+        (tuple, {"num_workers": 2, "thread_pool": True}),
+    ],
     ids=["auto", "inline", "threads"],
 )
-def test_epoch_has_the_data_set_as_it_is_then(arguments):
+def test_epoch_has_the_data_set_as_it_is_then(transform, arguments):
     data = Growing()
-    with gluon_loader(data.transform(busy), 8, **arguments) as loader:
+    with gluon_loader(data.transform(transform), 8, **arguments) as loader:
         epochs = []
         for data.number in range(5):
             epochs.append(seen(loader))
