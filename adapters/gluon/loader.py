@@ -380,23 +380,19 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The state doesn't fit a loader of this length, or the position can't be
                 resumed, see ``state_dict``.
         """
-        sampler = self._with_shard()._batch_sampler
-        order, rest = self._order, WHOLE
+        sampler, order, rest = self._with_shard()._batch_sampler, self._order, WHOLE
+        at = counted = None
         elastic = order is not None and order.elastic
-        at = (
-            arguments.samples_of(state, order.size, "loader")
-            if order is not None and elastic
-            else None
-        )
+        if order is not None and elastic:
+            at = arguments.samples_of(state, order.size, "loader")
+        if order is not None and at is None:
+            counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
         if order is not None and at is not None:
             epoch, samples = at
             continued = order.continuation(epoch, samples) if samples else WHOLE
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
-            counted = None
-            if order is not None:
-                counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
             epoch, batch = counted or arguments.position_of(
                 state, lambda epoch: samplers.length_of(sampler, epoch), "loader"
             )

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
-from adapters.sources import Decoded, Images, MapSource, RecordSource, Source, Subset
+from adapters.sources import ArraySource, Decoded, Images, MapSource, RecordSource, Source, Subset
 from adapters.sources.stored import Stored, is_stored
 from adapters.user_code import Gate
 
@@ -217,10 +217,13 @@ def pipeline_of(data: Any) -> Pipeline:
 
 def numbered_source(pipeline: Pipeline, data: Any) -> Source:
     """Return the data set as a source with the same sample numbers."""
-    records, indices = pipeline.records, pipeline.indices
-    if records is None:
+    base, indices = pipeline.records, pipeline.indices
+    arrays = [column.array for column in pipeline.columns or ()]
+    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+        base = ArraySource(tuple(arrays))
+    if base is None:
         return MapSource(data)
-    return records if indices is None else records.select(indices[: len(data)])
+    return base if indices is None else base.select(indices[: len(data)])
 
 
 def _column(data: Any) -> Column | None:
