@@ -154,6 +154,8 @@ def _check_alike(items: list[Any], keys: Sequence[Any], remedy: Remedy | None) -
 def _outline(item: Any) -> str:
     if isinstance(item, mx.nd.NDArray):
         return f"{np.dtype(item.dtype).name} {item.shape}"
+    if isinstance(item, tuple):
+        return f"a tuple of {len(item)}"
     return f"of shape {np.shape(item)}"
 
 

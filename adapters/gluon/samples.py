@@ -243,7 +243,8 @@ class Runner:
         for them. The ``place`` of the run separates the draws of one sample.
 
         If a data set or a transform fills one buffer for every sample, the last sample would appear
-        everywhere in a batch. So the first batch is checked, and made again of copies if need be.
+        everywhere in a batch. So if samples of the first batch share memory, it is made again of
+        copies. All others are copied too, if these differ.
         """
         names, copies = request.names, self._copies.get(place)
         samples: Iterator[Any]
@@ -269,9 +270,12 @@ class Runner:
             note(error, f"in sample {names[len(results)]!r}")
             raise
         if copies is None and len(results) > 1:
-            self._copies[place] = _share_memory(results)
-            if self._copies[place]:
-                return self._called(ops, state, request, numbers, place)
+            before = _arrays_in(results)
+            shared = len({array.ctypes.data for array in before}) < len(before)
+            self._copies[place] = shared
+            if shared:
+                results = self._called(ops, state, request, numbers, place)
+                self._copies[place] = not all(map(np.array_equal, before, _arrays_in(results)))
         return results
 
     def _staged(
@@ -380,15 +384,10 @@ def _is_flat(skeleton: Any) -> bool:
 # --- memory that user code reuses ---
 
 
-def _share_memory(samples: list[Any]) -> bool:
-    """True if two arrays in the samples of a batch lie in the same memory."""
-    addresses = []
-    for leaf in flatten(map_arrays(as_numpy, samples))[0]:
-        if hasattr(leaf, "__array__") and not isinstance(leaf, np.generic):
-            array = to_array(leaf)
-            if array.size and not array.dtype.hasobject:
-                addresses.append(array.__array_interface__["data"][0])
-    return len(set(addresses)) < len(addresses)
+def _arrays_in(samples: list[Any]) -> list[NDArray[Any]]:
+    leaves = flatten(map_arrays(as_numpy, samples))[0]
+    arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
+    return [array for array in arrays if array.size and not array.dtype.hasobject]
 
 
 def _copied(sample: Any) -> Any:
