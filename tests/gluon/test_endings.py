@@ -364,7 +364,7 @@ def run_forks(script: str) -> str:
 
 
 def test_forks_deliver_the_same_batches() -> None:
-    """They also do when one of them is killed, and its successor is a fork, too."""
+    """Also when one is killed, and its successor is a fork; none holds the trainer's sockets."""
     run_forks("""
         expected = values(loader(workers=0))
         with loader() as batches:
@@ -377,6 +377,10 @@ def test_forks_deliver_the_same_batches() -> None:
             assert found == expected
             assert forked() == [True, True]
             assert values(batches) != expected  # The next epoch.
+            # A worker notices at once that the trainer has gone, whoever else is alive.
+            sockets = {name for name in descriptors("self") if name.startswith("socket:")}
+            for pid in children():
+                assert not sockets & descriptors(pid)
     """)
 
 
@@ -427,19 +431,6 @@ def test_fork_takes_over_no_state_of_the_trainer() -> None:
         assert np.random.get_state()[1][0] == 7
     """)
     assert printed == "once "
-
-
-def test_fork_holds_no_descriptor_of_the_trainers_workers() -> None:
-    """A worker therefore notices at once that the trainer has gone, whoever else is alive."""
-    run_forks("""
-        with loader() as batches:
-            for batch in batches:
-                pass
-            own = descriptors("self")
-            sockets = {name for name in own if name.startswith("socket:")}
-            for pid in children():
-                assert not sockets & descriptors(pid)
-    """)
 
 
 def test_nothing_is_left_by_ctrl_c_during_a_fork() -> None:
