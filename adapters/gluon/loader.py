@@ -7,14 +7,8 @@
     each next          (*arrays, Skeleton) of the stream -> NDArrays, on their device
 
 Each pass is a new epoch, even if the previous pass was abandoned. The state is that of the latest
-pass, so that a loader that loads it continues that pass. It has one of two forms:
-
-    {"epoch": e, "samples": n}   the first n samples of the global order, over all shards
-    {"epoch": e, "batch": i}     i batches of an equal loader
-
-The first form is independent of batch size and shards, so other shards can continue. Loaders with a
-shard use it. All others use the second form, and so does ``last_batch="rollover"``. Only one thread
-at a time may use a loader, but each of its iterators may be used in a different thread.
+pass. Only one thread at a time may use a loader, but each of its iterators may be used in a
+different thread.
 """
 
 from __future__ import annotations
@@ -66,9 +60,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         dataset: A Gluon data set; an array, or a tuple of arrays of equal length (arrays of h5py
             and zarr stay on disk); a source, from ``open_records``, ``open_images``, ``split`` or
             ``concatenate``; the path or glob of record files, or the path of a folder with one
-            folder of images per class; or any object with ``__len__`` and ``__getitem__``. The
-            records of a path are read as images with labels if the first one is, see
-            ``open_records``.
+            folder of images per class; or any object with ``__len__`` and ``__getitem__``.
         batch_size: Samples in a batch.
         shuffle: Shuffle the samples in every pass. ``"blocks"`` or ``Blocks(...)`` reads large
             blocks of the data set and mixes several at a time.
@@ -87,18 +79,15 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         thread_pool: Use threads (True) or processes (False) as workers. ``"auto"`` uses threads if
             the work is done a batch at a time, and processes for your own functions. A fixed number
             of processes sees the data set as it was when they started. Threads share the generators
-            of ``random``, ``numpy.random`` and MXNet with each other and with the training loop. So
-            if your own function names one of these, its batches are computed one at a time when
-            they are requested, as with ``num_workers=0``, and a line is logged. That loses the
-            speed-up of threads; processes are faster. Draws of other libraries on threads are not
-            seeded.
+            of ``random``, ``numpy.random`` and MXNet with the training loop. So if your own
+            function names one of these, threads aren't used: batches are computed when they are
+            requested, and a line is logged.
         timeout: Seconds to wait for a batch from the workers before an error. New processes have a
             minute more.
         ctx: Device to move the batches to. The next batch is copied while one is used.
         seed: Seed of the order and of all random numbers, including those that transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator. With None, if anything is random, a
-            seed is drawn once from ``numpy.random`` when the loader is made:
-            ``numpy.random.seed`` before that repeats all passes of the loader.
+            seed is drawn from ``numpy.random`` when the loader is made.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: take
             the part of its ``rank`` among its ``num_workers``. ``"auto"``: the part of this
@@ -120,8 +109,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             similar length; see ``Buckets``. Excludes ``sampler`` and ``batch_sampler``.
         thread_safe: True if several threads may run your code (data set, transforms,
             ``batchify_fn``, ``batch_transform``) at once. None: ``thread_pool=True`` declares it,
-            as with MXNet's loader; otherwise each object may declare it by an attribute
-            ``thread_safe``. Undeclared code runs in one thread at a time.
+            or an attribute ``thread_safe`` of each object. Other code runs in one thread at a time.
 
     Raises:
         TypeError: The data set has no length or no random access, or an argument has the wrong
@@ -129,14 +117,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         ValueError: Arguments exclude each other or are out of range.
 
     A loader that loads the ``state_dict()`` of another one resumes there with the same batches,
-    also in a new process and with other workers. A ``seed`` is needed if anything is random. After
-    a ``break``, a new pass is the next epoch, as with MXNet's loader; the state still names the
-    next batch of the abandoned pass.
-
-    To resume with your own sampler, it is iterated from its start and the first batches are
-    dropped, so it must give the same numbers again. If a sampler has ``set_epoch``, it is called
-    with the number of the next epoch by the loader's ``set_epoch`` and ``load_state_dict``, and
-    after each finished or abandoned pass. A later call by your code overrides that.
+    also in a new process and with other workers. A ``seed`` is needed if anything is random. Your
+    own sampler is iterated from its start, so it must give the same numbers again. Its
+    ``set_epoch``, if it has one, is called with the next epoch after each finished or abandoned
+    pass, and by the loader's ``set_epoch`` and ``load_state_dict``. After a ``break``, a new pass
+    is the next epoch; the state still names the next batch of the abandoned pass.
 
     While iterating, an exception in the data set, a transform or ``batchify_fn`` arrives as its own
     type, with the number of the sample in its notes. ``WorkerError`` is raised if worker processes

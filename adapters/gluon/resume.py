@@ -6,10 +6,9 @@
             trainer.step(len(data))
             resume.step()                            saves if due
 
-A training is saved after a batch within an epoch, or after an epoch. The loader's state contains
-the next batch. The same object is an event handler for an ``Estimator``. It ends the training after
-all epochs, because MXNet's handler only counts the epochs of the current call. ``fit`` always runs
-a first epoch; if none is left, that epoch has no batches.
+A training is saved after a batch within an epoch, or after an epoch. The same object is an event
+handler for an ``Estimator``, whose ``fit`` always runs a first epoch; if none is left, that epoch
+has no batches.
 
 Parameters are matched by order. Their names (without numbers, which differ between processes),
 shapes and dtypes must equal the saved ones. A ``Trainer`` writes and reads its states only by file
