@@ -234,13 +234,12 @@ class Runner:
         ops: list[PythonOp],
         state: State | None,
         request: Request,
-        numbers: Sequence[int] = (),
+        numbers: Sequence[int],
         place: int = 0,
     ) -> list[Any]:
-        """Run the user's functions on each sample.
+        """Run the user's functions on each sample; without a ``state``, of the base.
 
-        Without a ``state``, samples are got from the base. Without ``numbers``, nothing is seeded
-        for them. The ``place`` of the run separates the draws of one sample.
+        The ``place`` of the run separates the draws of one sample.
 
         If a data set or a transform fills one buffer for every sample, the last sample would appear
         everywhere in a batch. So if samples of the first batch share memory, it is made again of
@@ -258,9 +257,9 @@ class Runner:
         current, draws, epoch = current_place(), request.draws, request.key.epoch
         try:
             for row in range(len(names)):
-                if numbers and current is not None:
+                if current is not None:
                     current.sample(numbers[row], place + FIRST_RUN)
-                if numbers and draws:
+                if draws:
                     seed_place(draws, self._seed, epoch, numbers[row], place)
                 sample = next(samples)
                 for op in ops:
@@ -297,8 +296,8 @@ class Runner:
                 return [(item, *others) if others else item for item, others in zip(done, rest)]
             state = split(state, names)
         if not (run.first or state.single):
-            # MXNet passes all members of a tuple to a block, even if it can't take them.
-            return self._called([PythonOp((run.stage.block,))], state, request)
+            # MXNet passes all members of a tuple to a block, which can't take them.
+            return self._called([PythonOp((run.stage.block,))], state, request, range(len(names)))
         # transform_first also unpacks a tuple of one.
         column, *others = state.columns
         column = _transformed(run.stage, column, drawn, names, memory)
