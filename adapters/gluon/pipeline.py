@@ -95,8 +95,6 @@ class Pipeline:
     indices: NDArray[np.int64] | None = None
     """Samples of the base that the data set has, in order; None for all."""
     ops: list[PythonOp | NativeOp] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    """Names of the base and of the selections, for ``explain``."""
     records: Source | None = None
     """The base as a source, if it is one."""
 
@@ -142,12 +140,16 @@ class Pipeline:
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for the base and for each op."""
-        name = ", ".join(self.names)
-        if isinstance(self.records, Decoded):
-            at_once = "batch" if self.records.leaves is not None else self.records.unit
+        name, records = type(self.base).__name__, self.records
+        if records is not None and records is self.base:
+            name = f"{records.unit}s" if isinstance(records, Decoded) else "source"
+        if self.indices is not None:
+            name += f", {len(self.indices)} of its samples"
+        if isinstance(records, Decoded):
+            at_once = "batch" if records.leaves is not None else records.unit
             yield f"{name}: read and decoded a {at_once} at a time"
-        elif self.records is not None:
-            yield f"{name}: {self.records.way(bool(self.ops))}"
+        elif records is not None:
+            yield f"{name}: {records.way(bool(self.ops))}"
         elif self.columns is not None:
             yield f"{name}: arrays, gathered a batch at a time"
         else:
@@ -173,10 +175,7 @@ class Pipeline:
     def selected(self, whole: Any, numbers: Any) -> Pipeline:
         """Pipeline of a selection of samples; of ``whole`` itself if they aren't numbered."""
         own = integers(self.base_numbers(numbers))
-        if own is None:
-            return Pipeline(whole, names=[type(whole).__name__])
-        names = [*self.names, f"{len(whole)} of its samples"]
-        return dataclasses.replace(self, indices=own, names=names)
+        return Pipeline(whole) if own is None else dataclasses.replace(self, indices=own)
 
 
 def pipeline_of(data: Any) -> Pipeline:
@@ -191,15 +190,14 @@ def pipeline_of(data: Any) -> Pipeline:
         plain = copy.copy(data)
         plain._transform = None
         ops = [] if data._transform is None else [PythonOp((data._transform,))]
-        return Pipeline(plain, ops=list(ops), names=["ImageRecordDataset"], records=source)
+        return Pipeline(plain, ops=list(ops), records=source)
     array = data._data if type(data) is _dataset.SimpleDataset else data
     if isinstance(array, Source):
         if type(array) is MapSource:
             return pipeline_of(array.data)
         if type(array) is Subset and type(array.whole) is MapSource:
             return pipeline_of(array.whole.data).selected(array, array.numbers)
-        name = f"{array.unit}s" if isinstance(array, Decoded) else "source"
-        return Pipeline(array, records=array, names=[name])
+        return Pipeline(array, records=array)
     members, single = [None], True
     if isinstance(data, _dataset._DownloadedDataset):
         own = type(data).__getitem__, type(data).__len__  # A subclass may override them.
@@ -212,7 +210,7 @@ def pipeline_of(data: Any) -> Pipeline:
         members = [array]
     columns = [column for column in map(_column, members) if column is not None]
     kept = columns if len(columns) == len(members) else None
-    return Pipeline(data, kept, single, names=[type(data).__name__])
+    return Pipeline(data, kept, single)
 
 
 def numbered_source(pipeline: Pipeline, data: Any) -> Source:
