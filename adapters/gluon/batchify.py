@@ -36,6 +36,9 @@ class Leaf:
     kind: str
 
 
+_leaf = functools.cache(Leaf)  # Making one takes a microsecond.
+
+
 class Skeleton:
     """Structure of a batch without its arrays (treedef): containers around leaves and values.
 
@@ -68,7 +71,7 @@ class Skeleton:
 
 @functools.cache
 def _flat(count: int) -> Skeleton:
-    return Skeleton([Leaf(number, "active") for number in range(count)], count)
+    return Skeleton([_leaf(number, "active") for number in range(count)], count)
 
 
 def batchify_default(
@@ -90,25 +93,34 @@ def batchify_default(
         remedy: Returns advice for a sample's shape, for errors; None for general advice.
     """
     leaves: list[Any] = []
-
-    def batched(items: Any) -> Any:
-        if isinstance(items, list):
-            if isinstance(items[0], tuple):
-                return [batched(list(members)) for members in zip(*items)]
-            try:
-                items = _stacked(items, remote, allocate)
-            except Exception:
-                _check_alike(items, keys, remedy)
-                raise
-        _check_dtype(items)
-        leaves.append(items)
-        return Leaf(len(leaves) - 1, "active")
-
-    tree = [batched(column) for column in columns]
+    # A function in here that calls itself would keep the arrays until the next garbage collection.
+    tree = [_batched(items, leaves, remote, allocate, keys, remedy) for items in columns]
     if single:
         return leaves, Skeleton(tree[0])
-    flat = all(type(member) is Leaf for member in tree)
+    flat = len(leaves) == len(tree) and list not in map(type, tree)
     return leaves, _flat(len(tree)) if flat else Skeleton(tree)
+
+
+def _batched(
+    items: Any,
+    leaves: list[Any],
+    remote: bool,
+    allocate: Allocate,
+    keys: Sequence[Any],
+    remedy: Remedy | None,
+) -> Any:
+    if isinstance(items, list):
+        if isinstance(items[0], tuple):
+            columns = [list(members) for members in zip(*items)]
+            return [_batched(each, leaves, remote, allocate, keys, remedy) for each in columns]
+        try:
+            items = _stacked(items, remote, allocate)
+        except Exception:
+            _check_alike(items, keys, remedy)
+            raise
+    _check_dtype(items)
+    leaves.append(items)
+    return _leaf(len(leaves) - 1, "active")
 
 
 def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
@@ -191,7 +203,7 @@ def packed(
                 return value
             kind = numpy_as
             leaves.append(value)
-        return Leaf(len(leaves) - 1, kind)
+        return _leaf(len(leaves) - 1, kind)
 
     # Don't name the structure: its containers must be gone when references are counted.
     tree = map_members(take, make())

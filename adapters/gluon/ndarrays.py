@@ -127,12 +127,10 @@ def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) 
         if lists:
             return members
         return tuple(members) if type(tree) is tuple else type(tree)(*members)
+    copied: Any = None
     if isinstance(tree, list):
-        mapped = [map_members(function, member, lists) for member in tree]
-        if lists or type(tree) is list:
-            return mapped
-        copied = copy.copy(tree)
-        copied[:] = mapped
+        copied = [] if lists else copy.copy(tree)
+        copied[:] = [map_members(function, member, lists) for member in tree]
         return copied
     if isinstance(tree, dict):
         copied = copy.copy(tree)  # Subclasses have an order or a default.

@@ -66,9 +66,9 @@ class PythonOp(NamedTuple):
         return (self._called(sample[0]), *sample[1:]) if sample[1:] else self._called(sample[0])
 
     def _called(self, *arguments: Any) -> Any:
-        function, *others = self.functions
-        value = call(function, *arguments)
-        for function in others:
+        functions = self.functions
+        value = call(functions[0], *arguments)
+        for function in functions[1:]:
             value = call(function, value)
         return value
 

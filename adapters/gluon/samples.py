@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import mxnet as mx
 import numpy as np
@@ -122,8 +122,11 @@ class Runner:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
+        if not self.runs:
+            assert state is not None
+            return state
         key, names = request.key, request.names
-        numbers = integers(names) if self.runs else None
+        numbers = integers(names)
         if numbers is None:  # Random numbers then depend on the positions in the batch.
             numbers = np.arange(request.first, request.first + len(names)) + (key.index << 24)
         for place, run in enumerate(self.runs):
@@ -141,7 +144,7 @@ class Runner:
 
     def gathered(self, columns: list[Column], names: Sequence[Any], allocate: Allocate) -> State:
         """Gather the rows of the base's columns for these samples."""
-        indices, rows = self._pipeline.indices, names
+        indices, rows = self._pipeline.indices, cast(Any, names)
         if indices is not None:
             rows = indices[in_range(names, len(indices))]
         if indices is not None or self._checked or not isinstance(rows, np.ndarray):
