@@ -55,14 +55,17 @@ class Skeleton:
 
     def built(self, arrays: Sequence[Any], numpy_semantics: bool | None) -> Any:
         """Return the batch, with arrays of the types that the user gets; None: as they are."""
+        if self._flat and numpy_semantics is not None:
+            return [
+                as_ndarray(array, numpy_semantics) if type(array) is np.ndarray else array
+                for array in arrays
+            ]
 
-        def converted(array: Any, kind: str = "active") -> Any:
+        def converted(array: Any, kind: str) -> Any:
             if numpy_semantics is None or kind == "numpy" or not isinstance(array, np.ndarray):
                 return array
             return as_ndarray(array, numpy_semantics if kind == "active" else kind == "np")
 
-        if self._flat:
-            return [converted(array) for array in arrays]
         return map_members(
             lambda leaf: converted(arrays[leaf.number], leaf.kind) if type(leaf) is Leaf else leaf,
             self._tree,
@@ -92,6 +95,10 @@ def batchify_default(
         keys: Keys of the samples, for errors.
         remedy: Returns advice for a sample's shape, for errors; None for general advice.
     """
+    if not single and all(type(column) is np.ndarray for column in columns):  # Takes 1 of 4 us.
+        for column in columns:
+            _check_dtype(column)
+        return columns, _flat(len(columns))
     leaves: list[Any] = []
     # A function in here that calls itself would keep the arrays until the next garbage collection.
     tree = [_batched(items, leaves, remote, allocate, keys, remedy) for items in columns]

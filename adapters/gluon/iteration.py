@@ -26,7 +26,7 @@ class Iteration(Reading):
     def __init__(self, loader: Any) -> None:
         super().__init__(loader._engine)
         self._loader = loader
-        self._epoch: int | None = None
+        self._epoch = -1  # Of a pass that hasn't begun.
         self._count: int | None = None
         """Number of batches in the epoch; None if unknown."""
         self._fetched = self._delivered = 0
@@ -56,7 +56,6 @@ class Iteration(Reading):
     @property
     def _position(self) -> tuple[int, int]:
         """``(epoch, batch)`` after the last delivered batch."""
-        assert self._epoch is not None
         if self._delivered == self._count:
             return self._epoch + 1, 0
         return self._epoch, self._delivered
@@ -102,7 +101,7 @@ class Iteration(Reading):
         if self._over:
             return
         super().close()
-        if self._epoch is None:
+        if self._epoch < 0:
             return
         self._engine.pause()
         take_back(_LEFT_BEHIND)

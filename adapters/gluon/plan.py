@@ -54,6 +54,9 @@ from adapters.gluon.stages import call
 from adapters.user_code import Gate
 
 
+_UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
+
+
 @dataclass
 class GluonPlan(Plan):
     """Pure function from key to batch for a Gluon data set."""
@@ -217,7 +220,7 @@ class GluonPlan(Plan):
         Worker threads share them with the training loop, so they are left alone there.
         """
         if not self.used or (_is_worker_thread() and not self._remote):
-            return contextlib.nullcontext(frozenset())
+            return _UNSEEDED
         return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
 
     def _made(self, request: Request) -> Assembled:
