@@ -53,7 +53,6 @@ from adapters.gluon.samples import (
 from adapters.gluon.stages import call
 from adapters.user_code import Gate
 
-
 _UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
 
 
