@@ -36,9 +36,6 @@ class Leaf:
     kind: str
 
 
-_leaf = functools.cache(Leaf)  # Making one takes a microsecond.
-
-
 class Skeleton:
     """Structure of a batch without its arrays (treedef): containers around leaves and values.
 
@@ -74,7 +71,7 @@ class Skeleton:
 
 @functools.cache
 def _flat(count: int) -> Skeleton:
-    return Skeleton([_leaf(number, "active") for number in range(count)], count)
+    return Skeleton([Leaf(number, "active") for number in range(count)], count)
 
 
 def batchify_default(
@@ -127,7 +124,7 @@ def _batched(
             raise
     _check_dtype(items)
     leaves.append(items)
-    return _leaf(len(leaves) - 1, "active")
+    return Leaf(len(leaves) - 1, "active")
 
 
 def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
@@ -210,7 +207,7 @@ def packed(
                 return value
             kind = numpy_as
             leaves.append(value)
-        return _leaf(len(leaves) - 1, kind)
+        return Leaf(len(leaves) - 1, kind)
 
     # Don't name the structure: its containers must be gone when references are counted.
     tree = map_members(take, make())
