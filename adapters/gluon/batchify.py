@@ -52,7 +52,9 @@ class Skeleton:
 
     def built(self, arrays: Sequence[Any], numpy_semantics: bool | None) -> Any:
         """Return the batch, with arrays of the types that the user gets; None: as they are."""
-        if self._flat and numpy_semantics is not None:
+        if self._flat:
+            if numpy_semantics is None:
+                return list(arrays)
             return [
                 as_ndarray(array, numpy_semantics) if type(array) is np.ndarray else array
                 for array in arrays
@@ -131,7 +133,8 @@ def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
     first = items[0]
     if isinstance(first, mx.nd.NDArray):
         # MXNet would find unequal shapes only while computing, without naming the sample.
-        if not all(isinstance(item, mx.nd.NDArray) and item.shape == first.shape for item in items):
+        shape = first.shape
+        if not all(isinstance(item, mx.nd.NDArray) and item.shape == shape for item in items):
             raise ValueError("NDArrays must have equal shapes to be stacked")
         stacked = mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)
         if not remote:

@@ -127,15 +127,17 @@ def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) 
         if lists:
             return members
         return tuple(members) if type(tree) is tuple else type(tree)(*members)
-    copied: Any = None
     if isinstance(tree, list):
-        copied = [] if lists else copy.copy(tree)
-        copied[:] = [map_members(function, member, lists) for member in tree]
-        return copied
+        members = [map_members(function, member, lists) for member in tree]
+        if lists or type(tree) is list:
+            return members
+        mapped: Any = copy.copy(tree)
+        mapped[:] = members
+        return mapped
     if isinstance(tree, dict):
-        copied = copy.copy(tree)  # Subclasses have an order or a default.
-        copied.update((name, map_members(function, each, lists)) for name, each in tree.items())
-        return copied
+        mapped = copy.copy(tree)  # Subclasses have an order or a default.
+        mapped.update((name, map_members(function, each, lists)) for name, each in tree.items())
+        return mapped
     return function(tree)
 
 
