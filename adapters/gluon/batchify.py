@@ -99,31 +99,24 @@ def batchify_default(
             _check_dtype(column)
         return columns, _flat(len(columns))
     leaves: list[Any] = []
-    # A function in here that calls itself would keep the arrays until the next garbage collection.
-    tree = [_batched(items, leaves, remote, allocate, keys, remedy) for items in columns]
+    try:
+        # A nested function that calls itself would keep the arrays until a garbage collection.
+        tree = [_batched(items, leaves, remote, allocate) for items in columns]
+    except Exception:
+        for items in columns:
+            _check_alike(items, keys, remedy)
+        raise
     if single:
         return leaves, Skeleton(tree[0])
     flat = len(leaves) == len(tree) and list not in map(type, tree)
     return leaves, _flat(len(tree)) if flat else Skeleton(tree)
 
 
-def _batched(
-    items: Any,
-    leaves: list[Any],
-    remote: bool,
-    allocate: Allocate,
-    keys: Sequence[Any],
-    remedy: Remedy | None,
-) -> Any:
+def _batched(items: Any, leaves: list[Any], remote: bool, allocate: Allocate) -> Any:
     if isinstance(items, list):
         if isinstance(items[0], tuple):
-            columns = [list(members) for members in zip(*items)]
-            return [_batched(each, leaves, remote, allocate, keys, remedy) for each in columns]
-        try:
-            items = _stacked(items, remote, allocate)
-        except Exception:
-            _check_alike(items, keys, remedy)
-            raise
+            return [_batched(list(each), leaves, remote, allocate) for each in zip(*items)]
+        items = _stacked(items, remote, allocate)
     _check_dtype(items)
     leaves.append(items)
     return Leaf(len(leaves) - 1, "active")
@@ -159,14 +152,14 @@ def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
     return np.asarray(items)
 
 
-def _check_alike(items: list[Any], keys: Sequence[Any], remedy: Remedy | None) -> None:
-    """Raise the ``ValueError`` that names the first sample which differs from the one before."""
-    for item, key in zip(items, keys):
+def _check_alike(items: Any, keys: Sequence[Any], remedy: Remedy | None) -> None:
+    """Raise the ``ValueError`` that names the first item of a list which differs from item 0."""
+    for item, key in zip(items if isinstance(items, list) else (), keys):
         if _outline(item) != _outline(items[0]):
             raise ValueError(
                 f"samples of a batch must have equal shapes and dtypes: sample {key!r} is "
                 f"{_outline(item)}, sample {keys[0]!r} is {_outline(items[0])}; "
-                f"{remedy(np.shape(item)) if remedy else _REMEDY}"
+                f"{remedy(getattr(item, 'shape', ())) if remedy else _REMEDY}"
             )
 
 
@@ -174,7 +167,7 @@ def _outline(item: Any) -> str:
     if isinstance(item, mx.nd.NDArray):
         return f"{np.dtype(item.dtype).name} {item.shape}"
     if isinstance(item, tuple):
-        return f"a tuple of {len(item)}"
+        return f"({', '.join(map(_outline, item))})"
     return f"of shape {np.shape(item)}"
 
 
