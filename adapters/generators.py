@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 TRANSFORM, BATCH_TRANSFORM = 0, 1
 COLLATE = 2  # A run for a batch, see ``Place``.
 GLOBAL, GLOBAL_BATCH = 2, 3  # Seeds of the process's generators, for code that draws from those.
-# Above the streams that gluon/randomness.py counts up.
+# Above the streams that gluon/samples.py counts up.
 DECODE, OF_COLLATE = 1 << 48, (1 << 48) + 1
 _OF_SAMPLE, _OF_BATCH = 1 << 49, 1 << 50  # Draws of user code that reads a source itself.
 

@@ -1,7 +1,4 @@
-"""Arguments of ``gluon_loader``: checks, and the worker settings that they mean.
-
-Each error names the argument, the rule and the value.
-"""
+"""Arguments of ``gluon_loader``: checks, and the worker settings that they mean."""
 
 from __future__ import annotations
 
@@ -12,14 +9,7 @@ from typing import Any
 
 import mxnet as mx
 
-from adapters.arguments import (
-    check_function,
-    check_integer,
-    check_on_error,
-    check_shard,
-    check_thread_safe,
-)
-from adapters.batch.arranging import check_shuffle
+from adapters.arguments import check_integer
 from adapters.engine import Settings, obstacle_to_processes, usable_cpus
 from adapters.generator_search import Used
 from adapters.gluon.importing import QUIET
@@ -39,54 +29,22 @@ _THREADED = ("jax", "obstore", "tensorflow", "torch")
 _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
 
 
-def check_arguments(
-    *,
-    dataset: Any,
-    batch_size: Any,
-    shuffle: Any,
-    batchify_fn: Any,
-    num_workers: Any,
-    pin_memory: Any,
-    prefetch: Any,
-    thread_pool: Any,
-    timeout: Any,
-    ctx: Any,
-    seed: Any,
-    shard: Any,
-    on_error: Any,
-    batch_transform: Any,
-    thread_safe: Any,
-) -> None:
-    """Check the arguments that don't depend on the samplers.
-
-    Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range.
-    """
-    _check_dataset(dataset)
-    if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
-        check_shuffle(shuffle)
-    if batch_size is not None:
-        check_integer("batch_size", batch_size, 1)
-    if not _is(num_workers, "auto"):
+def check_workers(num_workers: Any, prefetch: Any, thread_pool: Any, timeout: Any) -> None:
+    """Check the arguments about workers."""
+    if not is_auto(num_workers):
         check_integer("num_workers", num_workers, None, ' or "auto"')
     if prefetch is not None:
         check_integer("prefetch", prefetch, 0, " or None")
-    if seed is not None:
-        check_integer("seed", seed, 0, " or None")
-    if not isinstance(shard, mx.kvstore.KVStoreBase):
-        check_shard(shard)
-    check_on_error(on_error)
-    check_thread_safe(thread_safe)
-    check_function("batch_transform", batch_transform, "batch")
-    for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():
-        if not _is(value, "auto") and value not in (True, False):
-            raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
+    _check_switch("thread_pool", thread_pool)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
     if not timeout > 0:
         raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
-    check_function("batchify_fn", batchify_fn, "samples")
+
+
+def check_device(ctx: Any, pin_memory: Any) -> None:
+    """Check the arguments about a device, and that there is one."""
+    _check_switch("pin_memory", pin_memory)
     if ctx is not None and not isinstance(ctx, mx.Context):
         raise TypeError(f"ctx must be an mxnet.Context such as mx.gpu(0), or None, got {ctx!r}")
     if ctx is not None and ctx.device_type == "gpu":
@@ -98,7 +56,13 @@ def check_arguments(
             )
 
 
-def _check_dataset(dataset: Any) -> None:
+def _check_switch(name: str, value: Any) -> None:
+    if not is_auto(value) and value not in (True, False):
+        raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
+
+
+def check_dataset(dataset: Any) -> None:
+    """Check that there are samples by number, and that arrays in a tuple are equally long."""
     shape = getattr(dataset, "shape", None)
     if isinstance(shape, tuple) and not shape:
         raise TypeError(f"dataset must have samples, got a single number, {dataset!r:.200}")
@@ -126,11 +90,9 @@ def _check_dataset(dataset: Any) -> None:
         )
 
 
-def _is(value: Any, word: str) -> bool:
-    return isinstance(value, str) and value == word
-
-
-# --- workers ---
+def is_auto(value: Any) -> bool:
+    """True for ``"auto"``; arrays are compared with nothing."""
+    return isinstance(value, str) and value == "auto"
 
 
 def settings_of(
@@ -139,24 +101,21 @@ def settings_of(
     thread_pool: Any,
     prefetch: Any,
     timeout: float,
-    own: bool,
     used: Used,
 ) -> Settings:
-    """Worker settings of a loader.
+    """Worker settings for these arguments of a loader; ``timeout`` is in seconds.
 
-    Args:
-        plan: Plan of the batches.
-        num_workers: Argument of ``gluon_loader``.
-        thread_pool: Argument of ``gluon_loader``.
-        prefetch: Argument of ``gluon_loader``.
-        timeout: Argument of ``gluon_loader``, in seconds.
-        own: True if there are user functions.
-        used: Random generators that user functions use. Threads share the global generators with
-            the training loop, so a lock around the workers isn't enough: the loop's thread computes
-            these batches.
+    ``used`` are the random generators that user functions use. Threads share the global generators
+    with the training loop, so a lock around the workers isn't enough: the loop's thread computes
+    these batches.
     """
-    workers = num_workers if num_workers == "auto" else max(0, num_workers)
-    processes = _wants_processes(workers, thread_pool, own)
+    workers = num_workers if is_auto(num_workers) else max(0, num_workers)
+    # A batch_transform alone doesn't justify processes, unless it uses global generators.
+    own = plan.calls_users_functions or bool(used.possibly)
+    if is_auto(thread_pool):
+        processes = own and workers not in ("auto", 0)  # With "auto", the engine measures.
+    else:
+        processes = not thread_pool and workers != 0
     obstacle = obstacle_to_processes(plan) if processes else None
     if obstacle and not obstacle.possible:
         log.warning("batches are computed inline, as processes can't be used: %s", obstacle)
@@ -174,16 +133,13 @@ def settings_of(
         workers = 0
     if prefetch is None:
         prefetch = _QUEUE if workers == "auto" else 2 * workers
-    # Unless thread_pool is False, the engine decides when processes are worth their start.
-    at_once = thread_pool is False
-    window = max(1, int(prefetch))
     return Settings(
         workers,
         processes,
-        window,
+        max(1, int(prefetch)),
         _ENVIRONMENT,
         timeout,
-        at_once,
+        at_once=thread_pool is False,  # Else the engine decides when processes pay their start.
         isolated=used.process,
         start_seconds=_FORK_SECONDS if may_fork() else _START_SECONDS,
         may_fork=may_fork,
@@ -197,9 +153,3 @@ def may_fork() -> bool:
     """
     by_descriptor = hasattr(os, "memfd_create")  # A fork must not delete files in a folder.
     return by_descriptor and not any(name in sys.modules for name in _THREADED)
-
-
-def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:
-    if workers == "auto" and thread_pool == "auto":
-        return False  # The engine measures.
-    return not (thread_pool is True or workers == 0 or (thread_pool == "auto" and not own))

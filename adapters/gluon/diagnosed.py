@@ -14,6 +14,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataloader as _dataloader
+from numpy.typing import NDArray
 
 from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
@@ -26,7 +27,7 @@ from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.pipeline import Pipeline, PythonOp
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.samplers import EpochBatchSampler, sampler_twin
+from adapters.gluon.samplers import OrderBatchSampler, sampler_twin
 from adapters.resuming import read_only
 
 _KEPT_BATCHES = 4
@@ -111,88 +112,68 @@ class GluonFetching(GluonPlan):
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Fetch the samples, and return a dummy batch of one number."""
+        names, pipeline = self.samples(key), self.pipeline
         try:
-            self._fetch(self.samples(key))
+            if pipeline.columns is not None:
+                self._runner.gathered(pipeline.columns, names, np.empty)
+            elif pipeline.records is not None:
+                pipeline.records.read_and_discard(_numbers(pipeline, names))
+            else:
+                for name in pipeline.base_numbers(list(names)):
+                    pipeline.base[name]
         except Exception:
             if self.on_error == "raise":
                 raise
         return Assembled((np.zeros(1), None), 0)
 
-    def _fetch(self, drawn: Any) -> None:
-        pipeline = self.pipeline
-        keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
-        if pipeline.records is not None:
-            pipeline.records.read_and_discard(np.asarray(pipeline.base_numbers(keys), np.int64))
-        elif self._runner.gathered(drawn, np.empty) is None:
-            for number in pipeline.base_numbers(keys):
-                pipeline.base[number]
-
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
-    """Make the ablations of a loader's plan.
-
-    Args:
-        plan: Plan of the loader.
-        data: Data set of the loader.
-        batch_sampler: Batch sampler of the loader.
-
-    Raises:
-        ValueError: The sampler gives no batches.
-        Exception: The error of a sample, with ``on_error="raise"``.
-    """
-    drawn = list(itertools.islice(_batches(batch_sampler), _DRAWN_BATCHES))
+    """Make the ablations of a loader's plan, from its data set and its batch sampler."""
+    ours = isinstance(batch_sampler, OrderBatchSampler)
+    batches = batch_sampler.batches(0) if ours else map(list, batch_sampler)
+    drawn = list(itertools.islice(batches, _DRAWN_BATCHES))
     if not drawn:
         raise ValueError(
             f"loader must have batches each time, got none from its {type(batch_sampler).__name__}"
         )
+    pipeline, records = plan.pipeline, plan.pipeline.records
     known_order = not isinstance(plan.order, DrawnOrder)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated.of(drawn))
     storage = GluonFetching(
-        whole.order, plan.pipeline, on_error=plan.on_error, thread_safe=plan.thread_safe
+        whole.order, pipeline, on_error=plan.on_error, thread_safe=plan.thread_safe
     )
     kept_batches = drawn[:_KEPT_BATCHES]
     if plan.on_error != "raise":
         kept_batches = _without_errors(data, kept_batches) or kept_batches
-    keys = list(dict.fromkeys(key for batch in kept_batches for key in batch))
-    pipeline = plan.pipeline
-    if pipeline.columns is None and pipeline.records is None:
-        numbers = pipeline.base_numbers(keys)
-        fetched = KeptSamples(
-            {number: pipeline.base[number] for number in numbers}, len(pipeline.base)
-        )
-        pipeline = dataclasses.replace(pipeline, base=fetched)
-    elif pipeline.records is not None and pipeline.records is pipeline.base:
-        held = held_of(pipeline.records, np.asarray(pipeline.base_numbers(keys), np.int64))
+    keys = list(dict.fromkeys(itertools.chain(*kept_batches)))
+    if pipeline.columns is None and records is None:
+        samples = {number: pipeline.base[number] for number in pipeline.base_numbers(keys)}
+        pipeline = dataclasses.replace(pipeline, base=KeptSamples(samples, len(pipeline.base)))
+    elif records is not None and records is pipeline.base:
+        held = held_of(records, _numbers(pipeline, keys))
         pipeline = dataclasses.replace(pipeline, records=held, base=held)
-    order = Repeated.of(kept_batches)
-    memory = dataclasses.replace(plan, order=order, pipeline=pipeline)
+    memory = dataclasses.replace(plan, order=Repeated.of(kept_batches), pipeline=pipeline)
     alone = dataclasses.replace(memory, batch_transform=None)
     collation: GluonPlan | None = None
     lowered = plan.batchify is None and not any(isinstance(op, PythonOp) for op in pipeline.ops)
-    gathers = pipeline.columns is not None or (
-        pipeline.records is not None and pipeline.records.gathers
-    )
+    gathers = pipeline.columns is not None or (records is not None and records.gathers)
     if lowered and gathers:
         collation = dataclasses.replace(alone, pipeline=dataclasses.replace(pipeline, ops=[]))
-    elif not (lowered and pipeline.records is not None):
+    elif not lowered or records is None:
         made = KeptSamples({key: data[key] for key in keys}, len(data))
         collation = dataclasses.replace(alone, pipeline=Pipeline(made))
-    decodes = pipeline.records is not None and pipeline.records.holds_images
-    store = store_of(pipeline.records)
-    return Ablations(whole, storage, memory, collation, decodes, gathers, store=store)
+    decodes = records is not None and records.holds_images
+    return Ablations(whole, storage, memory, collation, decodes, gathers, store=store_of(records))
 
 
-def _batches(batch_sampler: Any) -> Iterator[Any]:
-    """Iterate over batches of sample numbers, without advancing the sampler's epoch."""
-    if isinstance(batch_sampler, EpochBatchSampler):
-        return batch_sampler.batches(0)
-    return (batch if isinstance(batch, np.ndarray) else list(batch) for batch in batch_sampler)
+def _numbers(pipeline: Pipeline, names: Any) -> NDArray[np.int64]:
+    return np.asarray(pipeline.base_numbers(names), np.int64)
 
 
 def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
     """Leave out samples that the data set can't return, and batches that become empty."""
     failing = set()
-    for key in dict.fromkeys(key for batch in batches for key in batch):
+    for key in dict.fromkeys(itertools.chain(*batches)):
         try:
             data[key]
         except Exception:

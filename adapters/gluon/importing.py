@@ -1,4 +1,4 @@
-"""Import of MXNet, whose latest release uses names that NumPy has removed."""
+"""Import of MXNet, whose latest release uses a name that NumPy has removed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 
-# Removed names that MXNet 1.9.1 reads from NumPy during import, and their values.
-_LENT = {"bool": bool}
-_NEEDLESS = ("scipy", "sklearn")
 # Environment variable of worker processes, whose engine otherwise reports its type on stderr.
 QUIET = "ADAPTERS_QUIET_MXNET"
 _lock = threading.Lock()
@@ -46,17 +43,15 @@ def import_mxnet() -> Any:
                 f"MXNet needs NumPy 1, and NumPy {np.__version__} is installed: "
                 "pip install 'loader-adapters[mxnet]' (or 'numpy<2') in an environment of its own"
             )
-        quiet = bool(os.environ.get(QUIET))
-        with (
-            _names_lent(),
-            warnings.catch_warnings(),
-            _lean() if quiet else contextlib.nullcontext(),
-        ):
+        lent = {} if "bool" in vars(np) else {"bool": bool}
+        quiet = _quiet() if os.environ.get(QUIET) else contextlib.nullcontext()
+        with warnings.catch_warnings(), quiet:
             # Warnings about MXNet's own code, which is no longer maintained.
             warnings.simplefilter("ignore")
+            vars(np).update(lent)
             try:
                 mxnet = importlib.import_module("mxnet")
-                if quiet:
+                if os.environ.get(QUIET):
                     mxnet.nd.waitall()  # Creates the engine, which writes to stderr.
                 return mxnet
             except ModuleNotFoundError as error:
@@ -66,31 +61,22 @@ def import_mxnet() -> Any:
                     "gluon_loader needs MXNet: pip install 'loader-adapters[mxnet]' (on Python "
                     "3.11 or older, which have wheels), or mxnet-cu112 for a GPU of that time"
                 ) from error
+            finally:
+                for name in lent:
+                    delattr(np, name)
 
 
 @contextlib.contextmanager
-def _names_lent() -> Iterator[None]:
-    missing = [name for name in _LENT if name not in vars(np)]
-    for name in missing:
-        setattr(np, name, _LENT[name])
-    try:
-        yield
-    finally:
-        for name in missing:
-            delattr(np, name)
-
-
-@contextlib.contextmanager
-def _lean() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Silence stderr, also for C++, and hide modules that worker processes don't need.
 
     MXNet imports these modules if they are installed, for model quantisation and its old
     ``FeedForward``: 0.5 of 1.5 s.
     """
-    hidden = [name for name in _NEEDLESS if name not in sys.modules]
+    hidden = [name for name in ("scipy", "sklearn") if name not in sys.modules]
     kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         yield
@@ -99,4 +85,3 @@ def _lean() -> Iterator[None]:
             del sys.modules[name]
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)

@@ -11,47 +11,26 @@ from mxnet.util import is_np_array
 from adapters.batch.order import DrawnOrder
 from adapters.engine import Reading, Stream
 from adapters.gluon.ndarrays import map_arrays, moved, take_back
-from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
+from adapters.gluon.samplers import OrderBatchSampler, drawn_batches, length_of, tell_epoch
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
 _LEFT_BEHIND = 1000
-
-
-class Pass:
-    """Cursor of one pass.
-
-    Args:
-        epoch: Number of the epoch.
-        first: Number of the first batch.
-        count: Number of batches in the epoch; None if unknown.
-    """
-
-    def __init__(self, epoch: int, first: int, count: int | None) -> None:
-        self.epoch = epoch
-        self.first = first
-        self.count = count
-        self.fetched = self.delivered = first
-        """Number after the last batch that was fetched, and after the last one delivered."""
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """``(epoch, batch)`` after the last delivered batch."""
-        return (self.epoch + 1, 0) if self.delivered == self.count else (self.epoch, self.delivered)
 
 
 class Iteration(Reading):
     """Iterator returned by ``iter(loader)``. It keeps the loader and its workers alive.
 
     Nothing happens before the first batch is requested.
-
-    Args:
-        loader: The ``DataLoader``.
     """
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader._engine)
         self._loader = loader
-        self._pass: Pass | None = None
+        self._epoch = -1  # Of a pass that hasn't begun.
+        self._count: int | None = None
+        """Number of batches in the epoch; None if unknown."""
+        self._fetched = self._delivered = 0
+        """Number after the last batch that was fetched, and after the last one delivered."""
         self._ahead: list[Any] = []
 
     def _next(self) -> Any:
@@ -65,9 +44,8 @@ class Iteration(Reading):
                 pass
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
-        assert self._pass is not None
-        self._pass.delivered += 1
-        self._loader._latest = self._pass
+        self._delivered += 1
+        self._loader._position = self._position
         return batch
 
     next = Reading.__next__
@@ -75,18 +53,27 @@ class Iteration(Reading):
     def __len__(self) -> int:
         return len(self._loader)
 
+    @property
+    def _position(self) -> tuple[int, int]:
+        """``(epoch, batch)`` after the last delivered batch."""
+        if self._delivered == self._count:
+            return self._epoch + 1, 0
+        return self._epoch, self._delivered
+
     def _begin(self) -> Stream | None:
         """Start the stream. The pass after this one is the whole next epoch."""
         loader, engine = self._loader, self._engine
         plan, sampler = loader._plan, loader._batch_sampler
         plan.begin_pass()
-        if plan.live:
+        if plan.changes_between_epochs:
             engine.refresh()
         epoch, first = loader._next
-        count = length_of(sampler, epoch)
-        loader._latest = self._pass = Pass(epoch, first, count)
+        self._epoch = epoch
+        self._fetched = self._delivered = first
+        self._count = count = length_of(sampler, epoch)
+        loader._position = self._position
         loader._next = epoch + 1, 0
-        if isinstance(sampler, EpochBatchSampler):
+        if isinstance(sampler, OrderBatchSampler):
             sampler.set_epoch(epoch)
         if isinstance(plan.order, DrawnOrder):
             batches = drawn_batches(sampler, epoch, first, plan.thread_safe)
@@ -96,31 +83,25 @@ class Iteration(Reading):
         self._left = count - first
         return engine.stream(epoch, first, False, loader._continuation)
 
-    def _fetch(self) -> Any:
-        if not self._over:
-            self._loader._plan.consumed_here()
-        return super()._fetch()
-
     def _made(self, batch: Any) -> Any:
         *arrays, skeleton = batch
         del batch
         moved = self._loader._move(skeleton.built(arrays, is_np_array()))
-        assert self._pass is not None
-        self._pass.fetched += 1
+        self._fetched += 1
         return moved
 
     def _finish(self) -> None:
-        assert self._pass is not None
-        self._pass.count = self._pass.fetched
+        before, self._count = self._position, self._fetched
+        if self._loader._position == before:
+            self._loader._position = self._position
         self.close()
 
     def close(self) -> None:
         """Drop the batches in flight. A batch already moved to the device is still delivered."""
         if self._over:
             return
-        self._loader._plan.no_longer_consumed_here()
         super().close()
-        if self._pass is None:
+        if self._epoch < 0:
             return
         self._engine.pause()
         take_back(_LEFT_BEHIND)
@@ -146,7 +127,7 @@ def mover(ctx: Any, pin_memory: bool | Literal["auto"], pin_device_id: int) -> C
             # Tuples become lists here, as in MXNet.
             batch = map_arrays(lambda array: moved(array, pinned), batch, lists=True)
         if ctx is not None:
-            batch = map_arrays(lambda array: moved(array, ctx), batch, lists=False)
+            batch = map_arrays(lambda array: moved(array, ctx), batch)
         return batch
 
     return move

@@ -7,19 +7,12 @@
     each next          (*arrays, Skeleton) of the stream -> NDArrays, on their device
 
 Each pass is a new epoch, even if the previous pass was abandoned. The state is that of the latest
-pass, so that a loader that loads it continues that pass. It has one of two forms:
-
-    {"epoch": e, "samples": n}   the first n samples of the global order, over all shards
-    {"epoch": e, "batch": i}     i batches of an equal loader
-
-The first form is independent of batch size and shards, so other shards can continue. Loaders with a
-shard use it. All others use the second form, and so does ``last_batch="rollover"``. Only one thread
-at a time may use a loader, but each of its iterators may be used in a different thread.
+pass. Only one thread at a time may use a loader, but each of its iterators may be used in a
+different thread.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import threading
@@ -32,35 +25,24 @@ import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters import replaying, viewing
-from adapters.arguments import batches_of, check_integer, position_of, samples_of, unit_of
-from adapters.batch.arranging import blocks_of
+from adapters import arguments, replaying, viewing
+from adapters.alignment import aligned_empty
+from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.replacement import OnError
 from adapters.engine import Engine, Waits
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
-from adapters.gluon.arguments import check_arguments, settings_of
-from adapters.gluon.iteration import Iteration, Pass, mover
+from adapters.gluon import samplers
+from adapters.gluon.arguments import check_dataset, check_device, check_workers, settings_of
+from adapters.gluon.iteration import Iteration, mover
 from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.samplers import (
-    EpochBatchSampler,
-    OrderBatchSampler,
-    batch_sampler_of,
-    drawn_batches,
-    fitted,
-    length_of,
-    obstacle_to_replay,
-    rolls_over,
-    sampler_twin,
-    tell_epoch,
-)
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
-from adapters.sources import as_source, holds_stored, open_guessed
+from adapters.sources import Source, as_source, holds_stored, open_guessed
 from adapters.sources.source import Origin
 
 _AUTO = 'workers="auto": '  # In the engine's description.
@@ -78,9 +60,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         dataset: A Gluon data set; an array, or a tuple of arrays of equal length (arrays of h5py
             and zarr stay on disk); a source, from ``open_records``, ``open_images``, ``split`` or
             ``concatenate``; the path or glob of record files, or the path of a folder with one
-            folder of images per class; or any object with ``__len__`` and ``__getitem__``. The
-            records of a path are read as images with labels if the first one is, see
-            ``open_records``.
+            folder of images per class; or any object with ``__len__`` and ``__getitem__``.
         batch_size: Samples in a batch.
         shuffle: Shuffle the samples in every pass. ``"blocks"`` or ``Blocks(...)`` reads large
             blocks of the data set and mixes several at a time.
@@ -99,18 +79,15 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         thread_pool: Use threads (True) or processes (False) as workers. ``"auto"`` uses threads if
             the work is done a batch at a time, and processes for your own functions. A fixed number
             of processes sees the data set as it was when they started. Threads share the generators
-            of ``random``, ``numpy.random`` and MXNet with each other and with the training loop. So
-            if your own function names one of these, its batches are computed one at a time when
-            they are requested, as with ``num_workers=0``, and a line is logged. That loses the
-            speed-up of threads; processes are faster. Draws of other libraries on threads are not
-            seeded.
+            of ``random``, ``numpy.random`` and MXNet with the training loop. So if your own
+            function names one of these, threads aren't used: batches are computed when they are
+            requested, and a line is logged.
         timeout: Seconds to wait for a batch from the workers before an error. New processes have a
             minute more.
         ctx: Device to move the batches to. The next batch is copied while one is used.
         seed: Seed of the order and of all random numbers, including those that transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator. With None, if anything is random, a
-            seed is drawn once from ``numpy.random`` when the loader is made:
-            ``numpy.random.seed`` before that repeats all passes of the loader.
+            seed is drawn from ``numpy.random`` when the loader is made.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: take
             the part of its ``rank`` among its ``num_workers``. ``"auto"``: the part of this
@@ -132,25 +109,19 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             similar length; see ``Buckets``. Excludes ``sampler`` and ``batch_sampler``.
         thread_safe: True if several threads may run your code (data set, transforms,
             ``batchify_fn``, ``batch_transform``) at once. None: ``thread_pool=True`` declares it,
-            as with MXNet's loader; otherwise each object may declare it by an attribute
-            ``thread_safe``. Undeclared code runs in one thread at a time.
+            or an attribute ``thread_safe`` of each object. Other code runs in one thread at a time.
 
     Raises:
         TypeError: The data set has no length or no random access, or an argument has the wrong
             type.
         ValueError: Arguments exclude each other or are out of range.
 
-    ``state_dict`` returns two integers, the epoch and the batch after the last one that the latest
-    pass delivered; with ``shard``, the samples before it. A loader that loads this state resumes
-    there with the same batches, also in a new process and with other workers. ``load_state_dict``
-    affects the next pass; later passes are whole. A ``seed`` is needed if anything is random. After
-    a ``break``, a new pass is the next epoch, as with MXNet's loader; the state still names the
-    next batch of the abandoned pass.
-
-    To resume with your own sampler, it is iterated from its start and the first batches are
-    dropped, so it must give the same numbers again. If a sampler has ``set_epoch``, it is called
-    with the number of the next epoch by the loader's ``set_epoch`` and ``load_state_dict``, and
-    after each finished or abandoned pass. A later call by your code overrides that.
+    A loader that loads the ``state_dict()`` of another one resumes there with the same batches,
+    also in a new process and with other workers. A ``seed`` is needed if anything is random. Your
+    own sampler is iterated from its start, so it must give the same numbers again. Its
+    ``set_epoch``, if it has one, is called with the next epoch after each finished or abandoned
+    pass, and by the loader's ``set_epoch`` and ``load_state_dict``. After a ``break``, a new pass
+    is the next epoch; the state still names the next batch of the abandoned pass.
 
     While iterating, an exception in the data set, a transform or ``batchify_fn`` arrives as its own
     type, with the number of the sample in its notes. ``WorkerError`` is raised if worker processes
@@ -191,24 +162,22 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     ) -> None:
         if holds_stored(dataset):
             dataset = as_source(dataset)
-        # MXNet's own constructor would start a pool.
-        check_arguments(
-            dataset=dataset,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            prefetch=prefetch,
-            thread_pool=thread_pool,
-            timeout=timeout,
-            ctx=ctx,
-            seed=seed,
-            shard=shard,
-            on_error=on_error,
-            batch_transform=batch_transform,
-            thread_safe=thread_safe,
-        )
+        check_dataset(dataset)
+        if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
+            check_shuffle(shuffle)
+        if batch_size is not None:
+            arguments.check_integer("batch_size", batch_size, 1)
+        if seed is not None:
+            arguments.check_integer("seed", seed, 0, " or None")
+        if not isinstance(shard, mx.kvstore.KVStoreBase):
+            arguments.check_shard(shard)
+        arguments.check_on_error(on_error)
+        arguments.check_thread_safe(thread_safe)
+        arguments.check_function("batchify_fn", batchify_fn, "samples")
+        arguments.check_function("batch_transform", batch_transform, "batch")
+        check_workers(num_workers, prefetch, thread_pool, timeout)
+        check_device(ctx, pin_memory)
+        # MXNet's own constructor isn't called: it would start a pool.
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
@@ -221,58 +190,74 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         used = generators_used(*users_code, *filter(callable, (batch_transform, on_error)))
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
-        orders = functools.partial(
-            batch_sampler_of,
-            len(dataset),
+        self._shard = ShardArgument(shard)
+        self._batch_sampler = samplers.given_sampler(
             batch_size,
             shuffle,
             sampler,
             last_batch,
             batch_sampler,
-            seeded=self._seeded,
-            source=numbered_source(pipeline, dataset, blocks_of(shuffle) is not None),
+            shard=self._shard.requested,
             weights=weights,
             bucket_by=bucket_by,
-            tolerant=on_error != "raise",
         )
-        self._shard = ShardArgument(shard)
+        source = numbered_source(pipeline, dataset)
         # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
-        if seed is None and (self._random or shuffle or weights is not None):
+        mixes = type(source).arranged is not Source.arranged
+        if seed is None and (self._random or shuffle or weights is not None or mixes):
             seed = np.random.randint(1 << 31)
-        self._orders = functools.partial(orders, seed=int(seed or 0))
-        self._batch_sampler = self._orders(shard=self._shard.requested)
-        # The order of a mix is random even without shuffle.
-        if seed is None and getattr(self._batch_sampler, "is_random", False) is True:
-            seed = np.random.randint(1 << 31)
-            self._orders = functools.partial(orders, seed=int(seed))
-            self._batch_sampler = self._orders(shard=self._shard.requested)
-        ahead = isinstance(self._batch_sampler, OrderBatchSampler)
+        order: Order | DrawnOrder = DrawnOrder(batch_size or 1)
+        batchify = batchify_fn
+        if self._batch_sampler is None:
+            assert batch_size is not None
+            self._check_shard_size(len(dataset))
+            known = order_of(
+                len(dataset),
+                batch_size,
+                shuffle,
+                int(seed or 0),
+                last_batch == "discard",
+                self._shard.part,
+                source=source,
+                weights=weights,
+                bucket_by=bucket_by,
+                tolerant=on_error != "raise",
+            )
+            rollover = last_batch == "rollover"
+            self._batch_sampler = (
+                samplers.RolloverBatchSampler if rollover else samplers.OrderBatchSampler
+            )(known)
+            if self._shard.requested and not self._seeded and self._batch_sampler.is_random:
+                raise ValueError(
+                    f"shard needs a seed with a random order, got shard={self._shard.requested} "
+                    "and seed=None: without one, each process shuffles in an order of its own; "
+                    "give all of them the same seed"
+                )
+            batchify = known.fitted(batchify_fn)  # With lengths to pad to, in buckets.
+            order = order if rollover else known
         self._plan = GluonPlan(
-            self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
+            order,
             pipeline,
             dataset,
             batch_transform=batch_transform,
             seed=int(seed or 0),
             on_error=on_error,
-            batchify=fitted(self._batch_sampler, batchify_fn),
+            batchify=batchify,
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
-        # A batch_transform alone doesn't justify processes, unless it uses global generators.
-        own = bool(users_code or used.possibly)
-        self._settings = settings_of(
-            self._plan, num_workers, thread_pool, prefetch, timeout, own, used
-        )
+        self._settings = settings_of(self._plan, num_workers, thread_pool, prefetch, timeout, used)
         # The data set may change between passes. As in MXNet, requested processes don't see that.
-        self._plan.live = not self._settings.use_multiprocessing
+        self._plan.changes_between_epochs = not self._settings.use_multiprocessing
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
         self._move = mover(ctx, pin_memory, pin_device_id)
         # A batch is transferred while the previous one is used.
         self._copies_ahead = ctx is not None and ctx != mx.cpu(0)
         self._next, self._continuation = (0, 0), WHOLE
-        self._latest: Pass | None = None
+        self._position = (0, 0)
+        """``(epoch, batch)`` after the last delivered batch of the latest pass."""
         self._without_batches = False  # True makes the next pass empty: the training has ended.
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
@@ -280,10 +265,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _with_shard(self) -> DataLoader:
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():  # Only before the first batch.
-            self._batch_sampler = self._orders(shard=self._shard.requested)
+            sampler = self._batch_sampler
+            self._check_shard_size(len(self._dataset))
+            sampler.order = sampler.order.of_shard(self._shard.part)
             if not isinstance(self._plan.order, DrawnOrder):
-                self._plan.order = self._batch_sampler.order
+                self._plan.order = sampler.order
         return self
+
+    def _check_shard_size(self, size: int) -> None:
+        if self._shard.requested is not None:
+            arguments.check_shard_size(size, self._shard.requested)
 
     def __iter__(self) -> Iterator[Any]:
         if self._without_batches:
@@ -299,8 +290,13 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def explain(self) -> None:
         """Print how the samples are made, and why: one line per stage."""
         lines = [*self._with_shard()._plan.explanation()]
-        if isinstance(self._batch_sampler, EpochBatchSampler):
-            lines += self._batch_sampler.explanation()
+        if isinstance(self._batch_sampler, samplers.OrderBatchSampler):
+            order = self._batch_sampler.order
+            index, count = order.shard
+            if order.arrangement is not None:
+                lines.append(f"order: {order.arrangement.way}")
+            if count > 1:
+                lines.append(f"shard: {index} of {count}, {order.shard_size} of {order.size}")
         lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
         print("\n".join(lines))
 
@@ -324,7 +320,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of ``epoch``. A running pass is not changed."""
-        check_integer("epoch", epoch, 0)
+        arguments.check_integer("epoch", epoch, 0)
         self._move_to(int(epoch), 0)
 
     def state_dict(self) -> dict[str, int]:
@@ -355,7 +351,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             origin = self._continuation.origin if goes_on else 0
             return {"epoch": epoch, "samples": order.consumed(batch, origin)}
         if order is not None and not order.elastic and batch and sharded:
-            return {"epoch": epoch, unit_of(order.consumed(1)): batch}
+            return {"epoch": epoch, arguments.unit_of(order.consumed(1)): batch}
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -369,21 +365,21 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The state doesn't fit a loader of this length, or the position can't be
                 resumed, see ``state_dict``.
         """
-        sampler = self._with_shard()._batch_sampler
-        order, rest = self._order, WHOLE
+        sampler, order, rest = self._with_shard()._batch_sampler, self._order, WHOLE
+        at = counted = None
         elastic = order is not None and order.elastic
-        at = samples_of(state, order.size, "loader") if order is not None and elastic else None
+        if order is not None and elastic:
+            at = arguments.samples_of(state, order.size, "loader")
+        if order is not None and at is None:
+            counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
         if order is not None and at is not None:
             epoch, samples = at
             continued = order.continuation(epoch, samples) if samples else WHOLE
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
-            counted = None
-            if order is not None:
-                counted = batches_of(state, order.consumed(1), order.size, "loader")
-            epoch, batch = counted or position_of(
-                state, lambda epoch: length_of(sampler, epoch), "loader"
+            epoch, batch = counted or arguments.position_of(
+                state, lambda epoch: samplers.length_of(sampler, epoch), "loader"
             )
             if batch and self._shard.requested is not None and counted is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
@@ -393,40 +389,27 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._move_to(epoch, batch, rest)
 
     @property
-    def _position(self) -> tuple[int, int]:
-        """``(epoch, batch)`` after the last delivered batch of the latest pass."""
-        return self._latest.position if self._latest is not None else self._next
-
-    @property
     def _order(self) -> Order | None:
         """Order that the batches follow; None if samples roll over or the user has a sampler."""
         order = self._plan.order
         return order if isinstance(order, Order) else None
 
-    def _rest(self, epoch: int, state: Any) -> Continuation:
-        """Resumed part of an epoch of which a batch is replayed; ``WHOLE`` if not resumed."""
-        if (order := self._order) is not None:
-            return replaying.continuation_of(self._continuation, order, epoch, state, "loader")
-        if state is not None:
-            position_of(state, lambda epoch: length_of(self._batch_sampler, epoch), "loader")
-        return WHOLE
-
     def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
-        self._next, self._latest = (epoch, batch), None
+        self._next = self._position = (epoch, batch)
         self._continuation = continuation
-        tell_epoch(self._batch_sampler, epoch)
+        samplers.tell_epoch(self._batch_sampler, epoch)
 
     @property
     def _obstacle(self) -> str | None:
         """Reason why batches can't be computed again; None if they can."""
-        obstacle = obstacle_to_replay(self._batch_sampler, self._seeded)
+        obstacle = samplers.obstacle_to_replay(self._batch_sampler, self._seeded)
         if self._random and not self._seeded and obstacle is None:
             return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
         return obstacle
 
     def _check_replay(self, method: str, epoch: int, batch: int) -> None:
         obstacle = self._obstacle
-        begins = not batch and not (epoch and rolls_over(self._batch_sampler))
+        begins = not batch and not (epoch and samplers.rolls_over(self._batch_sampler))
         if obstacle is not None and not begins:
             raise ValueError(
                 f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
@@ -451,61 +434,54 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The batch can't be computed again, see ``state_dict``; or it is from before
                 the state, with batches or shards of another size.
         """
-        check_integer("epoch", epoch, 0)
-        check_integer("batch", batch, None)
+        arguments.check_integer("epoch", epoch, 0)
+        arguments.check_integer("batch", batch, None)
         if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
-        epoch, plan, rest = int(epoch), self._plan, self._rest(int(epoch), state)
-        with self._twin() as twin:
-            tell_epoch(twin._batch_sampler, epoch)
-            index, names = twin._samples(epoch, int(batch), rest)
-            try:
-                numbers = np.array([int(name) for name in names], np.int64)
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
-                ) from None
-            twin._move_to(epoch, index, rest)
-            made = next(iter(twin))
-        records = plan.pipeline.records
-        origins = [
-            Origin()
-            if records is None
-            else records.origin(number, generator(plan.seed, epoch, number, DECODE))
-            for number in numbers.tolist()
-        ]
+        epoch, plan, records = int(epoch), self._plan, self._plan.pipeline.records
+        key = self._replayed(epoch, int(batch), state)
+        names = plan.samples(key)
+        try:
+            numbers = np.array([int(name) for name in names], np.int64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
+            ) from None
+        made = self._computed(key)
+        origins = [Origin()] * len(numbers)
+        if records is not None:
+            rngs = [generator(plan.seed, epoch, number, DECODE) for number in numbers.tolist()]
+            origins = list(map(records.origin, numbers.tolist(), rngs))
 
         def fetched(number: int) -> Any:
-            with Place(plan.seed, epoch, index) as place:
+            with Place(plan.seed, epoch, key.index) as place:
                 place.sample(number, FIRST_RUN)
                 return plan.data[number]
 
-        return replaying.Replay(epoch, index, made, numbers, origins, fetched)
+        return replaying.Replay(epoch, key.index, made, numbers, origins, fetched)
 
-    def _samples(self, epoch: int, index: int, rest: Continuation) -> tuple[int, Any]:
-        """Return a batch's number, from 0, and the keys of its samples.
-
-        Raises:
-            IndexError: The pass has no such batch.
-            ValueError: The batch is from before the resumed part.
-        """
-        sampler = self._batch_sampler
-        count = length_of(sampler, epoch)
-        if count is None and index < 0:
-            raise IndexError(
-                f"batch must be >= 0 where the sampler of the loader has no length, got {index}"
-            )
-        if count is not None and not -count <= index < count:
-            raise IndexError(f"batch must be in range({-count}, {count}), got {index}")
-        if index < 0 and count is not None:
-            index += count
+    def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
+        """Return the key of a batch to be replayed."""
+        sampler = samplers.sampler_twin(self._batch_sampler)
+        samplers.tell_epoch(sampler, epoch)
+        count = samplers.length_of(sampler, epoch)
+        if index < -(count or 0) or (count is not None and index >= count):
+            end = "its length, which isn't known" if count is None else count
+            raise IndexError(f"batch must be in range({-(count or 0)}, {end}), got {index}")
+        index += 0 if index >= 0 or count is None else count
         if (order := self._order) is not None:
-            key = replaying.key_of(rest, order, epoch, index)
-            return index, order.batch(*key.order_arguments)
-        names: Any = next(drawn_batches(sampler, epoch, index), None)
+            rest = replaying.continuation_of(self._continuation, order, epoch, state, "loader")
+            return replaying.key_of(rest, order, epoch, index)
+        names: Any = next(samplers.drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
-        return index, names
+        return BatchKey(epoch, index, names)
+
+    def _computed(self, key: BatchKey) -> Any:
+        """Compute a batch here, as the loop gets it."""
+        self._plan.begin_pass()
+        *arrays, skeleton = self._plan.batch(key, aligned_empty).batch
+        return self._move(skeleton.built(arrays, is_np_array()))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """Return the first samples of a pass's first batches, for display, without starting a pass.
@@ -513,16 +489,18 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
         table, and ``.save("sheet.png")`` writes the sheet.
         """
-        check_integer("batches", batches, 1)
-        with self._twin() as twin:
-            return viewing.Peek(itertools.islice(twin, int(batches)))
+        arguments.check_integer("batches", batches, 1)
+        sampler = samplers.sampler_twin(self._with_shard()._batch_sampler)
+        drawn = itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches))
+        keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
+        return viewing.Peek(map(self._computed, keys))
 
     def _twin(self) -> DataLoader:
         """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self._with_shard().__dict__)
-        twin._batch_sampler = sampler_twin(self._batch_sampler)
-        twin._next, twin._latest, twin._continuation = (0, 0), None, WHOLE
+        twin._batch_sampler = samplers.sampler_twin(self._batch_sampler)
+        twin._next, twin._position, twin._continuation = (0, 0), (0, 0), WHOLE
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)
         return twin

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import atexit
 import collections
-import contextlib
+import copy
 import ctypes
 import functools
 import gc
@@ -35,18 +35,13 @@ from adapters.engine.serialization import reducers
 
 # Dtypes that nd.array accepts. MXNet has no others.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
+DTYPE_NAMES = ", ".join(sorted(np.dtype(dtype).name for dtype in DTYPES))
 
 
 def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
     """Make a CPU NDArray over the memory of ``array``. Nothing else may write to that memory.
 
-    Args:
-        array: An array of any shape. It is copied if it isn't C-contiguous, has another byte order,
-            or DLPack lacks its dtype.
-        numpy_semantics: True for an ``mx.np.ndarray``.
-
-    Raises:
-        TypeError: MXNet lacks the dtype.
+    The array is copied if it isn't C-contiguous, has another byte order, or DLPack lacks its dtype.
     """
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -56,7 +51,15 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
         return make(array, dtype=array.dtype)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    handle = _lend(array, template)
+    take_back(_LOOKED_AT)
+    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
+    managed.dl_tensor.data = address_of(array)
+    handle = NDArrayHandle()
+    # Not transient: MXNet would make its own copy of a transient handle.
+    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
+    semaphore = _Semaphore.from_buffer(managed)
+    semaphore.value = 0
+    _lent.append((semaphore, array))
     return mx.np.ndarray(handle=handle) if numpy_semantics else mx.nd.NDArray(handle=handle)
 
 
@@ -65,8 +68,7 @@ def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """DLPack tensor for arrays of this shape and dtype; None if MXNet must copy them."""
     if dtype.type not in DTYPES:
         raise TypeError(
-            f"MXNet has no arrays of dtype {dtype}: cast the samples to one of "
-            f"{', '.join(sorted(np.dtype(known).name for known in DTYPES))}"
+            f"MXNet has no arrays of dtype {dtype}: cast the samples to one of {DTYPE_NAMES}"
         )
     number = _ndarray.DLDataType.TYPE_MAP.get(dtype.name)
     if number is None or not all(shape):
@@ -103,7 +105,7 @@ def copy_into(row: NDArray[Any], array: Any) -> None:
     check_call(
         _LIB.MXNDArraySyncCopyToCPU(
             array.handle,
-            ctypes.c_void_p(row.__array_interface__["data"][0]),
+            ctypes.c_void_p(address_of(row)),
             ctypes.c_size_t(row.size),
         )
     )
@@ -115,24 +117,37 @@ def moved(array: Any, ctx: Any) -> Any:
     return getattr(array, name)(ctx)
 
 
-def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
-    """Apply ``function`` to every NDArray in nested lists, tuples and dicts.
+def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
+    """Apply ``function`` to everything in nested lists, tuples and dicts.
 
-    Args:
-        function: Called with each NDArray.
-        tree: The nested structure.
-        lists: True to return tuples as lists, as MXNet's pinning does.
+    With ``lists``, tuples become lists, as in MXNet's pinning.
     """
-    if isinstance(tree, mx.nd.NDArray):
-        return function(tree)
-    if isinstance(tree, (list, tuple)):
-        members = [map_arrays(function, member, lists) for member in tree]
+    if isinstance(tree, tuple) and (lists or type(tree) is tuple or hasattr(tree, "_fields")):
+        members = [map_members(function, member, lists) for member in tree]
+        if lists:
+            return members
+        return tuple(members) if type(tree) is tuple else type(tree)(*members)
+    if isinstance(tree, list):
+        members = [map_members(function, member, lists) for member in tree]
         if lists or type(tree) is list:
             return members
-        return type(tree)(*members) if hasattr(tree, "_fields") else type(tree)(members)
+        mapped: Any = copy.copy(tree)
+        mapped[:] = members
+        return mapped
     if isinstance(tree, dict):
-        return {name: map_arrays(function, member, lists) for name, member in tree.items()}
-    return tree
+        mapped = copy.copy(tree)  # Subclasses have an order or a default.
+        mapped.update((name, map_members(function, each, lists)) for name, each in tree.items())
+        return mapped
+    return function(tree)
+
+
+def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
+    """Apply ``function`` to every NDArray in nested lists, tuples and dicts."""
+
+    def mapped(leaf: Any) -> Any:
+        return function(leaf) if isinstance(leaf, mx.nd.NDArray) else leaf
+
+    return map_members(mapped, tree, lists)
 
 
 # --- memory lent to MXNet ---
@@ -144,31 +159,7 @@ _Semaphore = ctypes.c_int64
 _LOOKED_AT = 8
 
 _lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
-_collections = 0
-"""Number of full garbage collections at the last check."""
 _sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
-
-
-def _lend(array: NDArray[Any], template: Any) -> Any:
-    """Make an MXNet handle to the memory of a C-contiguous array.
-
-    Args:
-        array: The array. It is kept alive until MXNet releases it.
-        template: ``DLManagedTensor`` for the array's shape and dtype, with deleter ``_sem_post``.
-
-    Returns:
-        The ``NDArrayHandle``.
-    """
-    take_back(_LOOKED_AT)
-    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
-    managed.dl_tensor.data = address_of(array)
-    handle = NDArrayHandle()
-    # Not transient: MXNet would make its own copy of a transient handle.
-    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
-    semaphore = _Semaphore.from_buffer(managed)
-    semaphore.value = 0
-    _lent.append((semaphore, array))
-    return handle
 
 
 def take_back(most: int) -> None:
@@ -182,11 +173,8 @@ def take_back(most: int) -> None:
             _lent.append((semaphore, array))
 
 
-def _when_collected(_: None) -> int:
-    global _collections
-    whole = gc.get_stats()[2]["collections"]
-    take_back(_LOOKED_AT if whole == _collections else len(_lent))
-    _collections = whole
+def _take_back_some(_: None) -> int:
+    take_back(8 * _LOOKED_AT)
     return 0
 
 
@@ -194,20 +182,12 @@ def _when_collected(_: None) -> int:
 # Python function that runs: with a Python callback, one in three was lost. So the callback is a C
 # function that schedules the check as a pending call. The main thread handles signals before it.
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-_pending = _Pending(_when_collected)
+_pending = _Pending(_take_back_some)
 _at_next_step: Any = ctypes.pythonapi["Py_AddPendingCall"]
 _at_next_step.argtypes = (_Pending, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
 _callback = functools.partial(_at_next_step, _pending, None)
-
-
-def _stop() -> None:
-    """Remove the callback at exit, because the last collections run after its module is gone."""
-    with contextlib.suppress(ValueError):
-        gc.callbacks.remove(_callback)
-
-
 gc.callbacks.append(_callback)
-atexit.register(_stop)
+atexit.register(gc.callbacks.remove, _callback)  # The last collections find no module any more.
 
 
 # --- pickling for worker processes ---

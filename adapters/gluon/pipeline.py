@@ -14,72 +14,51 @@ import dataclasses
 import functools
 import itertools
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataset as _dataset
-from mxnet.gluon.data.vision import datasets as _vision
+from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.recordio import MXIndexedRecordIO
 from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
-from adapters.sources import (
-    ArraySource,
-    Decoded,
-    Images,
-    MapSource,
-    RecordSource,
-    Source,
-    Stored,
-    Subset,
-    is_stored,
-)
+from adapters.sources import ArraySource, Decoded, Images, MapSource, RecordSource, Source, Subset
+from adapters.sources.stored import Stored, is_stored
+from adapters.user_code import Gate
 
 
-@dataclass(eq=False)  # Frozen takes 0.2 us more to create, and a batch creates three.
-class Column:
-    """Array of one member of all samples: sample i is row i of ``array``.
-
-    Args:
-        array: ``(samples, ...)``, in memory or a data set of h5py or zarr; or a list, whose members
-            are not converted.
-        kind: Type of a row for the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, ``np.ndarray`` for
-            NumPy's rows and scalars and for lists, or ``object`` for Python numbers.
-        owner: NDArray that owns the memory. MXNet may still be computing it.
-    """
+class Column(NamedTuple):
+    """Array of one member of all samples: sample i is row i."""
 
     array: Any
+    """``(samples, ...)``, in memory or of h5py or zarr; or a list, whose items aren't converted."""
     kind: type
+    """Type of a row for the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, ``np.ndarray`` for NumPy's
+    rows and scalars and for lists, or ``object`` for Python numbers."""
     owner: Any = None
+    """NDArray that owns the memory. MXNet may still be computing it."""
 
     def __reduce__(self) -> Any:
         return Column, (self.array, self.kind)
 
 
-@dataclass(frozen=True)
-class PythonOp:
-    """Python function that is called for each sample.
+class PythonOp(NamedTuple):
+    """Python functions that are called for each sample, such as the blocks of a ``Compose``."""
 
-    Args:
-        function: Called as ``function(*sample)`` for tuples, else ``function(sample)``.
-        first: True to call it with the first member of a tuple only.
-        then: Functions called in turn with the result, without unpacking tuples: the next blocks of
-            a ``Compose``.
-    """
-
-    function: Callable[..., Any]
+    functions: tuple[Callable[..., Any], ...]
+    """The first one gets the members of a tuple as arguments, each other one what came before."""
     first: bool = False
-    then: tuple[Callable[[Any], Any], ...] = ()
+    """True to transform the first member of a tuple only."""
 
     def __call__(self, sample: Any) -> Any:
-        """Apply the function to a sample as a Gluon data set does."""
+        """Apply the functions to a sample as a Gluon data set does."""
         if not isinstance(sample, tuple):
             return self._called(sample)
         if not self.first:
@@ -87,19 +66,14 @@ class PythonOp:
         return (self._called(sample[0]), *sample[1:]) if sample[1:] else self._called(sample[0])
 
     def _called(self, *arguments: Any) -> Any:
-        value = _result(self.function, *arguments)
-        for function in self.then:
-            value = _result(function, value)
+        functions = self.functions
+        value = call(functions[0], *arguments)
+        for function in functions[1:]:
+            value = call(function, value)
         return value
 
-    @property
-    def functions(self) -> list[Callable[..., Any]]:
-        """All functions that are called."""
-        return [self.function, *self.then]
 
-
-@dataclass(frozen=True)
-class NativeOp:
+class NativeOp(NamedTuple):
     """Native op: a stage for the sample, or for the first member of a tuple."""
 
     stage: Stage
@@ -110,25 +84,19 @@ class NativeOp:
 
 @dataclass
 class Pipeline:
-    """Base data set and ops that make the samples of a data set.
-
-    Args:
-        base: The base data set; ``base[i]`` is a sample before any op.
-        columns: Arrays of the base, if it consists of arrays.
-        single: True if a sample is the single column's row, and no tuple.
-        indices: Samples of the base that the data set has, in order; None for all.
-        ops: Ops that are applied to the samples.
-        names: Names of the base and of the selections, for ``explain``.
-        records: The base as a ``Source``, if it is one.
-    """
+    """Base data set and ops that make the samples of a data set."""
 
     base: Any
+    """``base[i]`` is a sample before any op."""
     columns: list[Column] | None = None
+    """Arrays of the base, if it consists of arrays."""
     single: bool = False
+    """True if a sample is the single column's row, and no tuple."""
     indices: NDArray[np.int64] | None = None
+    """Samples of the base that the data set has, in order; None for all."""
     ops: list[PythonOp | NativeOp] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
     records: Source | None = None
+    """The base as a source, if it is one."""
 
     def __getstate__(self) -> dict[str, Any]:
         """State for a worker process, which needs no base beside the columns."""
@@ -137,9 +105,8 @@ class Pipeline:
     @property
     def draws(self) -> bool:
         """True if native ops or the source draw random numbers for the samples."""
-        stages = [op.stage for op in self.ops if isinstance(op, NativeOp)]
         recorded = self.records is not None and self.records.draws
-        return recorded or any(stage.draws for stage in stages)
+        return recorded or any(isinstance(op, NativeOp) and op.stage.draws for op in self.ops)
 
     @property
     def users_code(self) -> list[Any]:
@@ -154,9 +121,7 @@ class Pipeline:
                 base += self.base._data
             elif type(self.base) is _dataset.SimpleDataset:
                 base.append(self.base._data)
-        for op in self.ops:
-            base += op.functions if isinstance(op, PythonOp) else ()
-        return base
+        return base + [each for op in self.ops if isinstance(op, PythonOp) for each in op.functions]
 
     @property
     def gives_ndarrays(self) -> bool:
@@ -168,35 +133,38 @@ class Pipeline:
             return self.base is not self.records
         if isinstance(self.ops[0], NativeOp):
             return True
-        block = self.ops[0].function
+        block = self.ops[0].functions[0]
         while isinstance(block, mx.gluon.nn.Sequential) and len(block):
             block = block[0]
         return isinstance(block, mx.gluon.HybridBlock)
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for the base and for each op."""
-        name = ", ".join(self.names)
-        if isinstance(self.records, Decoded):
-            at_once = "batch" if self.records.leaves is not None else self.records.unit
+        name, records = type(self.base).__name__, self.records
+        if records is not None and records is self.base:
+            name = f"{records.unit}s" if isinstance(records, Decoded) else "source"
+        if self.indices is not None:
+            name += f", {len(self.indices)} of its samples"
+        if isinstance(records, Decoded):
+            at_once = "batch" if records.leaves is not None else records.unit
             yield f"{name}: read and decoded a {at_once} at a time"
-        elif self.records is not None:
-            yield f"{name}: {self.records.way(bool(self.ops))}"
+        elif records is not None:
+            yield f"{name}: {records.way(bool(self.ops))}"
         elif self.columns is not None:
             yield f"{name}: arrays, gathered a batch at a time"
         else:
             yield f"{name}: asked for a sample at a time; arrays and record files are read at once"
+        native = ", ".join(kind.__name__ for kind in STAGES)
         for op in self.ops:
-            if isinstance(op, PythonOp):
-                at_once = ", ".join(kind.__name__ for kind in STAGES)
-                for name in map(name_of, op.functions):
-                    yield (
-                        f"{name}: a sample at a time, by itself; what runs a batch at a time is "
-                        f"{at_once}"
-                    )
-            elif op.stage.draws:
-                yield f"{op.stage.name}: a batch at a time, from each sample's own random numbers"
-            else:
-                yield f"{op.stage.name}: a batch at a time"
+            if isinstance(op, NativeOp):
+                drawn = ", from each sample's own random numbers" if op.stage.draws else ""
+                yield f"{op.stage.name}: a batch at a time{drawn}"
+                continue
+            for name in map(name_of, op.functions):
+                yield (
+                    f"{name}: a sample at a time, by itself; what runs a batch at a time is "
+                    f"{native}"
+                )
 
     def base_numbers(self, keys: Any) -> Any:
         """Numbers in the base of the samples that the data set calls ``keys``."""
@@ -207,10 +175,7 @@ class Pipeline:
     def selected(self, whole: Any, numbers: Any) -> Pipeline:
         """Pipeline of a selection of samples; of ``whole`` itself if they aren't numbered."""
         own = integers(self.base_numbers(numbers))
-        if own is None:
-            return Pipeline(whole, single=True, names=[type(whole).__name__])
-        names = [*self.names, f"{len(whole)} of its samples"]
-        return dataclasses.replace(self, indices=own, names=names)
+        return Pipeline(whole) if own is None else dataclasses.replace(self, indices=own)
 
 
 def pipeline_of(data: Any) -> Pipeline:
@@ -221,75 +186,42 @@ def pipeline_of(data: Any) -> Pipeline:
         return pipeline
     if type(data) in (_dataset._SampledDataset, _dataset._FilteredDataset):
         return pipeline_of(data._dataset).selected(data, data._indices)
-    if isinstance(data, _dataset._DownloadedDataset) and _is_plain(data):
-        columns = [_column(data._data), _column(data._label)]
-        kept = None if None in columns or data._transform is not None else columns
-        return Pipeline(data, kept, names=[type(data).__name__])  # type: ignore[arg-type]
-    if type(data) is _vision.ImageRecordDataset and (source := _image_source(data)) is not None:
+    if type(data) is ImageRecordDataset and (source := _image_source(data)) is not None:
         plain = copy.copy(data)
         plain._transform = None
-        pipeline = Pipeline(plain, records=source, names=["ImageRecordDataset"])
-        if data._transform is not None:
-            pipeline.ops.append(PythonOp(data._transform))
-        return pipeline
-    if type(data) is _dataset.ArrayDataset:
-        columns = [_column(member) for member in data._data]
-        kept = None if None in columns else columns
-        return Pipeline(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
+        ops = [] if data._transform is None else [PythonOp((data._transform,))]
+        return Pipeline(plain, ops=list(ops), records=source)
     array = data._data if type(data) is _dataset.SimpleDataset else data
     if isinstance(array, Source):
-        return _of_source(array)
-    column = None
-    if isinstance(array, (np.ndarray, mx.nd.NDArray)) or is_stored(array):
-        column = _column(array)
-    kept = None if column is None else [column]
-    return Pipeline(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]
+        if type(array) is MapSource:
+            return pipeline_of(array.data)
+        if type(array) is Subset and type(array.whole) is MapSource:
+            return pipeline_of(array.whole.data).selected(array, array.numbers)
+        return Pipeline(array, records=array)
+    members, single = [None], True
+    if isinstance(data, _dataset._DownloadedDataset):
+        own = type(data).__getitem__, type(data).__len__  # A subclass may override them.
+        stock = _dataset._DownloadedDataset.__getitem__, _dataset._DownloadedDataset.__len__
+        if own == stock and data._transform is None:
+            members, single = [data._data, data._label], False
+    elif type(data) is _dataset.ArrayDataset:
+        members, single = data._data, len(data._data) == 1
+    elif isinstance(array, (np.ndarray, mx.nd.NDArray)) or is_stored(array):
+        members = [array]
+    columns = [column for column in map(_column, members) if column is not None]
+    kept = columns if len(columns) == len(members) else None
+    return Pipeline(data, kept, single)
 
 
-def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source | None:
-    """Return the data set as a source with the same sample numbers.
-
-    Args:
-        pipeline: Pipeline of the data set.
-        data: The data set.
-        looked_at: True if an order inspects samples. If False, only a data set that is a source is
-            returned.
-    """
-    base: Source | None = pipeline.records
-    if not looked_at:
-        return base if pipeline.indices is None else None
-    if base is None and pipeline.columns is not None:
-        arrays = [column.array for column in pipeline.columns]
-        if all(isinstance(array, np.ndarray) for array in arrays):
-            base = ArraySource(tuple(arrays))
+def numbered_source(pipeline: Pipeline, data: Any) -> Source:
+    """Return the data set as a source with the same sample numbers."""
+    base, indices = pipeline.records, pipeline.indices
+    arrays = [column.array for column in pipeline.columns or ()]
+    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+        base = ArraySource(tuple(arrays))
     if base is None:
         return MapSource(data)
-    if pipeline.indices is None:
-        return base
-    return base.select(np.array(pipeline.base_numbers(range(len(data))), np.int64))
-
-
-def _of_source(source: Source) -> Pipeline:
-    """Return the pipeline of a source. A wrapped data set is decomposed."""
-    if type(source) is MapSource:
-        return pipeline_of(source.data)
-    if type(source) is Subset and type(source.whole) is MapSource:
-        return pipeline_of(source.whole.data).selected(source, source.numbers)
-    name = f"{source.unit}s" if isinstance(source, Decoded) else "source"
-    return Pipeline(source, records=source, names=[name])
-
-
-def _is_plain(data: Any) -> bool:
-    """True if the class doesn't override how samples are made."""
-    return type(data) in (
-        _vision.MNIST,
-        _vision.FashionMNIST,
-        _vision.CIFAR10,
-        _vision.CIFAR100,
-    ) or (
-        type(data).__getitem__ is _dataset._DownloadedDataset.__getitem__
-        and type(data).__len__ is _dataset._DownloadedDataset.__len__
-    )
+    return base if indices is None else base.select(indices[: len(data)])
 
 
 def _column(data: Any) -> Column | None:
@@ -321,14 +253,7 @@ def _add(pipeline: Pipeline, function: Any) -> None:
         if is_stage:
             pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
         else:
-            function, *then = group
-            pipeline.ops.append(PythonOp(function, first, tuple(then)))
-
-
-def _result(function: Callable[..., Any], *arguments: Any) -> Any:
-    if isinstance(function, mx.gluon.Block):
-        return call(function, *arguments)
-    return function(*arguments)
+            pipeline.ops.append(PythonOp(tuple(group), first))
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -353,11 +278,7 @@ def integers(names: Any) -> NDArray[np.int64] | None:
 
 
 def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
-    """Convert sample names, also negative ones, to row numbers.
-
-    Raises:
-        IndexError: A name is out of range or no integer.
-    """
+    """Convert sample names, also negative ones, to row numbers; raise ``IndexError`` for others."""
     numbers = integers(names)
     if numbers is None:
         raise IndexError(
@@ -375,10 +296,9 @@ def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
 
 
 def _image_source(data: Any) -> RecordSource | None:
-    """Make a source of the images of an ``ImageRecordDataset``, with the same results as MXNet.
+    """Make a source of an ``ImageRecordDataset``, with the same results as MXNet.
 
-    Returns:
-        The source; None for greyscale images, or if the libraries or the file are missing.
+    None for greyscale images, or if the libraries or the file are missing.
     """
     if data._flag != 1 or not all(map(find_spec, ("cv2", "simplejpeg"))):
         return None
@@ -395,7 +315,7 @@ def _image_source(data: Any) -> RecordSource | None:
 # ``read_idx`` seeks in the file and then reads. Two threads that do so at once would get each
 # other's records, without an error.
 _read_idx = MXIndexedRecordIO.read_idx
-_reading = threading.RLock()
+_reading = Gate([("MXIndexedRecordIO", _read_idx)], thread_safe=False)
 
 
 @functools.wraps(_read_idx)
@@ -405,12 +325,3 @@ def _read_alone(self: Any, idx: Any) -> Any:
 
 
 MXIndexedRecordIO.read_idx = _read_alone
-
-
-def _renew_lock() -> None:
-    """Replace the lock in a forked process, where a thread that held it doesn't exist."""
-    global _reading
-    _reading = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)

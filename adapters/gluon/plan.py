@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mxnet as mx
@@ -24,6 +24,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, Replacements
+from adapters.engine.threads import THREADS
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
@@ -35,11 +36,20 @@ from adapters.generators import (
     generator_argument,
     run_for_batch,
 )
-from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
-from adapters.gluon.ndarrays import map_arrays
+from adapters.gluon.batchify import Skeleton, batchify_default, is_known, packed
+from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
 from adapters.gluon.pipeline import Pipeline, name_of
-from adapters.gluon.randomness import WHOLE_BATCH, seed_place, seeded_batch
-from adapters.gluon.samples import Request, Runner, State, compute, samples_of, split
+from adapters.gluon.samples import (
+    WHOLE_BATCH,
+    Request,
+    Runner,
+    State,
+    compute,
+    samples_of,
+    seed_place,
+    seeded_batch,
+    split,
+)
 from adapters.gluon.stages import call
 from adapters.user_code import Gate
 
@@ -48,39 +58,34 @@ _UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(froze
 
 @dataclass
 class GluonPlan(Plan):
-    """Pure function from key to batch for a Gluon data set.
-
-    Args:
-        order: Samples of each batch.
-        pipeline: Pipeline of the samples.
-        data: The loader's data set, for its length.
-        batchify: User's function from a list of samples to a batch; None for MXNet's.
-        used: Global random generators that user code may use.
-        semantics: ``(is_np_shape(), is_np_array())`` in the thread of the loader.
-        live: True if the data set may change between epochs, so that none may start early.
-        seed: Seed of all random numbers.
-        on_error: Handling of a sample that can't be made, see ``gluon_loader``.
-        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        thread_safe: True if several threads may run user code at once; None to follow what each
-            part declares.
-    """
+    """Pure function from key to batch for a Gluon data set."""
 
     order: Order | DrawnOrder
     pipeline: Pipeline
     data: Any = ()
+    """The loader's data set, for its length."""
     batchify: Callable[[list[Any]], Any] | None = None
+    """User's function from a list of samples to a batch; None for MXNet's."""
     used: frozenset[str] = frozenset()
+    """Global random generators that user code may use."""
     semantics: tuple[bool, bool] = (False, False)
-    live: bool = False
+    """``(is_np_shape(), is_np_array())`` in the thread of the loader."""
+    changes_between_epochs: bool = False
+    """True if the data set may change, so that an epoch must not start before the one before it
+    has ended."""
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
     thread_safe: bool | None = None
+    """True if several threads may run user code; None to follow what each part declares."""
+    threads: bool = field(init=False, default=True)
+    one_thread_at_a_time: bool = field(init=False, default=False)
+    not_thread_safe: tuple[str, ...] = field(init=False, default=())
+    calls_users_functions: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
         self._batchify_argument = generator_argument(self.batchify)
-        self._consumers: set[int] = set()
         self._remote = False
         self._size = len(self.data)
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
@@ -92,10 +97,20 @@ class GluonPlan(Plan):
         self._batch_gate = Gate(of_batches, self.thread_safe)
         if self._gate or (self.used and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
+        # MXNet's rules alone make batches; ``batchify`` is from this package, and uses NumPy.
+        self._batches_itself = self.batchify is None and self.batch_transform is None
+        self._collates = bool(getattr(self.batchify, "only_reads", False))
+        self.threads = not self.used  # They share the global generators.
+        self.one_thread_at_a_time = bool(self._gate)
+        self.not_thread_safe = self._gate.names or self._batch_gate.names
+        foreign = self.batchify is not None and not self._collates
+        self.calls_users_functions = foreign or bool(self.pipeline.users_code)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for a worker process, without the data set."""
-        return {**self.__dict__, "data": None, "_consumers": set(), "_remote": True}
+        return {**self.__dict__, "data": None, "_remote": True}
+
+    # --- the plan ---
 
     @property
     def num_batches(self) -> int | None:
@@ -133,75 +148,32 @@ class GluonPlan(Plan):
             used = ", ".join(sorted(self.used))
             yield f"drawn from the global generators of {used}: seeded, except on threads"
 
-    def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
-        """Give the records a prefetch hint for later batches, in an order in blocks."""
-        records = self.pipeline.records
-        if (
-            records is None
-            or self.pipeline.indices is not None
-            or isinstance(self.order, DrawnOrder)
-        ):
-            return
-        self.order.prefetch(key.order_arguments, records.will_read, asked)
-
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
-        if records is not None and records is self.pipeline.base and not self.live:
+        if (
+            records is not None
+            and records is self.pipeline.base
+            and not self.changes_between_epochs
+        ):
             numbers = self.pipeline.base_numbers(self.samples(key))
             if isinstance(numbers, np.ndarray):
                 records.expect(numbers, elsewhere)
             if not elsewhere:
                 self._prefetch(key, asked=True)
 
-    @property
-    def changes_between_epochs(self) -> bool:
-        """True if an epoch must not start before the previous one has ended."""
-        return self.live
-
-    @property
-    def threads(self) -> bool:
-        """True if batches are the same on threads, which share the global generators."""
-        return not self.used
-
-    @property
-    def one_thread_at_a_time(self) -> bool:
-        """True if only one thread at a time may make samples."""
-        return bool(self._gate)
-
-    @property
-    def not_thread_safe(self) -> tuple[str, ...]:
-        """Arguments whose code only one thread at a time may run."""
-        return self._gate.names or self._batch_gate.names
-
-    @property
-    def calls_users_functions(self) -> bool:
-        """True if there are user functions, which may call MXNet for each sample."""
-        return bool(self.pipeline.users_code) or not (self.batchify is None or self._collates)
+    def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
+        """Give the records a prefetch hint for later batches, in an order in blocks."""
+        records, order = self.pipeline.records, self.order
+        if records is not None and self.pipeline.indices is None and isinstance(order, Order):
+            order.prefetch(key.order_arguments, records.will_read, asked)
 
     @property
     def only_decodes(self) -> bool:
         """True if the work is mainly image decoding, which releases the interpreter lock."""
         records = self.pipeline.records
         decodes = records is not None and records.decodes and records.leaves is not None
-        return decodes and self._runner.empty and self._batches_itself
-
-    @property
-    def _batches_itself(self) -> bool:
-        """True if batches are made by MXNet's rules only, without user functions."""
-        return self.batchify is None and self.batch_transform is None
-
-    @property
-    def _collates(self) -> bool:
-        """True if ``batchify`` is from this package. Its NumPy arrays become NDArrays."""
-        return bool(getattr(self.batchify, "only_reads", False))
-
-    @property
-    def _computes_with_numpy(self) -> bool:
-        """True if the last function is from this package. Its NumPy arrays become NDArrays."""
-        if self.batch_transform is None:
-            return self._collates
-        return hasattr(self.batch_transform, "on_own_batch")
+        return decodes and not self._runner.runs and self._batches_itself
 
     def begin_pass(self) -> None:
         """Update the length of the data set and the semantics, and wait for its arrays."""
@@ -211,41 +183,24 @@ class GluonPlan(Plan):
             if column.owner is not None:
                 column.owner.wait_to_read()
 
-    def consumed_here(self) -> None:
-        """Let batches that this thread computes seed the global generators."""
-        self._consumers.add(threading.get_ident())
-
-    def no_longer_consumed_here(self) -> None:
-        """Undo ``consumed_here`` after a pass, as another thread may get this thread's number."""
-        self._consumers.discard(threading.get_ident())
-
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """Compute a batch: ``(*arrays, Skeleton)``.
-
-        Raises:
-            Exception: The error of the data set, a transform or batchify, with notes that name the
-                sample and the batch.
-        """
+        """Compute a batch, ``(*arrays, Skeleton)``. Errors' notes name the sample and the batch."""
         names = self.samples(key)
         self._prefetch(key)
         # If user functions make the batch, the arrays of samples are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
         try:
-            consumes = threading.get_ident() in self._consumers
-            if not consumes:
+            if self._remote or _is_worker_thread():
                 self._enter_semantics()
-            request = Request(key, names, memory, frozenset(), self.semantics[1])
-            with self._gate:
-                batchify = self._batchify_for(request, consumes)
-                with Place(self.seed, *key[:2]), self._seeded(key, consumes) as request.draws:
-                    return self._made(request, batchify)
+            with self._gate, Place(self.seed, *key[:2]), self._seeded(key) as draws:
+                return self._made(Request(key, names, memory, draws))
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
 
     def wait_for(self, assembled: Assembled) -> None:
         """Wait for MXNet's engine, which computes asynchronously."""
-        map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
+        map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1])
 
     def _enter_semantics(self) -> None:
         """Give a worker's thread the loader's NumPy semantics."""
@@ -258,29 +213,16 @@ class GluonPlan(Plan):
         set_np_shape(shape)
         np_array(array).__enter__()
 
-    def _seeded(
-        self, key: BatchKey, consumes: bool
-    ) -> contextlib.AbstractContextManager[frozenset[str]]:
-        """Seed the process's generators for a batch, if they are used, but not on threads."""
-        if not self.used or not (self._remote or consumes):
+    def _seeded(self, key: BatchKey) -> contextlib.AbstractContextManager[frozenset[str]]:
+        """Seed the process's generators for a batch, if they are used.
+
+        Worker threads share them with the training loop, so they are left alone there.
+        """
+        if not self.used or (_is_worker_thread() and not self._remote):
             return _UNSEEDED
         return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
 
-    def _batchify_for(self, request: Request, consumes: bool) -> Callable[[list[Any]], Any] | None:
-        """Return ``batchify``, bound to a batch's samples if it asks for that."""
-        bind = getattr(self.batchify, "for_samples", None)
-        if bind is None:
-            return self.batchify
-
-        def alone(name: Any) -> Any:
-            """Make a single sample, also of another batch, as in epoch 0."""
-            key = BatchKey(0, 0)
-            with Place(self.seed, 0, 0), self._seeded(key, consumes) as draws:
-                return self._sample(request, name, key=key, draws=draws)
-
-        return bind(request.names, alone)  # type: ignore[no-any-return]
-
-    def _made(self, request: Request, batchify: Callable[[list[Any]], Any] | None) -> Assembled:
+    def _made(self, request: Request) -> Assembled:
         state, skipped = self._samples(request)
         try:
             if self._batches_itself:
@@ -288,9 +230,12 @@ class GluonPlan(Plan):
             else:
                 epoch, index = request.key[:2]
                 seed_place(request.draws, self.seed, epoch, index, WHOLE_BATCH)
-                leaves, skeleton = self._packed(
-                    functools.partial(self._of_functions, batchify, state, request)
-                )
+                # The NumPy arrays of this package's functions become NDArrays.
+                ours = hasattr(self.batch_transform, "on_own_batch")
+                ours |= self.batch_transform is None and self._collates
+                make = functools.partial(self._of_functions, state, request)
+                with self._batch_gate:
+                    leaves, skeleton = packed(make, self._remote, "active" if ours else "numpy")
             return Assembled((*leaves, skeleton), skipped)
         except Exception as error:
             if skipped:
@@ -353,41 +298,40 @@ class GluonPlan(Plan):
         if isinstance(state, list):
             state = split(state, request.names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
-        records, remedy = self.pipeline.records, None
-        if records is not None and list in map(type, columns):
-            remedy = records.remedy
+        records = self.pipeline.records
+        remedy = records.remedy if records is not None and list in map(type, columns) else None
         return batchify_default(
             columns, state.single, remote, request.allocate, request.names, remedy
         )
 
-    def _of_functions(
-        self, batchify: Callable[[list[Any]], Any] | None, state: State, request: Request
-    ) -> Any:
+    def _of_functions(self, state: State, request: Request) -> Any:
         """Make a batch with ``batchify`` and ``batch_transform``."""
         epoch, index = request.key[:2]
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.
-        if batchify is not None:
+        if self.batchify is not None:
             run_for_batch(COLLATE)
             rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
+            batchify = self._bound_batchify(request)
             batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
-                batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
+                batch = map_arrays(lambda array: array.asnumpy(), batch)
             elif function is not None and self._collates:
-                batch = as_active(batch, self.semantics[1])
+                semantics = is_np_array()
+                batch = map_members(
+                    lambda leaf: as_ndarray(leaf, semantics) if is_known(leaf) else leaf, batch
+                )
         else:
-            leaves, skeleton = self._batchified(state, request, False)
-            if own is not None:
-                function = own
-                batch = skeleton.of([each.asnumpy() if is_nd(each) else each for each in leaves])
-            else:
-                batch = skeleton.built(leaves, is_np_array())
+            leaves, skeleton = self._batchified(state, request, remote=own is not None)
+            batch = skeleton.built(leaves, None if own is not None else is_np_array())
             del leaves  # Only the batch may refer to its arrays.
         if function is None:
             return batch
-        if isinstance(function, mx.gluon.Block):
-            function = functools.partial(call, function)
         rng_of = functools.partial(generator, self.seed, epoch, index, BATCH_TRANSFORM)
+        if own is not None:
+            function = own
+        elif isinstance(function, mx.gluon.Block):
+            function = functools.partial(call, function)
         held = [batch]
         del batch
         run_for_batch(BATCH_TRANSFORM)
@@ -400,8 +344,21 @@ class GluonPlan(Plan):
             raise
         return transformed
 
-    def _packed(self, make: Callable[[], Any]) -> tuple[list[Any], Skeleton]:
-        """Flatten the result of ``make``, in memory that the user can't write to."""
-        numpy_as = "active" if self._computes_with_numpy else "numpy"
-        with self._batch_gate:
-            return packed(make, self._remote, numpy_as)
+    def _bound_batchify(self, request: Request) -> Callable[[list[Any]], Any]:
+        """Return ``batchify``, bound to a batch's samples if it asks for that."""
+        assert self.batchify is not None
+        bind = getattr(self.batchify, "for_samples", None)
+        if bind is None:
+            return self.batchify
+
+        def alone(name: Any) -> Any:
+            """Make a single sample, also of another batch, as in epoch 0."""
+            key = BatchKey(0, 0)
+            with Place(self.seed, 0, 0), self._seeded(key) as draws:
+                return self._sample(request, name, key=key, draws=draws)
+
+        return bind(request.names, alone)  # type: ignore[no-any-return]
+
+
+def _is_worker_thread() -> bool:
+    return threading.current_thread().name.startswith(THREADS)

@@ -6,10 +6,9 @@
             trainer.step(len(data))
             resume.step()                            saves if due
 
-A training is saved after a batch within an epoch, or after an epoch. The loader's state contains
-the next batch. The same object is an event handler for an ``Estimator``. It ends the training after
-all epochs, because MXNet's handler only counts the epochs of the current call. ``fit`` always runs
-a first epoch; if none is left, that epoch has no batches.
+A training is saved after a batch within an epoch, or after an epoch. The same object is an event
+handler for an ``Estimator``, whose ``fit`` always runs a first epoch; if none is left, that epoch
+has no batches.
 
 Parameters are matched by order. Their names (without numbers, which differ between processes),
 shapes and dtypes must equal the saved ones. A ``Trainer`` writes and reads its states only by file
@@ -23,33 +22,22 @@ import copy
 import logging
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon.contrib.estimator import (
-    BatchEnd,
-    EpochBegin,
-    EpochEnd,
-    TrainBegin,
-    TrainEnd,
-)
+from mxnet.gluon.contrib.estimator import BatchEnd, EpochEnd, TrainBegin, TrainEnd
 from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer
-from adapters.batch.order import Order
 from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
-from adapters.resuming import (
-    CheckpointDir,
-    Lock,
-    Schedule,
-    Writer,
-    check_fingerprint,
-    check_order,
-)
+from adapters.gluon.samplers import OrderBatchSampler, length_of
+from adapters.resuming import CheckpointDir, Lock, Schedule, Writer
+from adapters.resuming.fingerprint import check_fingerprint, check_order
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
@@ -58,7 +46,7 @@ _COUNTS = ("batch_size", "shards")  # If these change, batches are renumbered.
 _STREAM = 4  # Stream of the seeds of MXNet's generator.
 
 
-class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
+class Resume(TrainBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
     """Saves a training with Gluon while it runs, so that it continues exactly after a crash.
 
     The saved state consists of the parameters, the states of the ``Trainer`` with its optimizer,
@@ -134,13 +122,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._net: Any = None
         self._trainer: Any = None
         self._epoch = self._batch = 0
-        self._trained = self._ended = False
+        self._trained = False
         self.extra: dict[str, Any] = {}
         self.priority = np.inf  # As an event handler, run after the others.
 
     # --- a loop ---
 
-    def epochs(self, count: int, net: Any, trainer: Any) -> Iterator[int]:
+    def epochs(self, count: int, net: Any, trainer: Any) -> Generator[int, None, None]:
         """Iterate over the remaining epochs out of ``count``.
 
         Args:
@@ -161,35 +149,33 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             while self._epoch < count:
                 self._seed_batch()
                 yield self._epoch
-                self._end_epoch()
+                self._epoch, self._batch = self._epoch + 1, 0
+                self._schedule.count_epoch()
+                if self._schedule.due and self._trained:
+                    self._save()
             self._end()
         finally:
-            self._leave()
+            self._writer.wait()
+            self._lock.release()
 
     def step(self) -> None:
         """Count a trained batch, and save if due."""
         self._batch, self._trained = self._batch + 1, True
         self._schedule.count(1)
         self._lock.check_writer()
+        count = length_of(self._loader, self._epoch)
         # After the last batch, the end of the epoch saves.
-        if self._schedule.due and self._batch < self._batches:
+        if self._schedule.due and (count is None or self._batch < count):
             self._save()
         self._seed_batch()
 
-    # --- an Estimator ---
+    # --- an Estimator, whose handlers go through the same epochs ---
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Restore the saved state at the start of ``fit``."""
-        try:
-            self._begin(estimator.net, estimator.trainer)
-        except BaseException:
-            self._leave()
-            raise
-        self._ended = self._loader._without_batches = self._has_had_all(estimator)
-
-    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        """Seed MXNet's generator for the first batch of an epoch."""
-        self._seed_batch()
+        count = sys.maxsize if estimator.max_epoch is None else estimator.max_epoch
+        self._left = self.epochs(count, estimator.net, estimator.trainer)
+        self._loader._without_batches = next(self._left, None) is None
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """Count a trained batch, and save if due. Returns False, to continue."""
@@ -198,18 +184,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """Count the epoch, and save if due. Returns True after the last epoch, to stop."""
-        if not self._ended:
-            self._end_epoch()
-        return self._has_had_all(estimator)
+        return next(self._left, None) is None
 
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Save at the end of ``fit``."""
         self._loader._without_batches = False  # Still True if fit read another loader.
         self._end()
-        self._leave()
-
-    def _has_had_all(self, estimator: Any) -> bool:
-        return estimator.max_epoch is not None and self._epoch >= estimator.max_epoch
+        self._left.close()
 
     # --- the state ---
 
@@ -219,61 +200,36 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._trained = False
         self._schedule.restart()
         _check_trainer(trainer)
-        order = getattr(self._loader._with_shard()._batch_sampler, "order", None)
-        self._lock.take(getattr(order, "shard", (0, 1))[0], over=True)
+        self._lock.take(self._loader._with_shard()._shard.part[0], over=True)
         if self._lock.writes:
             self._folder.clean()
         state = self._folder.newest()
         if state is None:
             return
         self._schedule.saved()
-        _check_state(state, self._net, self._trainer, self._folder.path)
-        check_fingerprint(
-            {"seed of Resume": state.get("seed", self._seed)},
-            {"seed of Resume": self._seed},
-            self._folder.path,
-        )
-        check_order(state.get("data", {}), self._data(), state["loader"], self._folder.path)
-        _set_state(self._net, self._trainer, state)
+        folder, data = self._folder.path, self._data()
+        check_fingerprint(state["made"], self._made(), folder)
+        check_order(state["data"], data, state["loader"], folder)
+        self._restore(state)
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
         if self._lock.rank == 0:
             set_process_generators(state["generators"])
-        (epoch, batch), here = self._loader._position, self._data()
+        epoch, batch = self._loader._position
         # With this number of shards, nothing may be left of the saved epoch.
         if over := epoch - state["loader"]["epoch"]:
             self._epoch, self._batch = self._epoch + over, 0
-        elif any(state.get("data", here).get(name) != here.get(name) for name in _COUNTS):
+        elif any(state["data"].get(name) != data.get(name) for name in _COUNTS):
             self._batch = batch
         log.info(
-            "the training in %s goes on at epoch %d, batch %d",
-            self._folder.path,
-            self._epoch,
-            self._batch,
+            "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
         )
-
-    @property
-    def _batches(self) -> float:
-        try:
-            return len(self._loader)
-        except Exception:  # A user's sampler may raise anything.
-            return np.inf
-
-    def _end_epoch(self) -> None:
-        self._epoch, self._batch = self._epoch + 1, 0
-        self._schedule.count_epoch()
-        if self._schedule.due and self._trained:
-            self._save()
 
     def _end(self) -> None:
         self._writer.wait()
         if self._trained:
             self._save()
-
-    def _leave(self) -> None:
-        self._writer.wait()
-        self._lock.release()
 
     def _seed_batch(self) -> None:
         if self._seed is not None:
@@ -283,14 +239,16 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     def _save(self) -> None:
         if self._writer.busy or not self._lock.writes:
             return
+        parameters = self._net.collect_params().values()
         try:
-            made = _state_of(self._net, self._trainer)
+            states = _states_of(self._trainer)
         except OSError as error:  # The disk may be full.
             log.warning("the training could not be saved (%s); it goes on", error)
             return
         value = {
-            **made,
-            "seed": self._seed,
+            "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
+            "trainer": states,
+            "made": self._made(),
             "epoch": self._epoch,
             "batch": self._batch,
             "loader": self._place(),
@@ -301,6 +259,23 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._writer.write(f"{self._epoch:06d}-{self._batch:09d}", value)
         self._schedule.saved()
 
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Restore the net and the trainer."""
+        make = mx.np.array if is_np_array() else mx.nd.array
+        own = self._net.collect_params()
+        pairs = zip(own.values(), state["parameters"])
+        try:
+            # Names are those of this process. Parameters of unknown shape get their shape.
+            own.load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
+        except AssertionError as error:
+            raise ValueError(
+                "net must be made as it was when the training was saved: make the same net, or "
+                f"give Resume another folder ({error})"
+            ) from error
+        with _file() as path:
+            path.write_bytes(state["trainer"])
+            self._trainer.load_states(str(path))
+
     def _place(self) -> dict[str, int]:
         """State of the loader; between epochs, an abandoned pass counts as a whole one."""
         state: dict[str, int] = self._loader.state_dict()
@@ -309,97 +284,37 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             return state
         return {**dict.fromkeys(state, 0), "epoch": state["epoch"] + 1}
 
+    def _made(self) -> dict[str, Any]:
+        """Fingerprint of the net, the trainer and the seed."""
+        parameters = self._net.collect_params().values()
+        # Without the numbers in names, which a process gives to its blocks.
+        names = [re.sub(r"\d+(?=_|$)", "", each.name) for each in parameters]
+        dtypes = [np.dtype(each.dtype).name for each in parameters]
+        return {
+            "the parameters of net": list(zip(names, dtypes)),
+            "the optimizer of trainer": type(self._trainer.optimizer).__name__,
+            "seed of Resume": self._seed,
+        }
+
     def _data(self) -> dict[str, Any]:
         """Fingerprint of the loader."""
         sampler = self._loader._with_shard()._batch_sampler
-        order = getattr(sampler, "order", None)
         known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}
-        if isinstance(order, Order):
-            known |= order.fingerprint()
-        elif hasattr(self._loader._dataset, "__len__"):
-            known["the number of samples"] = len(self._loader._dataset)
-        return known
+        if isinstance(sampler, OrderBatchSampler):
+            return known | sampler.order.fingerprint()
+        return {**known, "the number of samples": len(self._loader._dataset)}
 
 
-# --- the net and its trainer ---
-
-
-def _state_of(net: Any, trainer: Any) -> dict[str, Any]:
-    """Copy everything that training changes.
-
-    Raises:
-        OSError: The trainer can't write its states.
-        ValueError: The trainer's states are on other servers.
-    """
-    parameters = net.collect_params().values()
-    return {
-        "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
-        "trainer": _states_of(trainer),
-        "made": _made(net, trainer),
-    }
-
-
-def _check_state(state: dict[str, Any], net: Any, trainer: Any, folder: Any) -> None:
-    """Check that net and trainer match the saved ones.
-
-    Raises:
-        ValueError: They differ.
-    """
-    here = len(net.collect_params().values())
-    if here != len(state["parameters"]):
-        raise ValueError(
-            f"net must be made as it was when the training was saved, with "
-            f"{len(state['parameters'])} parameters, got {here}: make the same net, or give Resume "
-            "another folder"
-        )
-    check_fingerprint(state.get("made", {}), _made(net, trainer), folder)
-
-
-def _set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:
-    """Restore the state of a net and its trainer.
-
-    Raises:
-        ValueError: The net differs from the saved one.
-    """
-    make = mx.np.array if is_np_array() else mx.nd.array
-    pairs = zip(net.collect_params().values(), state["parameters"])
-    try:
-        # Names are those of this process. Parameters of unknown shape get their shape.
-        net.collect_params().load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
-    except AssertionError as error:
-        raise ValueError(
-            "net must be made as it was when the training was saved: make the same net, or "
-            f"give Resume another folder ({error})"
-        ) from error
-    with _file() as path:
-        path.write_bytes(state["trainer"])
-        trainer.load_states(str(path))
+# --- the trainer ---
 
 
 def _check_trainer(trainer: Any) -> None:
-    """Check that a trainer's states are in this process, as far as is known before training.
-
-    Raises:
-        ValueError: The states are on the servers of a distributed store.
-    """
+    """Refuse a trainer whose states will be on the servers of a distributed store."""
     asked = getattr(trainer, "_kvstore_params", {})  # Set before the trainer has started.
-    store, there = asked.get("kvstore"), asked.get("update_on_kvstore")
+    store = asked.get("kvstore")
     name = str(store if isinstance(store, str) else getattr(store, "type", ""))
-    if there is None:
-        there = os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1") != "0"
-    if "dist" in name and (there or "async" in name):
+    if "dist" in name and (asked.get("update_on_kvstore") is not False or "async" in name):
         raise _elsewhere(f"kvstore={name!r}")
-
-
-def _made(net: Any, trainer: Any) -> dict[str, Any]:
-    """Fingerprint of a net and a trainer."""
-    parameters = net.collect_params().values()
-    return {
-        "the parameters of net": [
-            (_unnumbered(each.name), np.dtype(each.dtype).name) for each in parameters
-        ],
-        "the optimizer of trainer": type(trainer.optimizer).__name__,
-    }
 
 
 def _states_of(trainer: Any) -> bytes:
@@ -417,11 +332,6 @@ def _elsewhere(found: str) -> ValueError:
         f"of a distributed kvstore, got {found}: give Trainer(..., update_on_kvstore=False) with a "
         'kvstore that is synchronous, such as "dist_sync"'
     )
-
-
-def _unnumbered(name: str) -> str:
-    """Return a parameter's name without the numbers that a process gives its blocks."""
-    return re.sub(r"\d+(?=_|$)", "", name)
 
 
 @contextlib.contextmanager

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import abc
 import copy
 import dataclasses
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
-from adapters.arguments import check_shard_size
-from adapters.batch.arranging import order_of
 from adapters.batch.order import Order
 from adapters.generator_search import draws_unseeded
-from adapters.sources import Source
 from adapters.user_code import Gate
 
 _END = object()
 
 
-class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
-    """Batch sampler whose batches depend only on the epoch; each ``iter`` is the next epoch.
-
-    Args:
-        order: Order of the loader.
-    """
+class OrderBatchSampler(Sampler):  # type: ignore[misc]
+    """Batch sampler of the loader's order: depends only on the epoch; each ``iter`` is the next."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -36,39 +27,6 @@ class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Use this epoch for the next ``iter``, and for ``len``."""
         self._epoch = epoch
-
-    @abc.abstractmethod
-    def count(self, epoch: int) -> int:
-        """Return the number of batches in an epoch."""
-
-    @abc.abstractmethod
-    def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Iterate over the sample numbers of an epoch's batches, from batch ``first`` on."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        yield from self.batches(epoch)
-
-    def __len__(self) -> int:
-        return self.count(self._epoch)
-
-    def explanation(self) -> Iterator[str]:
-        """Yield a line for the arrangement, if there is one, and for the shard."""
-        order = self.order
-        if order.arrangement is not None:
-            yield f"order: {order.arrangement.way}"
-        if order.shard[1] > 1:
-            yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"
-
-    @property
-    def is_random(self) -> bool:
-        """True if the order depends on the seed."""
-        arrangement = self.order.arrangement
-        return self.order.shuffle if arrangement is None else arrangement.is_random
-
-
-class OrderBatchSampler(EpochBatchSampler):
-    """Batch sampler of the loader's order."""
 
     def count(self, epoch: int) -> int:
         """Return the number of batches in an epoch."""
@@ -79,8 +37,21 @@ class OrderBatchSampler(EpochBatchSampler):
         for index in range(first, len(self.order)):
             yield self.order.batch(epoch, index).tolist()
 
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        yield from self.batches(epoch)
 
-class RolloverBatchSampler(EpochBatchSampler):
+    def __len__(self) -> int:
+        return self.count(self._epoch)
+
+    @property
+    def is_random(self) -> bool:
+        """True if the order depends on the seed."""
+        arrangement = self.order.arrangement
+        return self.order.shuffle if arrangement is None else arrangement.is_random
+
+
+class RolloverBatchSampler(OrderBatchSampler):
     """Batch sampler that carries an incomplete batch over to the next epoch.
 
     All epochs form one sequence of samples, whose batch i starts at sample i * batch_size. So the
@@ -98,9 +69,10 @@ class RolloverBatchSampler(EpochBatchSampler):
         stop = self._before(epoch + 1) * order.batch_size
         if start >= stop:
             return
+        whole = dataclasses.replace(order, batch_size=size, drop_remainder=False)
         # In a small data set, samples of several epochs are carried over.
         epochs = range(start // size, epoch + 1)
-        samples = np.concatenate([self._samples(each) for each in epochs])
+        samples = np.concatenate([whole.batch(each, 0) for each in epochs])
         for place in range(start - epochs[0] * size, stop - epochs[0] * size, order.batch_size):
             yield samples[place : place + order.batch_size].tolist()
 
@@ -108,17 +80,43 @@ class RolloverBatchSampler(EpochBatchSampler):
         """Return the number of batches in all epochs before this one."""
         return epoch * self.order.shard_size // self.order.batch_size
 
-    def _samples(self, epoch: int) -> Any:
-        whole = max(1, self.order.shard_size)
-        return dataclasses.replace(self.order, batch_size=whole, drop_remainder=False).batch(
-            epoch, 0
+
+def given_sampler(
+    batch_size: int | None,
+    shuffle: Any,
+    sampler: Any,
+    last_batch: str | None,
+    batch_sampler: Any,
+    **ours: Any,
+) -> Any:
+    """Return the batch sampler that the user gives; None if the loader orders the samples.
+
+    Checks which arguments exclude each other: MXNet's, and those of ``ours`` that a sampler does.
+    """
+    if sampler is not None or batch_sampler is not None:
+        for name, value in ours.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name} must not be specified if sampler or batch_sampler is specified, got "
+                    f"{value!r:.100}: they say which samples come, so have them do what {name} "
+                    "would, or leave the order to shuffle and seed"
+                )
+    if batch_sampler is not None:
+        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ValueError(
+                "batch_size, shuffle, sampler and last_batch must not be specified if "
+                "batch_sampler is specified"
+            )
+        return batch_sampler
+    if batch_size is None:
+        raise ValueError("batch_size must be specified unless batch_sampler is specified")
+    if sampler is not None and shuffle:
+        raise ValueError("shuffle must not be specified if sampler is specified")
+    if last_batch not in (None, "keep", "discard", "rollover"):
+        raise ValueError(
+            f"last_batch must be one of 'keep', 'discard', or 'rollover', got {last_batch!r}"
         )
-
-
-def fitted(batch_sampler: Any, batchify: Any) -> Any:
-    """Return ``batchify``, with the lengths to pad to if samples are in buckets."""
-    order = getattr(batch_sampler, "order", None)
-    return order.fitted(batchify) if isinstance(order, Order) else batchify
+    return None if sampler is None else BatchSampler(sampler, batch_size, last_batch or "keep")
 
 
 def sampler_twin(batch_sampler: Any) -> Any:
@@ -147,11 +145,8 @@ def drawn_batches(
 
     A user's batch sampler may be any iterable. It is iterated from its start, and the first batches
     are dropped.
-
-    Raises:
-        ValueError: The sampler gives fewer than ``first`` batches.
     """
-    if isinstance(batch_sampler, EpochBatchSampler):
+    if isinstance(batch_sampler, OrderBatchSampler):
         yield from batch_sampler.batches(epoch, first)
         return
     drawn = 0
@@ -177,7 +172,7 @@ def drawn_batches(
 
 def length_of(batch_sampler: Any, epoch: int) -> int | None:
     """Return the number of batches in a pass; None if unknown."""
-    if isinstance(batch_sampler, EpochBatchSampler):
+    if isinstance(batch_sampler, OrderBatchSampler):
         return batch_sampler.count(epoch)
     try:
         return len(batch_sampler)
@@ -189,97 +184,8 @@ def tell_epoch(batch_sampler: Any, epoch: int) -> None:
     """Call ``set_epoch`` with the next epoch on samplers that have it."""
     for sampler in (batch_sampler, getattr(batch_sampler, "_sampler", None)):
         set_epoch = getattr(sampler, "set_epoch", None)
-        if callable(set_epoch) and _takes_one(set_epoch):
+        if callable(set_epoch):
             set_epoch(epoch)
-
-
-def _takes_one(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind(0)
-    except TypeError:
-        return False
-    except ValueError:  # A function in C.
-        pass
-    return True
-
-
-def batch_sampler_of(
-    size: int,
-    batch_size: int | None,
-    shuffle: Any,
-    sampler: Any,
-    last_batch: str | None,
-    batch_sampler: Any,
-    *,
-    seed: int,
-    shard: tuple[int, int] | None,
-    seeded: bool = True,
-    source: Source | None = None,
-    weights: Any = None,
-    bucket_by: Any = None,
-    tolerant: bool = False,
-) -> Any:
-    """Make the batch sampler for a loader's arguments.
-
-    The result is an ``EpochBatchSampler``, unless the user gives a sampler.
-
-    ``seeded`` is True if the user has given the seed. ``source`` is the data set, if it is a source
-    with the same sample numbers. ``tolerant`` is True if unreadable samples are replaced.
-
-    Raises:
-        ValueError: Arguments exclude each other, as in MXNet, or are out of range.
-    """
-    given = sampler is not None or batch_sampler is not None
-    if given and shard is not None:
-        raise ValueError(
-            f"shard must not be specified if sampler or batch_sampler is specified, got {shard}: "
-            "they say which samples come, so have them give this shard's, or leave the order to "
-            "shuffle and seed"
-        )
-    for name, value in {"weights": weights, "bucket_by": bucket_by}.items():
-        if given and value is not None:
-            raise ValueError(
-                f"{name} must not be specified if sampler or batch_sampler is specified: they say "
-                "which samples come"
-            )
-    if batch_sampler is not None:
-        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
-            raise ValueError(
-                "batch_size, shuffle, sampler and last_batch must not be specified if "
-                "batch_sampler is specified"
-            )
-        return batch_sampler
-    if batch_size is None:
-        raise ValueError("batch_size must be specified unless batch_sampler is specified")
-    if sampler is not None and shuffle:
-        raise ValueError("shuffle must not be specified if sampler is specified")
-    if last_batch not in (None, "keep", "discard", "rollover"):
-        raise ValueError(
-            f"last_batch must be one of 'keep', 'discard', or 'rollover', got {last_batch!r}"
-        )
-    if sampler is not None:
-        return BatchSampler(sampler, batch_size, last_batch or "keep")
-    if shard is not None:
-        check_shard_size(size, shard)
-    order = order_of(
-        size,
-        batch_size,
-        shuffle,
-        seed,
-        last_batch == "discard",
-        shard or (0, 1),
-        source=source,
-        weights=weights,
-        bucket_by=bucket_by,
-        tolerant=tolerant,
-    )
-    made = (RolloverBatchSampler if last_batch == "rollover" else OrderBatchSampler)(order)
-    if shard is not None and not seeded and made.is_random:
-        raise ValueError(
-            f"shard needs a seed with a random order, got shard={shard} and seed=None: without "
-            "one, each process shuffles in an order of its own; give all of them the same seed"
-        )
-    return made
 
 
 def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
@@ -288,7 +194,7 @@ def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
     A user's sampler is assumed to repeat its batches, unless its code draws from global generators
     without seeding them and without ``set_epoch``.
     """
-    if isinstance(batch_sampler, EpochBatchSampler):
+    if isinstance(batch_sampler, OrderBatchSampler):
         drawn = batch_sampler.is_random and not seeded
         return "the seed of its order is drawn from numpy.random: give seed=..." if drawn else None
     sampler = getattr(batch_sampler, "_sampler", None)

@@ -3,7 +3,7 @@
 A ``Stage`` replaces one block. ``batch`` transforms all images of a batch, which have one shape, as
 the block would each of them. If it returns None, ``item`` transforms one image at a time, with the
 block itself. Deterministic blocks give MXNet's values bit for bit, which the tests check. Random
-ones depend on the loader's seed, the epoch and the number of the sample (see ``randomness``), and
+ones draw ``uniforms``, a function of the loader's seed, the epoch and the number of the sample, and
 don't use the global generators as MXNet's blocks do.
 """
 
@@ -27,21 +27,22 @@ from adapters.ownership import Allocate
 
 Rows = NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _building = threading.RLock()
 _built: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def call(block: Any, *arguments: Any) -> Any:
-    """Return ``block(*arguments)``. May be called from any thread.
+def call(function: Any, *arguments: Any) -> Any:
+    """Call a user's function or block. May be called from any thread.
 
     In its first call, a block builds its graph, with names from a scope that all threads share. Two
     threads that do so at once fail or get each other's names. So one block at a time is built.
     """
-    if block in _built:
-        return block(*arguments)
+    if not isinstance(function, mx.gluon.Block) or function in _built:
+        return function(*arguments)
     with _building:
-        result = block(*arguments)
-        _built.add(block)
+        result = function(*arguments)
+        _built.add(function)
     return result
 
 
@@ -132,19 +133,11 @@ class _Cast(Stage):
         return out
 
 
-# Interpolations and channels that OpenCV can resize. For others it throws, and with several images
-# in MXNet's threads, which ends the process.
-_INTERPOLATIONS, _CHANNELS = range(5), range(1, 5)
-
-
 class _Resize(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
             return None
-        known = self.block._interpolation in _INTERPOLATIONS and rows.shape[3] in _CHANNELS
-        if not known or not rows.size:
-            return None
-        return _copied(call(self.block, as_ndarray(rows, is_np_array())), allocate)
+        return _resized(self.block, rows, allocate) if rows.size else None
 
 
 class _CenterCrop(Stage):
@@ -167,9 +160,7 @@ class _CropResize(Stage):
         if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
             return None
         if block._size:
-            if block._interpolation not in _INTERPOLATIONS or rows.shape[3] not in _CHANNELS:
-                return None
-            return _copied(call(block, as_ndarray(rows, False)), allocate)
+            return _resized(block, rows, allocate)
         return _cut(rows, x, y, width, height, allocate)
 
 
@@ -226,9 +217,16 @@ class _RandomResizedCrop(Stage):
         return mx.image.center_crop(image, size, interpolation)[0]
 
 
-def _copied(array: Any, allocate: Allocate) -> Rows:
-    out = allocate(array.shape, np.dtype(array.dtype))
-    copy_into(out, array)
+def _resized(block: Any, rows: Rows, allocate: Allocate) -> Rows | None:
+    """Have MXNet's block resize a batch, if OpenCV can.
+
+    It throws otherwise, with several images in MXNet's threads, which ends the process.
+    """
+    if block._interpolation not in range(5) or rows.shape[3] not in range(1, 5):
+        return None
+    resized = call(block, as_ndarray(rows, is_np_array()))
+    out = allocate(resized.shape, np.dtype(resized.dtype))
+    copy_into(out, resized)
     return out
 
 
@@ -237,6 +235,35 @@ def _cut(rows: Rows, x: int, y: int, width: int, height: int, allocate: Allocate
     out = allocate(window.shape, rows.dtype)
     np.copyto(out, window)
     return out
+
+
+# --- random numbers ---
+
+
+def uniforms(
+    seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int
+) -> NDArray[np.float64]:
+    """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
+
+    Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
+    over a counter, from a start that the arguments determine. ``stream`` is the number of the
+    transform that draws.
+    """
+    start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
+    state = _mixed(np.asarray(numbers, np.uint64) * _GOLDEN + start[0]) ^ start[1]
+    steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+    drawn: NDArray[np.float64] = (_mixed(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
+    return drawn
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+# --- the known blocks ---
 
 
 STAGES: dict[type, Callable[[Any], Stage]] = {
@@ -260,13 +287,13 @@ def stages_of(function: Any) -> list[Stage | Any] | None:
 
     None if no block has a stage, or ``function`` is no block.
     """
-    if type(function) in _CONTAINERS and not _hooked(function):
-        found: list[Any] = []
-        for child in function._children.values():
-            found += stages_of(child) or [child]
-        return found if any(isinstance(each, Stage) for each in found) else None
-    make = STAGES.get(type(function))
-    return [make(function)] if make is not None and not _hooked(function) else None
+    kind = type(function)
+    if not (kind in STAGES or kind in _CONTAINERS) or _hooked(function):
+        return None
+    if kind in STAGES:
+        return [STAGES[kind](function)]
+    found = [each for child in function._children.values() for each in stages_of(child) or [child]]
+    return found if any(isinstance(each, Stage) for each in found) else None
 
 
 def _hooked(block: Any) -> bool:

@@ -16,10 +16,10 @@ from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import ImageDecoder, gluon_loader, open_records
-from adapters.gluon.randomness import uniforms
+from adapters.gluon.stages import uniforms
 from tests.gluon.data_sets import outline, pixels, values
 from tests.gluon.executors import THREADS as ON_THREADS
-from tests.gluon.executors import arguments_of, every_quick_executor
+from tests.gluon.executors import arguments_of
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import SIZE as RECORDS
 from tests.sources.record_files import write_images
@@ -128,30 +128,6 @@ def test_log_says_that_batches_are_made_one_at_a_time(caplog):
     assert "thread_pool=False" in said
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
-        transforms.RandomLighting(0.5),
-        transforms.RandomApply(transforms.Cast("float64")),
-        transforms.RandomFlipLeftRight(),
-        transforms.RandomResizedCrop(3),
-    ],
-    ids=lambda block: type(block).__name__,
-)
-def test_seed_repeats_what_mxnets_own_blocks_draw(block):
-    # Of an even size: MXNet's flips leave what is in the middle of an odd one to chance.
-    images = SimpleDataset([nd.array(image, dtype="float32") for image in pixels(6, 4, 4)])
-
-    def epochs() -> Any:
-        with gluon_loader(images.transform(block), 1, seed=3, **INLINE) as loader:
-            return [outline(list(loader)) for _ in range(2)]
-
-    first, second = epochs()
-    assert first != second
-    assert epochs() == [first, second]
-
-
 @EACH
 def test_epochs_seeds_and_loaders_without_a_seed_differ(name):
     one, two = epochs_of(name)
@@ -247,17 +223,6 @@ FEW = np.arange(SIZE)
 
 def state() -> Any:
     return np.random.get_state(legacy=False)
-
-
-@every_quick_executor
-def test_numpys_seed_repeats_the_passes(executor):
-    found = []
-    for _ in range(2):
-        np.random.seed(0)
-        with gluon_loader(FEW, 4, shuffle=True, **arguments_of(executor)) as loader:
-            found.append([values(loader), values(loader)])
-    assert found[0] == found[1]
-    assert found[0][0] != found[0][1]
 
 
 def test_loader_takes_one_number_of_numpys():
@@ -409,6 +374,9 @@ DRAWS: dict[str, Any] = {
     "own block": Noise(),
     "own block of any operators": Drops(),
     "MXNet's block": transforms.RandomBrightness(0.5),
+    "MXNet's jitter": transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
+    "MXNet's lighting": transforms.RandomLighting(0.5),
+    "MXNet's block of another": transforms.RandomApply(transforms.RandomLighting(0.5)),
     "MXNet's blocks": transforms.Compose([transforms.RandomFlipLeftRight()]),
     "block of a function": nn.Lambda(_calls_numpy),
 }

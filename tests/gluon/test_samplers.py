@@ -235,15 +235,6 @@ def test_what_somebody_else_tells_a_sampler_counts():
         assert values(loader) == [np.random.default_rng(0).permutation(SIZE).tolist()]
 
 
-def test_sampler_that_wants_to_be_told_more_is_left_alone():
-    class Demanding(Seeded):
-        def set_epoch(self, epoch, rank):
-            raise AssertionError
-
-    with gluon_loader(NUMBERS, SIZE, sampler=Demanding(), num_workers=0) as loader:
-        assert len(list(loader)) == 1
-
-
 def test_what_can_be_read_only_once_cannot_be_continued():
     with gluon_loader(NUMBERS, batch_sampler=iter([[1], [2], [3]]), num_workers=0) as loader:
         next(iter(loader))
