@@ -143,17 +143,7 @@ def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | Non
     """
     if not (isinstance(state, dict) and "samples" in state):
         return None
-    try:
-        epoch, samples = operator.index(state["epoch"]), operator.index(state["samples"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
-    if epoch < 0 or samples < 0 or (size is not None and samples >= max(1, size)):
-        allowed = ">= 0" if size is None else f"in range({size})"
-        raise ValueError(
-            f"state must have epoch >= 0 and samples {allowed}, got {state!r}: it belongs "
-            f"to a {kind} of another data set"
-        )
-    return epoch, samples
+    return position_of(state, lambda epoch: size, kind, "samples", "data set")
 
 
 def unit_of(samples: int) -> str:
@@ -195,7 +185,11 @@ def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[i
 
 
 def position_of(
-    state: Any, count: Callable[[int], int | None], kind: str, unit: str = "batch"
+    state: Any,
+    count: Callable[[int], int | None],
+    kind: str,
+    unit: str = "batch",
+    other: str = "length or batch_size",
 ) -> tuple[int, int]:
     """Read (epoch, batch) from a state.
 
@@ -204,6 +198,7 @@ def position_of(
         count: Returns the number of batches in an epoch; None if it is unknown.
         kind: Kind of object the state is for, for the message.
         unit: Key under which the state has its batch.
+        other: What differs in the object that a state out of range is of, for the message.
 
     Raises:
         ValueError: Not a state of a sequence or loader of this length.
@@ -217,7 +212,7 @@ def position_of(
         bound = f"{unit} >= 0" if most is None else f"{unit} in range({most})"
         raise ValueError(
             f"state must have epoch >= 0 and {bound}, got {state!r}: it belongs to a {kind} of "
-            "another length or batch_size"
+            f"another {other}"
         )
     return epoch, batch
 
