@@ -340,19 +340,13 @@ class SourcePlan(Plan):
         """Fetch and transform samples one after another, with ``on_error``."""
         epoch, draws = key.epoch, self.draws
         at_once = self._at_once(key, numbers)
-        transform, rng, stored = self.transform, self._argument, self.source.stored
         for row, number in enumerate(numbers.tolist()):
             try:
                 if draws:
                     seed(draws, self.seed, epoch, number, GLOBAL)
                 place.sample(number)
                 sample = self.fetched(epoch, number) if at_once is None else at_once[row]
-                if transform is None or rng:
-                    sample = self._transformed_sample(sample, epoch, number)
-                else:
-                    sample = transform(private(sample) if stored else sample)
-                    if sample is None:
-                        raise ValueError("transform must return a sample, got None")
+                sample = self._transformed(sample, epoch, number)
             except BaseException as raised:
                 sample = replacements.of(for_a_generator(raised), number)
             yield sample
@@ -374,7 +368,7 @@ class SourcePlan(Plan):
         """Fetch and transform a single sample."""
         with Place(self.seed, epoch, number) as place:
             place.sample(number)
-            return self._transformed_sample(self.fetched(epoch, number), epoch, number)
+            return self._transformed(self.fetched(epoch, number), epoch, number)
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""
@@ -391,44 +385,38 @@ class SourcePlan(Plan):
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; return how many ``on_error`` replaced."""
-        self.source.bring(numbers)
-        rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if self.source.draws else None
-        failures = self.source.fill(numbers, rng_of, rows)
-        return self._replaced(key, numbers, rows, failures) if failures else 0
-
-    def _replaced(
-        self,
-        key: BatchKey,
-        numbers: NDArray[np.int64],
-        rows: Sequence[NDArray[Any]],
-        failures: list[tuple[int, Exception]],
-    ) -> int:
-        """Replace samples that couldn't be written, by ``on_error``; return how many."""
         source = self.source
+
+        def fill(numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]) -> Any:
+            rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if source.draws else None
+            return source.fill(numbers, rng_of, rows)
 
         def another(number: int) -> Any:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
-            own, epoch = np.array([number]), key.epoch
-            rng_of = Generators(self.seed, epoch, DECODE, own) if source.draws else None
-            for _, error in source.fill(own, rng_of, one):
+            for _, error in fill(np.array([number]), one):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])
 
+        source.bring(numbers)
         replacements = self._replacements(key)
         # Of several errors, raise the one of the first sample in the batch.
-        for row, error in sorted(failures, key=lambda failure: failure[0]):
+        for row, error in sorted(fill(numbers, rows), key=lambda failure: failure[0]):
             sample = replacements.of(error, int(numbers[row]), another)
             put(sample, source.skeleton, rows, row)
         return replacements.count
 
-    def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:
-        if self.transform is not None:
+    def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
+        transform = self.transform
+        if transform is not None:
             if self.source.stored:
                 sample = private(sample)
-            rng_of = functools.partial(generator, self.seed, epoch, number, TRANSFORM)
-            sample = call_with(rng_of, self._argument, self.transform, sample)
+            if self._argument is None:
+                sample = transform(sample)
+            else:
+                rng_of = functools.partial(generator, self.seed, epoch, number, TRANSFORM)
+                sample = call_with(rng_of, self._argument, transform, sample)
         if sample is None:
-            made_by = "source" if self.transform is None else "transform"
+            made_by = "source" if transform is None else "transform"
             raise ValueError(f"{made_by} must return a sample, got None")
         return sample
 

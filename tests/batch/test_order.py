@@ -360,18 +360,6 @@ def test_rest_is_none_without_a_sample_for_a_shard():
 # --- 1,024 shards ---
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("size", [RANKS, 5 * RANKS + 1, 20_000])
-def test_many_shards_are_one_order(size, shuffle):
-    """The proof on small sizes: union and no overlap, of a whole epoch and of the rest of one."""
-    shards = on_shards(Order(size, 3, shuffle, 9), RANKS)
-    whole = shards[0].numbers(1, np.arange(size))
-    for samples in (0, size // 3):
-        found = dealt_rest([rest_of(each, 1, samples) for each in shards])
-        assert found == whole[samples:][: (size - samples) // RANKS * RANKS].tolist()
-        assert len(set(found)) == len(found)
-
-
 def test_many_shards_of_a_billion_share_nothing():
     """By sampling: 1,024 shards' batches at a few places, and after a change from 1,000 shards."""
     consumed = 123_457 * 1000

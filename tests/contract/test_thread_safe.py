@@ -295,27 +295,6 @@ def test_log_explains_threads_that_wait_once(log):
     assert "thread_safe=True" in line.replace(" = ", "=")
 
 
-@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda folder: {"source": np.arange(LENGTH)},
-        lambda folder: {"source": list(NUMBERS)},
-        lambda folder: {"source": records(folder), "collate": DeclaredStack(Occupancy())},
-        lambda folder: {"source": DeclaredDataSet(Occupancy())},
-        lambda folder: {"source": DataSet(Occupancy()), "thread_safe": True},
-    ],
-    ids=["an array", "a list", "records", "an attribute", "the argument"],
-)
-def test_log_says_nothing_of_declared_code(make, workers, log, tmp_path):
-    arguments = make(tmp_path)
-    with loader_of(
-        KERAS, arguments.pop("source"), BATCH_SIZE, workers=workers, **arguments
-    ) as loader:
-        list(loader)
-    assert said(log) == []
-
-
 def images(folder: Path) -> Any:
     """A folder of small images, and the package's decoder."""
     image = pytest.importorskip("PIL.Image")
