@@ -17,11 +17,7 @@ _BATCH_OF = "batch of "
 def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
     """Check that ``value`` is an integer, and at least ``least`` if that is given.
 
-    Args:
-        name: The argument's name.
-        value: The argument.
-        least: The smallest allowed value.
-        otherwise: Other allowed values, for the message: ``' or "auto"'``.
+    ``otherwise`` names other allowed values for the message: ``' or "auto"'``.
 
     Raises:
         TypeError: Not an integer.
@@ -39,12 +35,7 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
 
 
 def check_function(name: str, function: Any, item: str) -> None:
-    """Check a function of the user's: one argument, or one and ``rng``.
-
-    Args:
-        name: Name of the argument, such as ``transform``.
-        function: The function; None is none.
-        item: What it is called with: a sample, a batch.
+    """Check a function of the user's: it takes an ``item`` such as "sample", and perhaps ``rng``.
 
     Raises:
         TypeError: Not callable, or the signature doesn't fit.
@@ -133,10 +124,7 @@ def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
 def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | None:
     """Read (epoch, samples) from a state; None if the state counts batches.
 
-    Args:
-        state: A return value of ``state_dict``, from the user.
-        size: Samples in the global order of an epoch; None if it has no end.
-        kind: Kind of object the state is for, for the message.
+    ``size`` is the number of samples in an epoch, None if it has no end.
 
     Raises:
         ValueError: Not a state of a data set of this size.
@@ -147,24 +135,15 @@ def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | Non
 
 
 def unit_of(samples: int) -> str:
-    """Key under which a state counts batches if the order depends on the batch size.
-
-    Args:
-        samples: Samples in a batch, over all shards.
-    """
+    """Key under which a state counts batches of ``samples`` samples over all shards."""
     return f"{_BATCH_OF}{samples}"
 
 
 def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[int, int] | None:
     """Read (epoch, batch) from a state; None if the state doesn't name the size of its batches.
 
-    With fewer shards, an epoch may have one batch more than here.
-
-    Args:
-        state: A return value of ``state_dict``, from the user.
-        samples: Samples in a batch, over all shards.
-        size: Samples in the global order of an epoch; None if it has no end.
-        kind: Kind of object the state is for, for the message.
+    A batch has ``samples`` samples over all shards, and an epoch ``size``. With fewer shards, an
+    epoch may have one batch more than here.
 
     Raises:
         ValueError: The state counts batches of another size, or is for a data set of another size.
@@ -191,14 +170,10 @@ def position_of(
     unit: str = "batch",
     other: str = "length or batch_size",
 ) -> tuple[int, int]:
-    """Read (epoch, batch) from a state.
+    """Read (epoch, batch) from a state that has its batch under the key ``unit``.
 
-    Args:
-        state: A return value of ``state_dict``, from the user.
-        count: Returns the number of batches in an epoch; None if it is unknown.
-        kind: Kind of object the state is for, for the message.
-        unit: Key under which the state has its batch.
-        other: What differs in the object that a state out of range is of, for the message.
+    ``count`` returns the number of batches in an epoch, or None if it is unknown. For the message,
+    ``kind`` is the kind of object that the state is for, and ``other`` what differs in its own.
 
     Raises:
         ValueError: Not a state of a sequence or loader of this length.

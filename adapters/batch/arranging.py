@@ -118,17 +118,10 @@ def order_of(
 def bytes_of_samples(source: Source | None, tolerant: bool = False) -> float:
     """Return the average stored size of a sample, in bytes.
 
-    If the source doesn't know, its first sample is read and measured. Random draws are seeded for
-    that, so the result is the same in every process.
-
-    Args:
-        source: The data set, if it is a source.
-        tolerant: Measure the first sample that can be read.
-
-    Raises:
-        Exception: The error from reading the first sample.
+    If the source doesn't know, its first sample (if ``tolerant``, the first that can be read) is
+    measured. Random draws are seeded for that, so the result is the same in every process.
     """
-    known = source.sample_bytes if source is not None else None
+    known = None if source is None else source.sample_bytes
     if known is None and source is not None:
         known = float(sum(map(_bytes_of, flatten(_first(source, tolerant))[0])))
     return max(1.0, known or 1.0)
@@ -165,11 +158,7 @@ def _bytes_of(leaf: Any) -> int:
 
 
 def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
-    """Check that at most one order is requested, and that it fits the source.
-
-    Raises:
-        ValueError: Several orders, or an order of samples for a source of whole batches.
-    """
+    """Check that at most one order is requested, and that it fits the source."""
     if not asked:
         return
     told = ", ".join(f"{name}={_shown(value)}" for name, value in asked.items())

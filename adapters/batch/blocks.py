@@ -296,12 +296,7 @@ def _of_window(blocks: int, window: int, seed: int, epoch: int, number: int) -> 
 def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) -> None:
     """Warn, once per source, if its batches have far fewer classes than with a full shuffle.
 
-    Sources whose labels are unknown or slow to read are skipped.
-
-    Args:
-        arrangement: The order in blocks.
-        source: The data set.
-        batch_size: Samples in a batch of all shards together.
+    Sources whose labels are unknown or slow to read are skipped. A batch is that of all shards.
     """
     if source in _told:
         return
