@@ -7,8 +7,6 @@ import functools
 import hashlib
 import itertools
 import math
-import subprocess
-import sys
 import tracemalloc
 from typing import Any
 
@@ -181,17 +179,6 @@ def test_golden_order_of_batches():
 def test_golden_digest():
     images = permute(np.arange(100_000), 100_000, (1, 2, 3))
     assert hashlib.sha256(images.astype("<i8").tobytes()).hexdigest()[:16] == "eb720b6c7beb9a56"
-
-
-def test_order_of_a_new_process():
-    script = (
-        "from adapters.batch.order import Order\n"
-        "print(Order(1000, 1000, True, 9).batch(3, 0).tolist())"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    assert printed == f"{Order(1000, 1000, True, 9).batch(3, 0).tolist()}\n"
 
 
 # --- a billion samples ---

@@ -410,21 +410,6 @@ def test_source_of_other_arrays_is_refused(tmp_path, first, second):
         materialize(second(x), tmp_path)
 
 
-def test_source_of_joined_folders(tmp_path):
-    folders = [varied(tmp_path / name) for name in ("a", "b")]
-
-    def joined(first: int, **options: Any) -> Any:
-        decode = ImageDecoder(8, dtype="float32", **options)
-        parts = [open_images(each, decode=decode) for each in folders]
-        return concatenate(parts[::first])
-
-    decoded = materialize(joined(1), tmp_path / "decoded")
-    same(batches(decoded), batches(joined(1)))
-    for other in (joined(-1), joined(1, mean=3)):
-        with pytest.raises(ValueError, match="another source"):
-            materialize(other, tmp_path / "decoded")
-
-
 def test_source_with_an_order_or_whole_batches_is_refused(tmp_path):
     import keras
 
@@ -466,14 +451,3 @@ def test_decoder_of_a_subclass(tmp_path):
     materialize(open_records(path, decode=Mine(8)), tmp_path / "b")
     with pytest.raises(ValueError, match="another source"):
         materialize(open_records(path, decode=Mine(9)), tmp_path / "b")
-
-
-def test_data_set_that_grows_ends(tmp_path):
-    class Grows(Own):
-        lengths = 5
-
-        def __len__(self) -> int:
-            self.lengths += 1
-            return self.lengths
-
-    assert len(materialize(Grows(), tmp_path)) <= 9
