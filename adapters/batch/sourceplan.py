@@ -147,7 +147,7 @@ class SourcePlan(Plan):
         # The global generators are locked inside, so the gate has to be the outer lock.
         if self._gate or (self.draws and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
-        self._locks = not self._only_reads and bool(self._gate or self.draws)
+        self._locks = bool(self._gate or self.draws)
 
     @property
     def num_batches(self) -> int | None:
@@ -226,9 +226,8 @@ class SourcePlan(Plan):
         if not self.source.whole_batches:
             self.order.prefetch(key.order_arguments, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No user code.
-            return Assembled(
-                self.source.gather(self.order.batch(*key.order_arguments), allocate), 0
-            )
+            numbers = self.order.batch(*key.order_arguments)
+            return Assembled(self.source.gather(numbers, allocate), 0)
         with Place(self.seed, key.epoch, key.index) as place:
             if not self._locks:
                 return Assembled(self._made(key, place, allocate), place.skipped)
@@ -340,13 +339,19 @@ class SourcePlan(Plan):
         """Fetch and transform samples one after another, with ``on_error``."""
         epoch, draws = key.epoch, self.draws
         at_once = self._at_once(key, numbers)
+        transform, rng, stored = self.transform, self._argument, self.source.stored
         for row, number in enumerate(numbers.tolist()):
             try:
                 if draws:
                     seed(draws, self.seed, epoch, number, GLOBAL)
                 place.sample(number)
                 sample = self.fetched(epoch, number) if at_once is None else at_once[row]
-                sample = self._transformed(sample, epoch, number)
+                if transform is None or rng:
+                    sample = self._transformed(sample, epoch, number)
+                else:  # Saves 5 us for 64 samples.
+                    sample = transform(private(sample) if stored else sample)
+                    if sample is None:
+                        raise ValueError("transform must return a sample, got None")
             except BaseException as raised:
                 sample = replacements.of(for_a_generator(raised), number)
             yield sample
@@ -406,17 +411,13 @@ class SourcePlan(Plan):
         return replacements.count
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
-        transform = self.transform
-        if transform is not None:
+        if self.transform is not None:
             if self.source.stored:
                 sample = private(sample)
-            if self._argument is None:
-                sample = transform(sample)
-            else:
-                rng_of = functools.partial(generator, self.seed, epoch, number, TRANSFORM)
-                sample = call_with(rng_of, self._argument, transform, sample)
+            rng_of = functools.partial(generator, self.seed, epoch, number, TRANSFORM)
+            sample = call_with(rng_of, self._argument, self.transform, sample)
         if sample is None:
-            made_by = "source" if transform is None else "transform"
+            made_by = "source" if self.transform is None else "transform"
             raise ValueError(f"{made_by} must return a sample, got None")
         return sample
 

@@ -20,12 +20,7 @@ def check_fingerprint(
     here: Mapping[str, Any],
     folder: str | os.PathLike[str],
 ) -> None:
-    """Compare the saved fingerprint with the current one.
-
-    Args:
-        saved: The saved values by their names.
-        here: The current values; names present on one side only are ignored.
-        folder: The folder of the training.
+    """Compare the saved values with the current ones; names on one side only are ignored.
 
     Raises:
         ValueError: A value differs.
@@ -46,14 +41,8 @@ def check_order(
 ) -> None:
     """Compare the saved ``Order.fingerprint`` with the current one.
 
-    If the position counts samples, the number of shards and the batch size may differ. If it counts
-    batches, the global batch size must not.
-
-    Args:
-        saved: The saved fingerprint.
-        here: The current one.
-        position: The state that the training resumes from.
-        folder: The folder of the training.
+    If the position that the training resumes from counts samples, the number of shards and the
+    batch size may differ. If it counts batches, the global batch size must not.
 
     Raises:
         ValueError: A value differs.

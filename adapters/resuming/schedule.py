@@ -55,8 +55,7 @@ class Schedule:
             raise TypeError(f"every must be a number or a text, got {every!r}: {remedy}")
         if not number > 0 or math.isinf(number):
             raise ValueError(f"every must be above 0, got {every!r}: {remedy}")
-        self._since = -math.inf
-        self._batches = self._epochs = -1
+        self.restart()
 
     def restart(self) -> None:
         """Forget the last checkpoint, so that the next one is due at once."""
