@@ -35,11 +35,7 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
 
 
 def check_function(name: str, function: Any, item: str) -> None:
-    """Check a function of the user's: it takes an ``item`` such as "sample", and perhaps ``rng``.
-
-    Raises:
-        TypeError: Not callable, or the signature doesn't fit.
-    """
+    """Check a user's function: it takes an ``item``, such as "sample", and perhaps ``rng``."""
     if function is None:
         return
     if not callable(function):
@@ -71,32 +67,19 @@ def check_function(name: str, function: Any, item: str) -> None:
 
 
 def check_thread_safe(thread_safe: Any) -> None:
-    """Check ``thread_safe``.
-
-    Raises:
-        TypeError: Neither a bool nor None.
-    """
+    """Check ``thread_safe``, or raise ``TypeError``."""
     if thread_safe is not None and not isinstance(thread_safe, (bool, np.bool_)):
         raise TypeError(f"thread_safe must be True, False or None, got {thread_safe!r}")
 
 
 def check_on_error(on_error: Any) -> None:
-    """Check ``on_error``.
-
-    Raises:
-        ValueError: Not "raise", "skip" or a callable.
-    """
+    """Check ``on_error``, or raise ``ValueError``."""
     if not (callable(on_error) or (isinstance(on_error, str) and on_error in ("raise", "skip"))):
         raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
 
 
 def check_shard(shard: Any) -> None:
-    """Check ``shard``, which may be None or ``"auto"``.
-
-    Raises:
-        TypeError: Not a pair of integers.
-        ValueError: Out of range.
-    """
+    """Check ``shard``, which may be None or ``"auto"``; or raise ``TypeError``, ``ValueError``."""
     if shard is None or (isinstance(shard, str) and shard == "auto"):
         return
     if not isinstance(shard, (tuple, list)):
@@ -110,11 +93,7 @@ def check_shard(shard: Any) -> None:
 
 
 def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
-    """Check that every shard has at least one sample.
-
-    Raises:
-        ValueError: There are more shards than samples.
-    """
+    """Check that every shard has at least one sample, or raise ``ValueError``."""
     if size is not None and size < shard[1]:
         raise ValueError(
             f"shard must leave every shard a sample, got {shard[1]} shards of {size} samples"
@@ -208,11 +187,7 @@ def is_cluster(value: Any) -> bool:
 
 
 def check_client(name: str, client: Any) -> None:
-    """Check that the client of a Dask cluster is synchronous.
-
-    Raises:
-        ValueError: The client is asynchronous.
-    """
+    """Check that the client of a Dask cluster is synchronous, or raise ``ValueError``."""
     if getattr(client, "asynchronous", False):
         raise ValueError(
             f"{name} must be a Dask client that waits for its answers, got {client!r}, which is "

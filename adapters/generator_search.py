@@ -108,11 +108,7 @@ def draws_unseeded(value: Any, depth: int = 0) -> bool:
 
 
 class _Search:
-    """Visits objects and what they refer to, each once, the nearest first.
-
-    Args:
-        objects: Where to begin.
-    """
+    """Visits objects and what they refer to, each once, the nearest first."""
 
     def __init__(self, *objects: Any) -> None:
         self.named: set[str] = set()
@@ -256,13 +252,8 @@ def _references(
 ) -> Iterator[Any]:
     """Resolve the global names, imports, and attributes of modules that a function loads.
 
-    A local variable that a module is assigned to is followed. A module is given itself if it isn't
-    known what is used of it.
-
-    Args:
-        code: The function's code.
-        names: Its global variables.
-        outer: Modules in the variables of the functions around it.
+    A local variable that a module is assigned to is followed; ``outer`` has those of the functions
+    around it. A module is given itself if it isn't known what is used of it.
     """
     local = {**outer}
     if code.co_name == "hybrid_forward" and "mxnet" in sys.modules and code.co_argcount > 1:
@@ -383,12 +374,7 @@ def generators_of(value: Any) -> list[Any]:
 
 
 def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
-    """Name the attribute or variable that holds a generator, if it can be found.
-
-    Args:
-        generator: The generator.
-        owners: Users' objects and functions that may lead to it.
-    """
+    """Name the attribute or variable of users' objects, or of modules, that has a generator."""
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
     holders = [*_Search(*owners).visited.values(), *list(sys.modules.values())]
     for nested in (0, _MOST_NESTED):  # An attribute of its own is a better name than a list.

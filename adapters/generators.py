@@ -25,14 +25,7 @@ Places = Sequence[int] | NDArray[np.int64]
 
 
 def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
-    """Make the generator of one sample or batch.
-
-    Args:
-        seed: Seed of everything random.
-        epoch: From 0.
-        number: Number of the sample or the batch.
-        stream: Purpose of the draws.
-    """
+    """Make the generator of one sample or batch; ``stream`` is the purpose of the draws."""
     words = np.array([0, epoch, number, stream], np.uint64)
     key: Any = _Key(seed, epoch, number, stream)  # NumPy accepts it, its type stubs don't.
     return np.random.Generator(np.random.Philox(key, counter=words))

@@ -54,16 +54,11 @@ def taken(
     *arguments: Any,
     lock: contextlib.AbstractContextManager[Any] = _UNLOCKED,
 ) -> Any:
-    """Call a user's function, and take what it returns.
-
-    Args:
-        function: Returns a structure of arrays of any library.
-        allocate: Allocates the memory of copies above 16 KiB.
-        arguments: Arguments of the function.
-        lock: Held until the result is taken.
+    """Call a user's function with the lock held, and take what it returns.
 
     Returns:
         The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
+        Copies above 16 KiB lie in memory from ``allocate``.
     """
     with lock:
         batch = function(*arguments)
@@ -109,12 +104,7 @@ def _has_its_own(sample: Any) -> bool:
 
 
 def detach(leaves: list[Any], allocate: Allocate) -> None:
-    """Replace leaves that other code can reach by copies.
-
-    Args:
-        leaves: The only references to what a function returned; changed in place.
-        allocate: Allocates the memory of copies.
-    """
+    """Replace leaves that other code can reach by copies; this list alone refers to them."""
     arrays = [*{id(leaf): leaf for leaf in leaves if isinstance(leaf, np.ndarray)}.values()]
     bases = [array.base for array in arrays]
     # References from these lists, and from the arrays to their bases.

@@ -31,11 +31,7 @@ _TRIES = 100
 
 
 def check_shuffle(shuffle: Any) -> None:
-    """Check ``shuffle``.
-
-    Raises:
-        TypeError: Not one of the allowed values.
-    """
+    """Check ``shuffle``, or raise ``TypeError``."""
     if isinstance(shuffle, Blocks) or (isinstance(shuffle, str) and shuffle == "blocks"):
         return
     if isinstance(shuffle, (bool, np.bool_, int, np.integer)) and shuffle in (0, 1):
@@ -67,17 +63,8 @@ def order_of(
 ) -> Order:
     """Make the order that these arguments describe.
 
-    Args:
-        size: Samples in the data set; None if it has no end and can only be read in its own order.
-        batch_size: Samples in a batch.
-        shuffle: True or False, ``"blocks"`` or ``Blocks``.
-        seed: Seed of the order.
-        drop_remainder: Leave out the last batch if it isn't full.
-        shard: ``(index, count)``.
-        source: The data set, if it is a source; it knows how many bytes a sample has.
-        weights: Weights of the samples, or ``Weighted``.
-        bucket_by: Lengths of the samples, or ``Buckets``.
-        tolerant: Samples that can't be read are replaced.
+    ``size`` is None for a data set without an end, which can only be read in its own order. If
+    ``tolerant``, samples that can't be read are replaced.
 
     Raises:
         ValueError: Arguments that exclude each other, or that the source doesn't allow.

@@ -36,15 +36,9 @@ _MOST_TABULATED = 1 << 12
 
 
 def permute(positions: NDArray[np.int64], size: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    """Map positions in ``range(size)`` by the bijection that ``key`` names.
+    """Map positions, int64 ``(n,)`` in ``range(size)``, by the bijection that ``key`` names.
 
-    Args:
-        positions: int64 ``(n,)``, each in ``range(size)``.
-        size: Below 2**62.
-        key: Non-negative integers of any size.
-
-    Returns:
-        int64 ``(n,)``.
+    ``size`` is below 2**62; a key has non-negative integers of any size.
     """
     bits = max(_MIN_BITS, (size - 1).bit_length())
     # A table of all halves is cheaper than mixing each half if there are fewer of them.
@@ -120,17 +114,7 @@ def permute_each(
 
     The two halves are numbers below ``a`` and ``b``, where ``a * b`` is hardly more than ``size``:
     mapping again costs a pass over few numbers, which is no cheaper. 160 against 800 us for 2,048
-    positions of 1,335.
-
-    Args:
-        positions: int64 ``(n,)``, each in ``range(size)``.
-        size: Below 2**62.
-        key: Non-negative integers of any size.
-        tweaks: Tweak of each position, int64 ``(n,)``; equal tweaks name the same bijection. One
-            number for all positions.
-
-    Returns:
-        int64 ``(n,)``.
+    positions of 1,335. Tweaks are int64 ``(n,)``, or one number for all positions.
     """
     radices = _radices(size)
     tabulated = max(radices) <= min(len(positions) - 1, _MOST_TABULATED)
@@ -236,12 +220,7 @@ def _tabulated_feistel(
 
 
 def uniform(positions: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a number for each position, as if drawn from [0, 1): 53 bits, independent.
-
-    Args:
-        positions: int64 ``(n,)``.
-        key: Non-negative integers of any size.
-    """
+    """Return a number for each position, as if drawn from [0, 1): 53 bits, independent."""
     first, second = _number_keys(key)
     mixed = positions.astype(np.uint64)
     mixed = _mix_64(_mix_64(mixed + first) ^ second)

@@ -90,11 +90,7 @@ def for_a_generator(error: BaseException) -> BaseException:
 
 
 def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
-    """Write a replacement into its row of a batch's arrays.
-
-    Raises:
-        ValueError: The sample differs from the others in structure, shape or dtype.
-    """
+    """Write a replacement into its row of a batch, or raise ``ValueError`` if it doesn't fit."""
     leaves, own = flatten(sample)
     if len(leaves) != len(rows):
         raise ValueError(

@@ -68,22 +68,14 @@ class _Stage(NamedTuple):
 class SourcePlan(Plan):
     """The pure function key -> batch.
 
+    Most arguments are those of ``SafeSequence``.
+
     Args:
         source: Source of samples, or of whole batches.
         order: Order of the samples.
-        transform: ``transform(sample)`` or ``transform(sample, rng)``.
-        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        seed: Seed of the generators passed to the transforms.
-        on_error: Handling of a sample that can't be fetched or transformed. ``"raise"``; or
-            ``"skip"``, which replaces it by the sample with the next higher number that can be
-            (wrapping around); or ``on_error(exception, sample_number)``, which returns a finished
-            sample in its place.
         hooked: Hooks change what the functions do between epochs.
         draws: The global generators, ``"random"`` or ``"numpy"``, that the functions draw from.
-        collate: The user's function that makes a batch of a list of samples, if there is one.
         lengthened: Added by a source that pads to lengths that vary.
-        thread_safe: True if several threads may run the user's code at once; None to decide for
-            each part of it.
     """
 
     source: Source

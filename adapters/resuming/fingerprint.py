@@ -20,11 +20,7 @@ def check_fingerprint(
     here: Mapping[str, Any],
     folder: str | os.PathLike[str],
 ) -> None:
-    """Compare the saved values with the current ones; names on one side only are ignored.
-
-    Raises:
-        ValueError: A value differs.
-    """
+    """Compare the values that both have, or raise ``ValueError``."""
     for name, value in saved.items():
         if name in here and here[name] != value:
             raise ValueError(

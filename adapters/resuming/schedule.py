@@ -23,10 +23,6 @@ class Schedule:
     Raises:
         TypeError: ``every`` is neither a number nor a string.
         ValueError: ``every`` isn't above 0, or has an unknown unit.
-
-    Example:
-        >>> Schedule("500 batches").seconds is None
-        True
     """
 
     def __init__(self, every: Any) -> None:
