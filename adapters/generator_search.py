@@ -1,7 +1,8 @@
 """Search of user code for random generators: the global ones it draws from, and its own.
 
 A search goes from objects to what they refer to, as the garbage collector does. In the bytecode of
-functions it resolves global names, imports, and attributes of modules. It calls no user code.
+functions it resolves global names, imports, and attributes of modules. It calls no user code but
+attribute look-ups.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class _Search:
             searched = library not in _QUIET_MODULES | _OPAQUE_MODULES or _is_part(value)
             return self._methods(value, set()) if searched else ()
         if own:
-            return [*self._methods(kind, idle), *_held(value)]
+            return [*self._methods(kind, idle), [*_held(value)]]
         if isinstance(value, _CONTAINERS):
             return _held(value)
         if library == "mxnet" and not _is_part(kind):
@@ -184,7 +185,7 @@ class _Search:
 
     def _visit_function(self, function: types.FunctionType, library: str) -> Iterable[Any]:
         module, name = function.__globals__.get("__name__") or "", function.__name__
-        found: list[Any] = [function.__dict__]  # It has the function that a decorator has wrapped.
+        found: list[Any] = [function.__dict__.get("__wrapped__")]
         if library == "mxnet" and not module.startswith("mxnet.image"):
             operator = module.startswith(("mxnet.ndarray", "mxnet.numpy", "mxnet.random"))
             plain = operator and ("random" in module or name in ("normal", "uniform"))

@@ -205,7 +205,8 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
             raise ValueError("shares must not all be 0: no sample could be drawn")
     table = np.zeros(len(classes))
     table[present] = wanted / wanted.sum() * len(array) / counts[present]
-    return table[codes]
+    weights: NDArray[np.float64] = table[codes]
+    return weights
 
 
 def _classes_of(
