@@ -33,6 +33,7 @@ _QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet
 _OPAQUE_MODULES = frozenset(
     {"h5py", "jax", "jaxlib", "pandas", "pyarrow", "sklearn", "tensorflow", "torch", "zarr"}
 )
+# A step within an installed package counts twice.
 _DEEPEST, _MOST_OBJECTS, _MOST_MEMBERS = 8, 20_000, 200
 # Base classes of MXNet's data sets and transforms, and the methods by which these make samples.
 _PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter", "ImageIter"}
@@ -126,11 +127,12 @@ class _Search:
                 continue
             if depth > _DEEPEST or len(self.visited) > _MOST_OBJECTS:
                 self._guess()
-                break
+                continue
             self.visited[id(value)] = value
             try:
                 found = self._visit(value, _MAKING if depth else _IDLE)
-                left.extend((each, depth + 1) for each in found)
+                deeper = depth + 1 + _is_in_packages(sys.modules.get(_module_of(value)))
+                left.extend((each, deeper) for each in found)
             except Exception as error:  # A metaclass may run any code.
                 log.debug("it can't be told what %r draws from: %r", type(value), error)
                 self._guess()
@@ -314,15 +316,17 @@ def _is_part(kind: type) -> bool:
     return any(base.__name__ in _PARTS and _library(base) == "mxnet" for base in kind.__mro__)
 
 
-def _library(value: Any) -> str:
+def _module_of(value: Any) -> str:
     if isinstance(value, types.ModuleType):
-        return value.__name__.split(".")[0]
+        return value.__name__
     if isinstance(value, types.FunctionType):  # An operator of MXNet hasn't its name.
-        module = value.__globals__.get("__name__")
-    else:
-        owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
-        module = getattr(owner, "__module__", None)
-    library = str(module or "").split(".")[0]
+        return str(value.__globals__.get("__name__") or "")
+    owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
+    return str(getattr(owner, "__module__", None) or "")
+
+
+def _library(value: Any) -> str:
+    library = _module_of(value).split(".")[0]
     return "collections" if library.startswith("namedtuple_") else library
 
 
@@ -336,7 +340,11 @@ def is_users(code: Any) -> bool:
 
 def _is_installed(module: types.ModuleType) -> bool:
     """True if a module is not one of the user's files."""
-    file = getattr(module, "__file__", None) or "site-packages"
+    return not getattr(module, "__file__", None) or _is_in_packages(module)
+
+
+def _is_in_packages(module: types.ModuleType | None) -> bool:
+    file = getattr(module, "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
 
 
