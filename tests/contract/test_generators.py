@@ -15,6 +15,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.engine.serialization import obstacle_to_sending
+from adapters.generator_search import generators_used
 from tests.contract import drawing
 from tests.contract.drawing import GENERATORS, LENGTH, PLACES, Busy, DataSet
 from tests.contract.front_ends import (
@@ -189,3 +190,10 @@ def test_generators_of_the_user_are_left_inline(front_end):
     other = np.random.default_rng(0)
     other.random(LENGTH)
     assert data_set.dice.random() == other.random()
+
+
+def test_layer_that_draws_nothing_is_not_seeded():
+    """Keras's code leads to ``random``, which names the seeds of other layers, after a long way."""
+    layers = pytest.importorskip("keras").layers
+    for layer in (layers.Rescaling(1 / 255), layers.Resizing(4, 4), layers.CenterCrop(4, 4)):
+        assert generators_used(layer).certainly == frozenset()
