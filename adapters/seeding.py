@@ -53,20 +53,12 @@ def _seeded(used: frozenset[str]) -> Iterator[None]:
         finally:
             _within, _aside = outer
             if pair is not None:
-                put_back(bits, pair)
+                _numpy.set_bit_generator(bits)
+                if pair["has_gauss"] or pair["gauss"]:  # The normal number that is left of a pair.
+                    left = {name: pair[name] for name in ("has_gauss", "gauss")}
+                    _numpy.set_state({**_numpy.get_state(legacy=False), **left})
             if state is not None:
                 random.setstate(state)
-
-
-def put_back(bits: Any, before: dict[str, Any]) -> None:
-    """Make ``numpy.random`` draw from the user's bit generator again.
-
-    The state from before has the normal number left of a pair, which isn't in ``bits``.
-    """
-    _numpy.set_bit_generator(bits)
-    if before["has_gauss"] or before["gauss"]:
-        pair = {name: before[name] for name in ("has_gauss", "gauss")}
-        _numpy.set_state({**_numpy.get_state(legacy=False), **pair})
 
 
 @contextlib.contextmanager
