@@ -85,13 +85,15 @@ def order_of(
                 "give mix the weights of its sources"
             )
     elif weights is not None:
-        from adapters.batch.weights import weighted  # Here, because few programs need it.
+        from adapters.batch.weights import Weighted  # Here, because few programs need it.
 
-        arrangement = weighted(weights).of(size, seed)
+        weighted = weights if isinstance(weights, Weighted) else Weighted(weights)
+        arrangement = weighted.of(size, seed)
     elif bucket_by is not None:
-        from adapters.batch.buckets import buckets_of
+        from adapters.batch.buckets import Buckets
 
-        arrangement = buckets_of(bucket_by).of(size, bool(shuffle), seed)
+        buckets = bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
+        arrangement = buckets.of(size, bool(shuffle), seed)
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
         if source is not None:

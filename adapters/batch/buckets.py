@@ -171,11 +171,6 @@ class BucketOrder(Arrangement):
         return numbers
 
 
-def buckets_of(bucket_by: Any) -> Buckets:
-    """Return the user's ``bucket_by`` as ``Buckets``."""
-    return bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
-
-
 def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:
     """Find the bounds with the least padding, by dynamic programming."""
     values, counts = np.unique(lengths, return_counts=True)

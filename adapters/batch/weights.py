@@ -153,11 +153,6 @@ def _first_wrong(weights: NDArray[Any]) -> str:
     return f"{weights[wrong[0]]} for sample {wrong[0]}" if len(wrong) else "a sum that is too large"
 
 
-def weighted(weights: Any) -> Weighted:
-    """Return the user's ``weights`` as ``Weighted``."""
-    return weights if isinstance(weights, Weighted) else Weighted(weights)
-
-
 def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> NDArray[np.float64]:
     """Compute weights by which all classes are drawn equally often.
 
