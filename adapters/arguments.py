@@ -17,11 +17,7 @@ _BATCH_OF = "batch of "
 def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
     """Check that ``value`` is an integer, and at least ``least`` if that is given.
 
-    Args:
-        name: The argument's name.
-        value: The argument.
-        least: The smallest allowed value.
-        otherwise: Other allowed values, for the message: ``' or "auto"'``.
+    ``otherwise`` names other allowed values for the message: ``' or "auto"'``.
 
     Raises:
         TypeError: Not an integer.
@@ -39,16 +35,7 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
 
 
 def check_function(name: str, function: Any, item: str) -> None:
-    """Check a function of the user's: one argument, or one and ``rng``.
-
-    Args:
-        name: Name of the argument, such as ``transform``.
-        function: The function; None is none.
-        item: What it is called with: a sample, a batch.
-
-    Raises:
-        TypeError: Not callable, or the signature doesn't fit.
-    """
+    """Check a user's function: it takes an ``item``, such as "sample", and perhaps ``rng``."""
     if function is None:
         return
     if not callable(function):
@@ -80,32 +67,19 @@ def check_function(name: str, function: Any, item: str) -> None:
 
 
 def check_thread_safe(thread_safe: Any) -> None:
-    """Check ``thread_safe``.
-
-    Raises:
-        TypeError: Neither a bool nor None.
-    """
+    """Check ``thread_safe``, or raise ``TypeError``."""
     if thread_safe is not None and not isinstance(thread_safe, (bool, np.bool_)):
         raise TypeError(f"thread_safe must be True, False or None, got {thread_safe!r}")
 
 
 def check_on_error(on_error: Any) -> None:
-    """Check ``on_error``.
-
-    Raises:
-        ValueError: Not "raise", "skip" or a callable.
-    """
+    """Check ``on_error``, or raise ``ValueError``."""
     if not (callable(on_error) or (isinstance(on_error, str) and on_error in ("raise", "skip"))):
         raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
 
 
 def check_shard(shard: Any) -> None:
-    """Check ``shard``, which may be None or ``"auto"``.
-
-    Raises:
-        TypeError: Not a pair of integers.
-        ValueError: Out of range.
-    """
+    """Check ``shard``, which may be None or ``"auto"``; or raise ``TypeError``, ``ValueError``."""
     if shard is None or (isinstance(shard, str) and shard == "auto"):
         return
     if not isinstance(shard, (tuple, list)):
@@ -119,11 +93,7 @@ def check_shard(shard: Any) -> None:
 
 
 def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
-    """Check that every shard has at least one sample.
-
-    Raises:
-        ValueError: There are more shards than samples.
-    """
+    """Check that every shard has at least one sample, or raise ``ValueError``."""
     if size is not None and size < shard[1]:
         raise ValueError(
             f"shard must leave every shard a sample, got {shard[1]} shards of {size} samples"
@@ -133,48 +103,26 @@ def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
 def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | None:
     """Read (epoch, samples) from a state; None if the state counts batches.
 
-    Args:
-        state: A return value of ``state_dict``, from the user.
-        size: Samples in the global order of an epoch; None if it has no end.
-        kind: Kind of object the state is for, for the message.
+    ``size`` is the number of samples in an epoch, None if it has no end.
 
     Raises:
         ValueError: Not a state of a data set of this size.
     """
     if not (isinstance(state, dict) and "samples" in state):
         return None
-    try:
-        epoch, samples = operator.index(state["epoch"]), operator.index(state["samples"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
-    if epoch < 0 or samples < 0 or (size is not None and samples >= max(1, size)):
-        allowed = ">= 0" if size is None else f"in range({size})"
-        raise ValueError(
-            f"state must have epoch >= 0 and samples {allowed}, got {state!r}: it belongs "
-            f"to a {kind} of another data set"
-        )
-    return epoch, samples
+    return position_of(state, lambda epoch: size, kind, "samples", "data set")
 
 
 def unit_of(samples: int) -> str:
-    """Key under which a state counts batches if the order depends on the batch size.
-
-    Args:
-        samples: Samples in a batch, over all shards.
-    """
+    """Key under which a state counts batches of ``samples`` samples over all shards."""
     return f"{_BATCH_OF}{samples}"
 
 
 def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[int, int] | None:
     """Read (epoch, batch) from a state; None if the state doesn't name the size of its batches.
 
-    With fewer shards, an epoch may have one batch more than here.
-
-    Args:
-        state: A return value of ``state_dict``, from the user.
-        samples: Samples in a batch, over all shards.
-        size: Samples in the global order of an epoch; None if it has no end.
-        kind: Kind of object the state is for, for the message.
+    A batch has ``samples`` samples over all shards, and an epoch ``size``. With fewer shards, an
+    epoch may have one batch more than here.
 
     Raises:
         ValueError: The state counts batches of another size, or is for a data set of another size.
@@ -195,15 +143,16 @@ def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[i
 
 
 def position_of(
-    state: Any, count: Callable[[int], int | None], kind: str, unit: str = "batch"
+    state: Any,
+    count: Callable[[int], int | None],
+    kind: str,
+    unit: str = "batch",
+    other: str = "length or batch_size",
 ) -> tuple[int, int]:
-    """Read (epoch, batch) from a state.
+    """Read (epoch, batch) from a state that has its batch under the key ``unit``.
 
-    Args:
-        state: A return value of ``state_dict``, from the user.
-        count: Returns the number of batches in an epoch; None if it is unknown.
-        kind: Kind of object the state is for, for the message.
-        unit: Key under which the state has its batch.
+    ``count`` returns the number of batches in an epoch, or None if it is unknown. For the message,
+    ``kind`` is the kind of object that the state is for, and ``other`` what differs in its own.
 
     Raises:
         ValueError: Not a state of a sequence or loader of this length.
@@ -217,7 +166,7 @@ def position_of(
         bound = f"{unit} >= 0" if most is None else f"{unit} in range({most})"
         raise ValueError(
             f"state must have epoch >= 0 and {bound}, got {state!r}: it belongs to a {kind} of "
-            "another length or batch_size"
+            f"another {other}"
         )
     return epoch, batch
 
@@ -238,11 +187,7 @@ def is_cluster(value: Any) -> bool:
 
 
 def check_client(name: str, client: Any) -> None:
-    """Check that the client of a Dask cluster is synchronous.
-
-    Raises:
-        ValueError: The client is asynchronous.
-    """
+    """Check that the client of a Dask cluster is synchronous, or raise ``ValueError``."""
     if getattr(client, "asynchronous", False):
         raise ValueError(
             f"{name} must be a Dask client that waits for its answers, got {client!r}, which is "

@@ -41,21 +41,12 @@ class Spent(NamedTuple):
             resource.getrusage(_THREAD).ru_nvcsw,
         )
 
-    def beyond(self, other: Spent) -> Spent:
-        """Subtract ``other``."""
-        return Spent(
-            self.seconds - other.seconds,
-            self.cpu_seconds - other.cpu_seconds,
-            self.queued_seconds - other.queued_seconds,
-            self.switches - other.switches,
-        )
-
     def until_now(self) -> Spent:
         """Time since these clocks were read, in the same thread."""
         now = Spent.now()
         # Reading the queue time lets other threads run, after which this thread may queue again.
         asking = time.perf_counter() - now.seconds
-        spent = now.beyond(self)
+        spent = Spent._make(late - early for late, early in zip(now, self))
         return spent._replace(queued_seconds=max(0.0, spent.queued_seconds - asking))
 
     @property

@@ -25,14 +25,7 @@ Places = Sequence[int] | NDArray[np.int64]
 
 
 def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
-    """Make the generator of one sample or batch.
-
-    Args:
-        seed: Seed of everything random.
-        epoch: From 0.
-        number: Number of the sample or the batch.
-        stream: Purpose of the draws.
-    """
+    """Make the generator of one sample or batch; ``stream`` is the purpose of the draws."""
     words = np.array([0, epoch, number, stream], np.uint64)
     key: Any = _Key(seed, epoch, number, stream)  # NumPy accepts it, its type stubs don't.
     return np.random.Generator(np.random.Philox(key, counter=words))
@@ -147,14 +140,12 @@ class Place:
     """
 
     __slots__ = (
-        "_count", "_index", "_number", "_outer", "_place", "_stream", "batch_draws", "skipped",
+        "_count", "_index", "_number", "_outer", "_place", "_stream", "skipped",
     )  # fmt: skip
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
         self._place = seed, epoch
         self._index = index
-        self.batch_draws = 0
-        """Number of generators given for the whole batch."""
         self.skipped = 0
         """Number of the batch's samples that ``on_error`` replaced."""
         self.batch()
@@ -168,12 +159,7 @@ class Place:
         _own.place = self._outer
 
     def sample(self, number: int, run: int = 0) -> None:
-        """Declare that user code runs for this sample from now on.
-
-        Args:
-            number: Number of the sample.
-            run: Distinguishes several calls for one sample.
-        """
+        """Declare that user code runs for this sample from now on; ``run`` counts such calls."""
         self._number, self._stream, self._count = number, _OF_SAMPLE + (run << 32), 0
 
     def batch(self, run: int = 0) -> None:
@@ -183,7 +169,6 @@ class Place:
     def generator(self) -> np.random.Generator:
         """Make the next generator."""
         count, self._count = self._count, self._count + 1
-        self.batch_draws += self._stream >= _OF_BATCH
         return generator(*self._place, self._number % 2**63, self._stream + count)
 
 
@@ -234,14 +219,7 @@ def call_with(
     function: Callable[..., Any],
     item: Any,
 ) -> Any:
-    """Call ``function(item)``, with a generator if it takes one.
-
-    Args:
-        rng_of: Makes the generator.
-        argument: Result of ``generator_argument``.
-        function: The user's function.
-        item: A sample or a batch.
-    """
+    """Call ``function(item)``, with a generator if it takes one by ``generator_argument``."""
     if argument is None:
         return function(item)
     return function(item, rng_of()) if argument == "second" else function(item, rng=rng_of())

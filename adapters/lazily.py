@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -21,26 +20,17 @@ def bound(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     def look_up(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with _without_collections():
+        # An import makes hardly any garbage, and the definitions of a hundred modules would trigger
+        # a full collection, which takes 0.1 s in a process with a framework.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
             module = importlib.import_module(modules[name])
+        finally:
+            if collects:
+                gc.enable()
         value = module if modules[name] == f"{package}.{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 
     return look_up
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Switch the garbage collector off during an import, which makes hardly any garbage.
-
-    In a process with a framework, a full collection takes 0.1 s, and the definitions of a hundred
-    modules trigger one.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

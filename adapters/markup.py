@@ -13,13 +13,7 @@ class Html(str):
 
 
 def element(name: str, *content: str, **attributes: str) -> Html:
-    """Make an element.
-
-    Args:
-        name: Tag of the element.
-        content: Text, which is escaped, and `Html`, which isn't.
-        attributes: Attributes by name; ``class_`` is the attribute ``class``.
-    """
+    """Make an element of text, which is escaped, and ``Html``; ``class_`` is its class."""
     written = "".join(f' {key.rstrip("_")}="{escape(text)}"' for key, text in attributes.items())
     inner = "".join(text if isinstance(text, Html) else escape(text) for text in content)
     return Html(f"<{name}{written}>{inner}</{name}>\n")

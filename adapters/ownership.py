@@ -54,16 +54,11 @@ def taken(
     *arguments: Any,
     lock: contextlib.AbstractContextManager[Any] = _UNLOCKED,
 ) -> Any:
-    """Call a user's function, and take what it returns.
-
-    Args:
-        function: Returns a structure of arrays of any library.
-        allocate: Allocates the memory of copies above 16 KiB.
-        arguments: Arguments of the function.
-        lock: Held until the result is taken.
+    """Call a user's function with the lock held, and take what it returns.
 
     Returns:
         The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
+        Copies above 16 KiB lie in memory from ``allocate``.
     """
     with lock:
         batch = function(*arguments)
@@ -109,44 +104,32 @@ def _has_its_own(sample: Any) -> bool:
 
 
 def detach(leaves: list[Any], allocate: Allocate) -> None:
-    """Replace leaves that other code can reach by copies.
-
-    Args:
-        leaves: The only references to what a function returned; changed in place.
-        allocate: Allocates the memory of copies.
-    """
-    arrays: list[NDArray[Any]] = []  # Each once.
-    bases: list[Any] = []
-    held: dict[int, int] = {}  # References from these lists, and of the arrays to their bases.
-    places: dict[int, int] = {}
-    for leaf in leaves:
-        held[id(leaf)] = held.get(id(leaf), 0) + 1
-        if isinstance(leaf, np.ndarray) and id(leaf) not in places:
-            places[id(leaf)] = len(arrays)
-            arrays.append(leaf)
-            held[id(leaf)] += 1
-            bases.append(leaf.base)
-            held[id(leaf.base)] = held.get(id(leaf.base), 0) + 2
-    leaf = None  # A reference that isn't counted.
-    kept = [
-        array if own else _copy(array, allocate)
-        for array, own in zip(arrays, [_is_own(arrays, bases, at, held) for at in places.values()])
-    ]
+    """Replace leaves that other code can reach by copies; this list alone refers to them."""
+    arrays = [*{id(leaf): leaf for leaf in leaves if isinstance(leaf, np.ndarray)}.values()]
+    bases = [array.base for array in arrays]
+    # References from these lists, and from the arrays to their bases.
+    held: dict[int, int] = {}
+    for each in map(id, leaves + arrays + bases + bases):
+        held[each] = held.get(each, 0) + 1
+    copies = {}
+    for place in range(len(arrays)):
+        if not _is_own(arrays, bases, place, held):
+            copies[id(arrays[place])] = _copy(arrays[place], allocate)
     for place, leaf in enumerate(leaves):
-        at = places.get(id(leaf))
-        leaves[place] = detached(leaf) if at is None else kept[at]
+        is_array = isinstance(leaf, np.ndarray)
+        leaves[place] = copies.get(id(leaf), leaf) if is_array else detached(leaf)
 
 
-def _is_own(arrays: list[Any], bases: list[Any], at: int, held: dict[int, int]) -> bool:
+def _is_own(arrays: list[Any], bases: list[Any], place: int, held: dict[int, int]) -> bool:
     """True if no other code can reach an array's memory."""
-    if not _is_alone(arrays, at, held):
+    if not _is_alone(arrays, place, held):
         return False
-    if bases[at] is None:
-        return bool(arrays[at].flags.owndata)
-    if _never_changes(bases[at]):
+    if bases[place] is None:
+        return bool(arrays[place].flags.owndata)
+    if _never_changes(bases[place]):
         return True
-    return _is_alone(bases, at, held) and bool(
-        bases[at].flags.owndata or _never_changes(bases[at].base)
+    return _is_alone(bases, place, held) and bool(
+        bases[place].flags.owndata or _never_changes(bases[place].base)
     )
 
 
@@ -185,19 +168,12 @@ def detached(item: Any) -> Any:
 
 
 def _copy(array: NDArray[Any], allocate: Allocate) -> NDArray[Any]:
-    if array.dtype.hasobject:
-        copy: NDArray[Any] = np.array(array, subok=True)
-        if copy.dtype == object:
-            for index, item in np.ndenumerate(copy):
-                copy[index] = detached(item)
-        return copy
-    if type(array) not in (np.ndarray, np.memmap):
-        return np.array(array, subok=True)  # Keeps what its class adds, such as a mask.
-    return _copied(array, allocate)
-
-
-def _copied(array: NDArray[Any], allocate: Allocate) -> NDArray[Any]:
     dtype = array.dtype
+    if dtype.hasobject or type(array) not in (np.ndarray, np.memmap):
+        copy: NDArray[Any] = np.array(array, subok=True)  # Keeps a subclass's own, such as a mask.
+        for index, item in np.ndenumerate(copy) if dtype.char == "O" else ():
+            copy[index] = detached(item)
+        return copy
     if 0 < array.nbytes <= _SMALL_BYTES and dtype.char in _IN_BUFFERS and array.flags.c_contiguous:
         small: NDArray[Any] = np.ndarray(array.shape, dtype, bytearray(array.data))
         return small

@@ -29,11 +29,7 @@ _aside: frozenset[str] = frozenset()
 
 
 def seeded(used: frozenset[str]) -> contextlib.AbstractContextManager[None]:
-    """Restore the generators' state on exit; blocks while another thread is within.
-
-    Args:
-        used: Generators that the code draws from: ``"random"`` and ``"numpy"``.
-    """
+    """Restore the used generators' state on exit; blocks while another thread is within."""
     return _seeded(used) if used else _UNSEEDED
 
 
@@ -57,23 +53,12 @@ def _seeded(used: frozenset[str]) -> Iterator[None]:
         finally:
             _within, _aside = outer
             if pair is not None:
-                put_back(bits, pair)
+                _numpy.set_bit_generator(bits)
+                if pair["has_gauss"] or pair["gauss"]:  # The normal number that is left of a pair.
+                    left = {name: pair[name] for name in ("has_gauss", "gauss")}
+                    _numpy.set_state({**_numpy.get_state(legacy=False), **left})
             if state is not None:
                 random.setstate(state)
-
-
-def put_back(bits: Any, before: dict[str, Any]) -> None:
-    """Make ``numpy.random`` draw from the user's generator again.
-
-    Args:
-        bits: The user's bit generator.
-        before: The state from before, for the normal number left of a pair, which isn't in
-            ``bits``.
-    """
-    _numpy.set_bit_generator(bits)
-    if before["has_gauss"] or before["gauss"]:
-        pair = {name: before[name] for name in ("has_gauss", "gauss")}
-        _numpy.set_state({**_numpy.get_state(legacy=False), **pair})
 
 
 @contextlib.contextmanager
@@ -95,15 +80,7 @@ def left_to_others() -> Iterator[None]:
 
 
 def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: int) -> None:
-    """Seed the generators, within ``seeded``.
-
-    Args:
-        used: Generators to seed: ``"random"`` and ``"numpy"``.
-        own_seed: Seed of the sequence.
-        epoch: From 0.
-        number: Number of the sample or the batch.
-        stream: Purpose of the draws, as in ``generator``.
-    """
+    """Seed the used generators, within ``seeded``, by the same arguments as ``generator``'s."""
     if not used:
         return
     drawn = int(generator(own_seed, epoch, number, stream).integers(2**31))

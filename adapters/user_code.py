@@ -126,7 +126,8 @@ class Gate:
     def __init__(self, code: Iterable[tuple[str, Any]], thread_safe: bool | None = None) -> None:
         self._code = [(name, each) for name, each in code if each is not None]
         self._declared = thread_safe
-        self._objects = [_object_of(owner_of(each)) for _, each in self._code]
+        owners = [owner_of(each) for _, each in self._code]
+        self._objects = [_objects.setdefault(id(each), _Object(each)) for each in owners]
         unsafe = [
             name
             for name, each in self._code
@@ -202,11 +203,6 @@ class _Object:
 
 
 _objects: weakref.WeakValueDictionary[int, _Object] = weakref.WeakValueDictionary()
-
-
-def _object_of(owner: Any) -> _Object:
-    known = _objects.get(id(owner))
-    return known if known is not None else _objects.setdefault(id(owner), _Object(owner))
 
 
 def users_objects() -> list[Any]:

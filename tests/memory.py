@@ -5,7 +5,6 @@ A worker process imports this module, so it imports no framework before one is a
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,28 +73,12 @@ def _one_buffer(giver: Giver, new: Any) -> Any:
     return _filled(giver.buffer("one", new.shape), new)
 
 
-def _aligned(giver: Giver, new: Any) -> Any:
-    if "aligned" not in giver.kept:
-        block = np.zeros(new.nbytes + 64, np.uint8)
-        aligned = block[-block.ctypes.data % 64 :][: new.nbytes]
-        giver.kept["aligned"] = aligned.view(new.dtype).reshape(new.shape)
-    return _filled(giver.kept["aligned"], new)
-
-
 def _a_ring(giver: Giver, new: Any) -> Any:
     return _filled(giver.buffer(f"ring {giver.calls % 3}", new.shape), new)
 
 
-def _a_part(giver: Giver, new: Any) -> Any:
-    return _filled(giver.buffer("larger", (len(new) + 2, *new.shape[1:]))[1:-1], new)
-
-
 def _columns(giver: Giver, new: Any) -> Any:
     return _filled(giver.buffer("wide", (*new.shape[:-1], 2 * new.shape[-1]))[..., ::2], new)
-
-
-def _backwards(giver: Giver, new: Any) -> Any:
-    return _filled(giver.buffer("one", new.shape)[::-1], new)
 
 
 def _fortran(giver: Giver, new: Any) -> Any:
@@ -108,10 +91,6 @@ def _read_only(giver: Giver, new: Any) -> Any:
     return view
 
 
-def _a_new_view(giver: Giver, new: Any) -> Any:
-    return new[:]
-
-
 def _a_kept_new_one(giver: Giver, new: Any) -> Any:
     # Its author keeps it, and writes over it when the next one is asked for.
     giver.spoil()
@@ -122,12 +101,6 @@ def _a_kept_new_one(giver: Giver, new: Any) -> Any:
 def _bytes_of_an_author(giver: Giver, new: Any) -> Any:
     memory = giver.kept.setdefault("bytes", bytearray(new.nbytes))
     memory[:] = new.tobytes()
-    return np.frombuffer(memory, new.dtype).reshape(new.shape)
-
-
-def _memory_of_c(giver: Giver, new: Any) -> Any:
-    memory = giver.kept.setdefault("c", (ctypes.c_char * new.nbytes)())
-    ctypes.memmove(memory, new.tobytes(), new.nbytes)
     return np.frombuffer(memory, new.dtype).reshape(new.shape)
 
 
@@ -174,18 +147,13 @@ def _a_variable_of_tensorflow(giver: Giver, new: Any) -> Any:
 
 WAYS: dict[str, Callable[[Giver, Any], Any]] = {
     "new": lambda giver, new: new,
-    "a new view": _a_new_view,
     "a kept new one": _a_kept_new_one,
     "one buffer": _one_buffer,
-    "aligned": _aligned,
     "a ring": _a_ring,
-    "a part": _a_part,
     "columns": _columns,
-    "backwards": _backwards,
     "Fortran": _fortran,
     "read-only": _read_only,
     "bytes": _bytes_of_an_author,
-    "C": _memory_of_c,
     "a subclass": _a_subclass,
 }
 FRAMEWORKS: dict[str, tuple[str, Callable[[Giver, Any], Any]]] = {

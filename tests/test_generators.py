@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adapters.generators import Generators, chosen, generator
-from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 
 
@@ -86,22 +83,6 @@ def test_generators_that_are_chosen():
     for place, number in enumerate((8, 9)):
         expected = generator(42, 3, number, 5).random()
         assert rng_of(place).random() == own(place).random() == expected
-
-
-def test_generator_in_a_new_process():
-    script = (
-        "from adapters.generators import generator; print(generator(1, 2, 3, 0).integers(2**62))"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    assert printed == f"{generator(1, 2, 3, 0).integers(2**62)}\n"
-
-
-def test_random_state_of_others_is_untouched():
-    before = random.getstate(), exact(np.random.get_state())
-    epoch_of(plan_of(list(range(40)), shuffle=True, transform=draw, batch_transform=draw_pair))
-    assert (random.getstate(), exact(np.random.get_state())) == before
 
 
 def test_generator_spawns_by_its_place():

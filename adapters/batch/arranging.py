@@ -31,11 +31,7 @@ _TRIES = 100
 
 
 def check_shuffle(shuffle: Any) -> None:
-    """Check ``shuffle``.
-
-    Raises:
-        TypeError: Not one of the allowed values.
-    """
+    """Check ``shuffle``, or raise ``TypeError``."""
     if isinstance(shuffle, Blocks) or (isinstance(shuffle, str) and shuffle == "blocks"):
         return
     if isinstance(shuffle, (bool, np.bool_, int, np.integer)) and shuffle in (0, 1):
@@ -67,17 +63,8 @@ def order_of(
 ) -> Order:
     """Make the order that these arguments describe.
 
-    Args:
-        size: Samples in the data set; None if it has no end and can only be read in its own order.
-        batch_size: Samples in a batch.
-        shuffle: True or False, ``"blocks"`` or ``Blocks``.
-        seed: Seed of the order.
-        drop_remainder: Leave out the last batch if it isn't full.
-        shard: ``(index, count)``.
-        source: The data set, if it is a source; it knows how many bytes a sample has.
-        weights: Weights of the samples, or ``Weighted``.
-        bucket_by: Lengths of the samples, or ``Buckets``.
-        tolerant: Samples that can't be read are replaced.
+    ``size`` is None for a data set without an end, which can only be read in its own order. If
+    ``tolerant``, samples that can't be read are replaced.
 
     Raises:
         ValueError: Arguments that exclude each other, or that the source doesn't allow.
@@ -98,13 +85,15 @@ def order_of(
                 "give mix the weights of its sources"
             )
     elif weights is not None:
-        from adapters.batch.weights import weighted  # Here, because few programs need it.
+        from adapters.batch.weights import Weighted  # Here, because few programs need it.
 
-        arrangement = weighted(weights).of(size, seed)
+        weighted = weights if isinstance(weights, Weighted) else Weighted(weights)
+        arrangement = weighted.of(size, seed)
     elif bucket_by is not None:
-        from adapters.batch.buckets import buckets_of
+        from adapters.batch.buckets import Buckets
 
-        arrangement = buckets_of(bucket_by).of(size, bool(shuffle), seed)
+        buckets = bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
+        arrangement = buckets.of(size, bool(shuffle), seed)
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
         if source is not None:
@@ -118,17 +107,10 @@ def order_of(
 def bytes_of_samples(source: Source | None, tolerant: bool = False) -> float:
     """Return the average stored size of a sample, in bytes.
 
-    If the source doesn't know, its first sample is read and measured. Random draws are seeded for
-    that, so the result is the same in every process.
-
-    Args:
-        source: The data set, if it is a source.
-        tolerant: Measure the first sample that can be read.
-
-    Raises:
-        Exception: The error from reading the first sample.
+    If the source doesn't know, its first sample (if ``tolerant``, the first that can be read) is
+    measured. Random draws are seeded for that, so the result is the same in every process.
     """
-    known = source.sample_bytes if source is not None else None
+    known = None if source is None else source.sample_bytes
     if known is None and source is not None:
         known = float(sum(map(_bytes_of, flatten(_first(source, tolerant))[0])))
     return max(1.0, known or 1.0)
@@ -165,11 +147,7 @@ def _bytes_of(leaf: Any) -> int:
 
 
 def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
-    """Check that at most one order is requested, and that it fits the source.
-
-    Raises:
-        ValueError: Several orders, or an order of samples for a source of whole batches.
-    """
+    """Check that at most one order is requested, and that it fits the source."""
     if not asked:
         return
     told = ", ".join(f"{name}={_shown(value)}" for name, value in asked.items())

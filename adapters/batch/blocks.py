@@ -149,16 +149,16 @@ class BlockOrder(Arrangement):
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at these positions."""
-        places, of_rest = self._without_rest(epoch, positions)
+        places, of_rest, in_rest = self._split(epoch, positions)
         window, places = np.divmod(places, self.window * self.block)
         lanes = np.where(window == self._windows - 1, self._last_lanes, self.window)
         places, lane = np.divmod(places, lanes)
         blocks = self._permuted(epoch, window, lane)
-        places[of_rest] = 0  # Any value in range.
         numbers = permute_each(places, self.block, (self.seed, epoch, IN_BLOCKS), blocks)
         numbers += blocks * self.block
         if of_rest.any():
-            numbers[of_rest] = self._of_rest(epoch, positions[of_rest])
+            order = permute(in_rest[of_rest], self.rest, (self.seed, epoch, REST))
+            numbers[of_rest] = order + self.blocks * self.block
         return numbers
 
     # --- the remainder ---
@@ -168,36 +168,28 @@ class BlockOrder(Arrangement):
         window = _chosen(self._windows, (self.seed, epoch, REST))
         return window, self._lanes(window), window * self.window * self.block
 
-    def _without_rest(
+    def _split(
         self, epoch: int, positions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Places of the positions among those of whole blocks, and a mask of the remainder's."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """Places among those of whole blocks, a mask of the remainder's, places in the remainder.
+
+        Places of the other kind have any value in range.
+        """
         if not self.rest:
-            return positions.copy(), np.zeros(len(positions), bool)
+            return positions.copy(), np.zeros(len(positions), bool), positions
         _, lanes, start = self._with_rest(epoch)
         row, lane = np.divmod(positions - start, lanes)
         extra = self.rest // lanes
         rows = self.block + extra
         inside = (row >= 0) & (row < rows)
         before = row * extra // rows
-        is_rest = inside & ((row + 1) * extra // rows > before)
         left_over = (row >= rows) & (positions - start < lanes * self.block + self.rest)
-        is_rest |= left_over
+        of_rest = (inside & ((row + 1) * extra // rows > before)) | left_over
         places = np.where(inside, start + (row - before) * lanes + lane, positions)
-        behind = (row >= rows) & ~left_over
-        places[behind] -= self.rest
-        places[is_rest] = 0
-        return places, is_rest
-
-    def _of_rest(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Samples of the remainder at these positions."""
-        _, lanes, start = self._with_rest(epoch)
-        row, lane = np.divmod(positions - start, lanes)
-        extra = self.rest // lanes
-        place = np.minimum(row * extra // (self.block + extra), extra)
-        place = np.where(row >= self.block + extra, row - self.block, place) * lanes + lane
-        order = permute(place, self.rest, (self.seed, epoch, REST))
-        return order + self.blocks * self.block
+        places[(row >= rows) & ~left_over] -= self.rest
+        places[of_rest] = 0
+        in_rest = np.where(inside, before, row - self.block) * lanes + lane
+        return places, of_rest, in_rest
 
     # --- windows ---
 
@@ -296,12 +288,7 @@ def _of_window(blocks: int, window: int, seed: int, epoch: int, number: int) -> 
 def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) -> None:
     """Warn, once per source, if its batches have far fewer classes than with a full shuffle.
 
-    Sources whose labels are unknown or slow to read are skipped.
-
-    Args:
-        arrangement: The order in blocks.
-        source: The data set.
-        batch_size: Samples in a batch of all shards together.
+    Sources whose labels are unknown or slow to read are skipped. A batch is that of all shards.
     """
     if source in _told:
         return

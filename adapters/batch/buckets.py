@@ -20,6 +20,7 @@ Memory: 8 bytes per sample, and the lengths, which are not copied.
 from __future__ import annotations
 
 import reprlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,10 +90,13 @@ class Buckets:
                 f"bucket_by must have one length for each of the {size} samples, got "
                 f"{len(self._samples)}"
             )
-        given = self._samples, self._starts, 1, shuffle, seed
-        return BucketOrder(*given, self.bounds, self._lengths)
+        return BucketOrder(
+            self._samples, self._starts, 1, shuffle, seed, self.bounds, self._lengths
+        )
 
 
+# Compared by identity, as caches need it.
+@dataclass(frozen=True, eq=False)
 class BucketOrder(Arrangement):
     """Global order in buckets.
 
@@ -106,56 +110,49 @@ class BucketOrder(Arrangement):
         lengths: Length of each sample, by its number.
     """
 
-    def __init__(
-        self,
-        samples: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        group: int,
-        shuffle: bool,
-        seed: int,
-        bounds: list[Any],
-        lengths: NDArray[Any],
-    ) -> None:
-        self.bounds, self.lengths = bounds, lengths
-        self._samples, self._starts = samples, starts
-        self._group, self._shuffle, self._seed = group, shuffle, seed
+    samples: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    group: int
+    shuffle: bool
+    seed: int
+    bounds: list[Any]
+    lengths: NDArray[Any]
 
     @property
     def size(self) -> int:
         """Number of positions in an epoch: all samples."""
-        return len(self._samples)
+        return len(self.samples)
 
     @property
     def is_random(self) -> bool:
         """True if the order depends on a seed."""
-        return self._shuffle
+        return self.shuffle
 
     @property
     def way(self) -> str:
         """Description of the order, for people."""
-        return f"by length, in {len(self._starts) - 1} buckets and batches of {self._group}"
+        return f"by length, in {len(self.starts) - 1} buckets and batches of {self.group}"
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:
         """Samples of the buckets, starts of the buckets, and the bounds."""
-        return self._samples, self._starts, np.array(self.bounds, np.float64)
+        return self.samples, self.starts, np.array(self.bounds, np.float64)
 
     @property
     def is_grouped(self) -> bool:
         """True if the order depends on the batch size summed over all shards."""
-        return self._shuffle
+        return self.shuffle
 
     def in_groups(self, size: int) -> BucketOrder:
         """Return the order for batches of ``size`` samples."""
-        given = self._samples, self._starts, size, self._shuffle, self._seed
-        return BucketOrder(*given, self.bounds, self.lengths)
+        return replace(self, group=size)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at these positions."""
-        if not self._shuffle:
-            plain: NDArray[np.int64] = self._samples[positions]
+        if not self.shuffle:
+            plain: NDArray[np.int64] = self.samples[positions]
             return plain
-        size, group, key = self.size, self._group, (self._seed, epoch)
+        size, group, key = self.size, self.group, (self.seed, epoch)
         batches, places = np.divmod(positions, group)
         if whole := size // group:
             full = np.flatnonzero(batches < whole)
@@ -164,19 +161,14 @@ class BucketOrder(Arrangement):
                 batches[full] = permute(used, whole, (*key, BUCKETS))[at]
         places += batches * group + chosen(size, (*key, BUCKETS))
         places %= size
-        buckets = np.searchsorted(self._starts, places, "right") - 1
+        buckets = np.searchsorted(self.starts, places, "right") - 1
         for bucket in np.flatnonzero(np.bincount(buckets)).tolist():
             inside = np.flatnonzero(buckets == bucket)
-            begin, end = int(self._starts[bucket]), int(self._starts[bucket + 1])
+            begin, end = int(self.starts[bucket]), int(self.starts[bucket + 1])
             own = permute(places[inside] - begin, end - begin, (*key, IN_BUCKETS, bucket))
             places[inside] = own + begin
-        numbers: NDArray[np.int64] = self._samples[places]
+        numbers: NDArray[np.int64] = self.samples[places]
         return numbers
-
-
-def buckets_of(bucket_by: Any) -> Buckets:
-    """Return the user's ``bucket_by`` as ``Buckets``."""
-    return bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
 
 
 def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:

@@ -25,16 +25,7 @@ def collate(
     allocate: Allocate,
     remedy: Callable[[tuple[int, ...]], str] = lambda shape: "pad, crop or resize in transform",
 ) -> Any:
-    """Write samples into a new batch.
-
-    Args:
-        samples: The samples, as many as ``numbers``.
-        numbers: Their numbers, for error messages.
-        allocate: Allocates the memory of the batch.
-        remedy: Suggests how to make shapes equal, for error messages.
-
-    Returns:
-        The batch.
+    """Write samples into a new batch; ``numbers`` and ``remedy(shape)`` are for error messages.
 
     Raises:
         ValueError: Samples of different structures or shapes.
@@ -167,11 +158,7 @@ class _Plain(str):
 
 
 def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """Check that the padding value fits an array of this dtype, and return it.
-
-    Raises:
-        TypeError: It doesn't fit.
-    """
+    """Return the padding value if it fits an array of this dtype, or raise ``TypeError``."""
     if dtype.kind not in "biu":
         return value
     whole = isinstance(value, (int, np.integer, np.bool_)) or float(value).is_integer()

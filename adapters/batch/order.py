@@ -29,7 +29,7 @@ from adapters.readahead import Window
 Stretch = tuple[int, int, Window]
 """First sample number, last sample number + 1, and the window that reads them."""
 # Positions mapped at once: the temporaries of a block fit into a core's L2 cache.
-_BLOCK_SAMPLES = 8192
+_BLOCK = 8192
 # Positions whose samples identify an order in its fingerprint.
 _PROBED = 16
 
@@ -42,7 +42,7 @@ class Arrangement(abc.ABC):
     pickled for worker processes, which share its arrays.
     """
 
-    chunk = 8192
+    chunk = _BLOCK
     """Positions evaluated per call; the overhead of a call equals about a thousand positions."""
 
     @property
@@ -172,46 +172,29 @@ class Order:
             index: Number of the batch in the epoch.
             origin: Position at which batch 0 would begin, see ``continuation``.
         """
-        if origin:
-            return _continued(self, epoch, index, origin)
-        start = index * self.batch_size
+        (shard, count), start = self.shard, index * self.batch_size
         stop = start + self.batch_size
         if self.size is not None:
-            stop = min(stop, self.shard_size)
-        shard, arrangement = self.shard, self.arrangement
-        block: Callable[..., NDArray[np.int64]]
-        of_order: tuple[Any, ...]
-        if arrangement is not None:
-            block, chunk = self._recent.block, arrangement.chunk
-            of_order = arrangement, self._positions, shard, epoch
-        elif self.shuffle:
-            block, chunk = _shuffled_block, _BLOCK_SAMPLES
-            of_order = self._positions, shard, self.seed, epoch
-        else:
-            own, count = shard
-            return _read_only(
-                np.arange(start * count + own, stop * count + own, count, dtype=np.int64)
-            )
+            stop = min(stop, (self.size - origin) // count)
+        if origin or not self.shuffle:
+            first = origin + shard
+            positions = np.arange(first + start * count, first + stop * count, count, np.int64)
+            return _read_only(self.numbers(epoch, positions))
+        chunk = _BLOCK if self.arrangement is None else self.arrangement.chunk
+        of_order = self.arrangement, self._positions, self.shard, self.seed, epoch, chunk
         first, last = start // chunk, (stop - 1) // chunk
-        samples = block(*of_order, first)
+        samples = self._recent.block(*of_order, first)
         if last > first:
-            rest = [block(*of_order, number) for number in range(first + 1, last + 1)]
+            rest = [self._recent.block(*of_order, number) for number in range(first + 1, last + 1)]
             samples = _read_only(np.concatenate([samples, *rest]))
         return samples[start - first * chunk : stop - first * chunk]
-
-    @functools.cached_property
-    def gives_hints(self) -> bool:
-        """True if the arrangement gives prefetch hints."""
-        order = self.arrangement
-        return order is not None and type(order).coming is not Arrangement.coming
 
     def prefetch(
         self, place: tuple[int, int, int], will_read: Callable[..., None], asked: bool = False
     ) -> None:
         """Send a source the prefetch hints of a batch, see ``coming``."""
-        if self.gives_hints:
-            for stretch in self.coming(*place, asked=asked):
-                will_read(*stretch)
+        for stretch in self.coming(*place, asked=asked):
+            will_read(*stretch)
 
     def coming(self, epoch: int, index: int, origin: int = 0, asked: bool = False) -> list[Stretch]:
         """Prefetch hints: stretches of the data set that will be read some time after this batch.
@@ -219,7 +202,7 @@ class Order:
         Over all batches of an epoch, each stretch is named once. When batches are ``asked`` for,
         only this epoch's are named; when they are computed, those at the next one's start too.
         """
-        if self.arrangement is None or not self.gives_hints:
+        if self.arrangement is None:
             return []
         count = self.shard[1]
         start = max(0, origin + index * self.batch_size * count)
@@ -294,8 +277,8 @@ class Order:
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
-        block = _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK_SAMPLES)
-        return block.item(step % _BLOCK_SAMPLES)
+        block = _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK)
+        return block.item(step % _BLOCK)
 
 
 class DrawnOrder(NamedTuple):
@@ -309,53 +292,40 @@ class DrawnOrder(NamedTuple):
 
 
 class _Recent:
-    """Cache of an arrangement's latest blocks; each batch is requested several times.
+    """Cache of an order's latest blocks; each batch is requested several times.
 
     It belongs to one order, so that it is freed with it. It may be called from any thread.
     """
 
     def __init__(self) -> None:
-        self.block = functools.lru_cache(maxsize=16)(_arranged_block)
+        self.block = functools.lru_cache(maxsize=16)(_block)
 
     def __reduce__(self) -> Any:
         return _Recent, ()
 
 
-def _arranged_block(
-    arrangement: Arrangement, size: int, shard: tuple[int, int], epoch: int, number: int
+def _block(
+    arrangement: Arrangement | None,
+    size: int,
+    shard: tuple[int, int],
+    seed: int,
+    epoch: int,
+    chunk: int,
+    number: int,
 ) -> NDArray[np.int64]:
     index, count = shard
-    start = number * arrangement.chunk
-    stop = min(start + arrangement.chunk, size // count)
+    start = number * chunk
+    stop = min(start + chunk, size // count)
     positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
+    if arrangement is None:
+        return _read_only(permute(positions, size, (seed, epoch, SAMPLES)))
     return _read_only(arrangement.numbers(epoch, positions))
-
-
-def _continued(order: Order, epoch: int, index: int, origin: int) -> NDArray[np.int64]:
-    (shard, count), start = order.shard, index * order.batch_size
-    stop = start + order.batch_size
-    if order.size is not None:
-        stop = min(stop, (order.size - origin) // count)
-    first = origin + shard
-    positions = np.arange(first + start * count, first + stop * count, count, dtype=np.int64)
-    return _read_only(order.numbers(epoch, positions))
-
-
-@functools.lru_cache(maxsize=32)
-def _shuffled_block(
-    size: int, shard: tuple[int, int], seed: int, epoch: int, number: int
-) -> NDArray[np.int64]:
-    index, count = shard
-    start = number * _BLOCK_SAMPLES
-    stop = min(start + _BLOCK_SAMPLES, size // count)
-    positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
-    return _read_only(permute(positions, size, (seed, epoch, SAMPLES)))
 
 
 @functools.lru_cache(maxsize=8)
 def _shuffled_batches(size: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
-    start = number * _BLOCK_SAMPLES
-    positions = np.arange(start, min(start + _BLOCK_SAMPLES, size), dtype=np.int64)
+    start = number * _BLOCK
+    positions = np.arange(start, min(start + _BLOCK, size), dtype=np.int64)
     return _read_only(permute(positions, size, (seed, epoch, BATCHES)))
 
 

@@ -54,12 +54,7 @@ class Plan(abc.ABC):
         return step
 
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
-        """Start fetching the data of a batch that will be computed soon; never blocks.
-
-        Args:
-            key: Key of the batch.
-            elsewhere: The batch is computed in another process.
-        """
+        """Start fetching the data of a batch, for this process or ``elsewhere``; never blocks."""
 
     def longer(self, epoch: int) -> list[Any]:
         """Batches of other lengths than the real ones, if there can be any; see ``SourcePlan``."""

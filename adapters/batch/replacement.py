@@ -39,12 +39,7 @@ class Replacements:
     def of(
         self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
     ) -> Any:
-        """Return the replacement of a sample that failed.
-
-        Args:
-            error: The sample's error.
-            number: Number of the sample.
-            sample: Makes a sample by its number, instead of the batch's function.
+        """Return the replacement of a sample that failed, perhaps made by ``sample(number)``.
 
         Raises:
             BaseException: ``error``, with a note, if there is no replacement.
@@ -95,17 +90,7 @@ def for_a_generator(error: BaseException) -> BaseException:
 
 
 def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
-    """Write a replacement into its row of a batch.
-
-    Args:
-        sample: The replacement.
-        skeleton: Tree structure of the other samples.
-        rows: The batch's arrays.
-        row: Number of the row.
-
-    Raises:
-        ValueError: The sample differs from the others in structure, shape or dtype.
-    """
+    """Write a replacement into its row of a batch, or raise ``ValueError`` if it doesn't fit."""
     leaves, own = flatten(sample)
     if len(leaves) != len(rows):
         raise ValueError(

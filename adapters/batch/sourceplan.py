@@ -68,22 +68,14 @@ class _Stage(NamedTuple):
 class SourcePlan(Plan):
     """The pure function key -> batch.
 
+    Most arguments are those of ``SafeSequence``.
+
     Args:
         source: Source of samples, or of whole batches.
         order: Order of the samples.
-        transform: ``transform(sample)`` or ``transform(sample, rng)``.
-        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
-        seed: Seed of the generators passed to the transforms.
-        on_error: Handling of a sample that can't be fetched or transformed. ``"raise"``; or
-            ``"skip"``, which replaces it by the sample with the next higher number that can be
-            (wrapping around); or ``on_error(exception, sample_number)``, which returns a finished
-            sample in its place.
         hooked: Hooks change what the functions do between epochs.
         draws: The global generators, ``"random"`` or ``"numpy"``, that the functions draw from.
-        collate: The user's function that makes a batch of a list of samples, if there is one.
         lengthened: Added by a source that pads to lengths that vary.
-        thread_safe: True if several threads may run the user's code at once; None to decide for
-            each part of it.
     """
 
     source: Source
@@ -147,7 +139,7 @@ class SourcePlan(Plan):
         # The global generators are locked inside, so the gate has to be the outer lock.
         if self._gate or (self.draws and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
-        self._locks = not self._only_reads and bool(self._gate or self.draws)
+        self._locks = bool(self._gate or self.draws)
 
     @property
     def num_batches(self) -> int | None:
@@ -226,9 +218,8 @@ class SourcePlan(Plan):
         if not self.source.whole_batches:
             self.order.prefetch(key.order_arguments, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No user code.
-            return Assembled(
-                self.source.gather(self.order.batch(*key.order_arguments), allocate), 0
-            )
+            numbers = self.order.batch(*key.order_arguments)
+            return Assembled(self.source.gather(numbers, allocate), 0)
         with Place(self.seed, key.epoch, key.index) as place:
             if not self._locks:
                 return Assembled(self._made(key, place, allocate), place.skipped)
@@ -348,8 +339,8 @@ class SourcePlan(Plan):
                 place.sample(number)
                 sample = self.fetched(epoch, number) if at_once is None else at_once[row]
                 if transform is None or rng:
-                    sample = self._transformed_sample(sample, epoch, number)
-                else:
+                    sample = self._transformed(sample, epoch, number)
+                else:  # Saves 5 us for 64 samples.
                     sample = transform(private(sample) if stored else sample)
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
@@ -374,7 +365,7 @@ class SourcePlan(Plan):
         """Fetch and transform a single sample."""
         with Place(self.seed, epoch, number) as place:
             place.sample(number)
-            return self._transformed_sample(self.fetched(epoch, number), epoch, number)
+            return self._transformed(self.fetched(epoch, number), epoch, number)
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""
@@ -391,37 +382,27 @@ class SourcePlan(Plan):
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; return how many ``on_error`` replaced."""
-        self.source.bring(numbers)
-        rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if self.source.draws else None
-        failures = self.source.fill(numbers, rng_of, rows)
-        return self._replaced(key, numbers, rows, failures) if failures else 0
-
-    def _replaced(
-        self,
-        key: BatchKey,
-        numbers: NDArray[np.int64],
-        rows: Sequence[NDArray[Any]],
-        failures: list[tuple[int, Exception]],
-    ) -> int:
-        """Replace samples that couldn't be written, by ``on_error``; return how many."""
         source = self.source
+
+        def fill(numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]) -> Any:
+            rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if source.draws else None
+            return source.fill(numbers, rng_of, rows)
 
         def another(number: int) -> Any:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
-            own, epoch = np.array([number]), key.epoch
-            rng_of = Generators(self.seed, epoch, DECODE, own) if source.draws else None
-            for _, error in source.fill(own, rng_of, one):
+            for _, error in fill(np.array([number]), one):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])
 
+        source.bring(numbers)
         replacements = self._replacements(key)
         # Of several errors, raise the one of the first sample in the batch.
-        for row, error in sorted(failures, key=lambda failure: failure[0]):
+        for row, error in sorted(fill(numbers, rows), key=lambda failure: failure[0]):
             sample = replacements.of(error, int(numbers[row]), another)
             put(sample, source.skeleton, rows, row)
         return replacements.count
 
-    def _transformed_sample(self, sample: Any, epoch: int, number: int) -> Any:
+    def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
             if self.source.stored:
                 sample = private(sample)

@@ -153,11 +153,6 @@ def _first_wrong(weights: NDArray[Any]) -> str:
     return f"{weights[wrong[0]]} for sample {wrong[0]}" if len(wrong) else "a sum that is too large"
 
 
-def weighted(weights: Any) -> Weighted:
-    """Return the user's ``weights`` as ``Weighted``."""
-    return weights if isinstance(weights, Weighted) else Weighted(weights)
-
-
 def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> NDArray[np.float64]:
     """Compute weights by which all classes are drawn equally often.
 
@@ -189,7 +184,8 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
             f"labels must have one class for each sample, shape (samples,), got shape {array.shape}"
         )
     classes, codes, counts = _classes_of(array)
-    known = classes.tolist()
+    present = np.flatnonzero(counts)
+    known = classes[present].tolist()
     wanted = np.ones(len(known))
     if shares is not None:
         for name, share in shares.items():
@@ -202,7 +198,8 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
         wanted = np.array([float(shares.get(name, 0)) for name in known])
         if not wanted.sum() > 0:
             raise ValueError("shares must not all be 0: no sample could be drawn")
-    table = wanted / wanted.sum() * len(array) / np.maximum(counts, 1)
+    table = np.zeros(len(classes))
+    table[present] = wanted / wanted.sum() * len(array) / counts[present]
     weights: NDArray[np.float64] = table[codes]
     return weights
 
@@ -210,17 +207,12 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
 def _classes_of(
     labels: NDArray[Any],
 ) -> tuple[NDArray[Any], NDArray[np.integer[Any]], NDArray[np.int64]]:
-    """Return the classes, the class index of each sample, and the samples of each class."""
+    """Return classes, the class index of each sample, and the samples of each class, if any."""
     if labels.dtype.kind in "biu":
         least, most = int(labels.min()), int(labels.max())
         if most - least < _MOST_COUNTED and most <= np.iinfo(np.int64).max:
-            codes = labels.astype(np.int64) - least if least or labels.dtype.kind != "i" else labels
-            counts = np.bincount(codes, minlength=most - least + 1)
-            present = np.flatnonzero(counts)
-            renumbered = np.zeros(len(counts), np.int64)
-            renumbered[present] = np.arange(len(present))
-            own = codes if len(present) == len(counts) else renumbered[codes]
-            return present + least, own, counts[present]
+            codes = labels.astype(np.int64) - least
+            return np.arange(least, most + 1), codes, np.bincount(codes)
     try:
         classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     except TypeError as error:

@@ -128,12 +128,9 @@ class ShardArgument:
             _warn("another's", "shard=%s is another process's, as %s", shard, report)
 
     def warn_of_batches(self, state: Any, samples: int, elastic: bool) -> None:
-        """Warn that a sharded loader resumes from a state that counts batches.
+        """Warn that a sharded loader resumes from a state that counts batches of ``samples``.
 
-        Args:
-            state: The state.
-            samples: Samples per batch over all shards.
-            elastic: True if states of this loader count samples when it has a ``shard``.
+        If ``elastic``, states of this loader count samples when it has a ``shard``.
         """
         remedy = "With shard=..., state_dict() counts samples, which any number of shards can load"
         log.warning(

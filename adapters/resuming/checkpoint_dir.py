@@ -56,14 +56,7 @@ class CheckpointDir:
         self._keep = keep
 
     def save(self, name: str, value: Any) -> Path:
-        """Save a value, and remove older files.
-
-        Args:
-            name: The file's name without suffix; must sort after the earlier names.
-            value: See ``to_json``.
-
-        Returns:
-            The path of the file.
+        """Save a value, and remove older files; ``name`` must sort after the earlier names.
 
         Raises:
             OSError: The file can't be written.
@@ -135,12 +128,7 @@ class Writer:
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, name: str, value: Any) -> None:
-        """Start to save a value. Errors are logged as warnings, and the training continues.
-
-        Args:
-            name: See ``CheckpointDir.save``.
-            value: The caller must not change it afterwards.
-        """
+        """Start to save a value, which must not be changed afterwards; errors are warnings."""
         self.wait()
         self._thread = threading.Thread(
             target=self._save, args=(name, value), name="adapters-resume"
@@ -214,11 +202,7 @@ def _read(path: Path) -> Any:
 
 
 def to_json(value: Any, arrays: Arrays) -> Any:
-    """Convert a value to JSON and arrays.
-
-    Args:
-        value: None, a bool, number, string, bytes, array, or lists, tuples and dicts of these.
-        arrays: The list that arrays are appended to, without a copy if possible.
+    """Convert a value to JSON, and append its arrays to ``arrays``, without a copy if possible.
 
     Raises:
         TypeError: ``value`` contains another type, or an array of objects or records.

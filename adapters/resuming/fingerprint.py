@@ -20,16 +20,7 @@ def check_fingerprint(
     here: Mapping[str, Any],
     folder: str | os.PathLike[str],
 ) -> None:
-    """Compare the saved fingerprint with the current one.
-
-    Args:
-        saved: The saved values by their names.
-        here: The current values; names present on one side only are ignored.
-        folder: The folder of the training.
-
-    Raises:
-        ValueError: A value differs.
-    """
+    """Compare the values that both have, or raise ``ValueError``."""
     for name, value in saved.items():
         if name in here and here[name] != value:
             raise ValueError(
@@ -46,14 +37,8 @@ def check_order(
 ) -> None:
     """Compare the saved ``Order.fingerprint`` with the current one.
 
-    If the position counts samples, the number of shards and the batch size may differ. If it counts
-    batches, the global batch size must not.
-
-    Args:
-        saved: The saved fingerprint.
-        here: The current one.
-        position: The state that the training resumes from.
-        folder: The folder of the training.
+    If the position that the training resumes from counts samples, the number of shards and the
+    batch size may differ. If it counts batches, the global batch size must not.
 
     Raises:
         ValueError: A value differs.

@@ -23,10 +23,6 @@ class Schedule:
     Raises:
         TypeError: ``every`` is neither a number nor a string.
         ValueError: ``every`` isn't above 0, or has an unknown unit.
-
-    Example:
-        >>> Schedule("500 batches").seconds is None
-        True
     """
 
     def __init__(self, every: Any) -> None:
@@ -55,8 +51,7 @@ class Schedule:
             raise TypeError(f"every must be a number or a text, got {every!r}: {remedy}")
         if not number > 0 or math.isinf(number):
             raise ValueError(f"every must be above 0, got {every!r}: {remedy}")
-        self._since = -math.inf
-        self._batches = self._epochs = -1
+        self.restart()
 
     def restart(self) -> None:
         """Forget the last checkpoint, so that the next one is due at once."""

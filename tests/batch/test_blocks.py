@@ -16,7 +16,6 @@ from adapters.batch.arranging import bytes_of_samples, order_of
 from adapters.batch.blocks import BlockOrder
 from adapters.batch.order import Order
 from adapters.batch.permutation import permute_each
-from adapters.records import example
 from adapters.sources import as_source
 
 UNLIKELY = 1e-3
@@ -311,15 +310,6 @@ def test_sorted_labels_of_features(caplog, tmp_path, names, outputs, count):
     with open_records(path, decode=decode, fields=stored, outputs=outputs) as records:
         blocks = Blocks(int(50 * records.sample_bytes), 4)
         assert len(told(caplog, records, blocks)) == count
-
-
-def test_sorted_labels_are_not_several(caplog, tmp_path):
-    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
-        for number in SORTED[:2000]:
-            writer.write(example.encode({"label": [int(number)] * 2}))
-    decode = {"label": Feature("int64", (2,))}
-    with open_records(tmp_path / "x.tfrecord", decode=decode) as records:
-        assert told(caplog, records, Blocks(int(50 * records.sample_bytes), 4)) == []
 
 
 def test_sorted_labels_of_damaged_records(caplog, tmp_path):

@@ -7,8 +7,6 @@ import functools
 import hashlib
 import itertools
 import math
-import subprocess
-import sys
 import tracemalloc
 from typing import Any
 
@@ -183,17 +181,6 @@ def test_golden_digest():
     assert hashlib.sha256(images.astype("<i8").tobytes()).hexdigest()[:16] == "eb720b6c7beb9a56"
 
 
-def test_order_of_a_new_process():
-    script = (
-        "from adapters.batch.order import Order\n"
-        "print(Order(1000, 1000, True, 9).batch(3, 0).tolist())"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    assert printed == f"{Order(1000, 1000, True, 9).batch(3, 0).tolist()}\n"
-
-
 # --- a billion samples ---
 
 
@@ -358,18 +345,6 @@ def test_rest_is_none_without_a_sample_for_a_shard():
 
 
 # --- 1,024 shards ---
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("size", [RANKS, 5 * RANKS + 1, 20_000])
-def test_many_shards_are_one_order(size, shuffle):
-    """The proof on small sizes: union and no overlap, of a whole epoch and of the rest of one."""
-    shards = on_shards(Order(size, 3, shuffle, 9), RANKS)
-    whole = shards[0].numbers(1, np.arange(size))
-    for samples in (0, size // 3):
-        found = dealt_rest([rest_of(each, 1, samples) for each in shards])
-        assert found == whole[samples:][: (size - samples) // RANKS * RANKS].tolist()
-        assert len(set(found)) == len(found)
 
 
 def test_many_shards_of_a_billion_share_nothing():

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from adapters import Feature, open_records, pad
 from adapters.alignment import ALIGNMENT_BYTES, SMALL_BYTES, aligned_empty
-from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.transforms.transform import BatchTransform
 from tests.batches import exact
@@ -52,17 +51,6 @@ def test_transform_may_write_into_its_sample(data):
 def test_transform_may_write_into_objects(data):
     plan = plan_of(data, 1, transform=lambda sample: np.multiply(sample, 2, out=sample))
     assert exact(batch_of(plan)) == exact(batch_of(plan))
-
-
-@pytest.mark.parametrize("transform", [None, lambda sample: sample])
-def test_batch_transform_may_write_into_its_batch(transform):
-    def spoil(batch: Any) -> Any:
-        batch *= 0
-        return batch
-
-    data = np.ones((8, 3))
-    epoch_of(plan_of(data, 3, transform=transform, batch_transform=spoil))
-    assert data.sum() == 24
 
 
 @pytest.mark.parametrize(
@@ -240,15 +228,6 @@ def test_skip_leaves_a_sample_as_it_is():
     assert drawn[0] == {n: number for n, number in drawn[1].items() if n not in BROKEN}
 
 
-def test_skip_is_counted():
-    plan = plan_of(Data(), 8, on_error="skip")
-    assert [plan.batch(BatchKey(0, index), aligned_empty).skipped for index in range(3)] == [
-        2,
-        1,
-        1,
-    ]
-
-
 @pytest.mark.parametrize("data", [Data(5, range(5)), Data(1, {0}), Data(300, range(299))])
 def test_skip_gives_up_if_all_are_broken(data):
     with pytest.raises(OSError, match="sample 0 is broken") as info:
@@ -266,13 +245,6 @@ def test_on_error_gets_the_exception_and_the_number():
     plan = plan_of(Data(), 20, on_error=answer)
     assert replacements(plan) == {3: -3, 4: -4, 9: -9, 19: -19}
     assert asked == [(OSError, f"sample {n} is broken", n) for n in sorted(BROKEN)]
-
-
-def test_on_error_returns_a_finished_sample():
-    plan = plan_of(
-        Data(), 20, transform=lambda sample: (sample[0] + 100, 0), on_error=lambda *_: (0, 0)
-    )
-    assert [int(batch_of(plan)[0][n]) for n in (2, 3, 5)] == [102, 0, 105]
 
 
 def test_on_error_may_raise():

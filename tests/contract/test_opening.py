@@ -67,14 +67,6 @@ def test_nothing_is_written_beside_record_files(format, name, tmp_path, cache):
     assert os.listdir(folder) == [name]
 
 
-def test_nothing_is_written_beside_a_compressed_file(tmp_path, cache):
-    folder = tmp_path / "out"
-    folder.mkdir()
-    (folder / "part").write_bytes(gzip.compress(content_of(tmp_path, "tfrecord", RECORDS)))
-    assert open_records(folder / "part")[:] == RECORDS
-    assert os.listdir(folder) == ["part"]
-
-
 def test_nothing_is_written_into_a_folder_of_images(tmp_path, cache):
     folder = varied(tmp_path / "photos", 6)
     before = files_below(folder)

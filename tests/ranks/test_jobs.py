@@ -26,7 +26,6 @@ KILLED_AFTER = BATCHES + 1
 JOBS = {
     "mxnet_loop": ("mxnet", 3),
     "jax_fit": ("jax", 1),
-    "torch_loop": ("torch", 3),
     "torch_fit": ("torch", 1),
     "tensorflow_loop": ("tensorflow", 1),
 }
