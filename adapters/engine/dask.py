@@ -1,7 +1,7 @@
 """Executor on a Dask cluster, for a host that lacks CPUs: each batch is a Dask task.
 
     dispatcher --submit--> the client's event loop --task--> scheduler --> a worker: make_batch
-               <--done---- our thread <--- Made, or a Failure, from the worker that has it
+               <--done---- our thread <--- Pickled, or a Failure, from the worker that has it
 
 Dask recomputes the batches of a dead worker, and gives a task up after several workers died in it.
 The plan is sent once for each version of its source, and each worker opens it once.
@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import importlib
 import logging
 import pickle
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -32,7 +35,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
-from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.jobs import Done, Executor, Job, Pending
 from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
 from adapters.errors import WorkerError, note
@@ -92,103 +95,86 @@ class Pickled:
 
     Args:
         content: The pickle.
-        buffers: Its arrays, as bytes or memory views.
+        buffers: Its arrays.
     """
 
-    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
+    def __init__(self, content: bytes, buffers: Iterable[pickle.PickleBuffer]) -> None:
         self.content = content
-        self.buffers = [memoryview(each) for each in buffers]
+        self.buffers = [np.frombuffer(each.raw(), np.uint8) for each in buffers]
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the data to send."""
+    def __sizeof__(self) -> int:  # Dask measures the data its workers store.
         return len(self.content) + sum(each.nbytes for each in self.buffers)
 
-    def __sizeof__(self) -> int:
-        return self.size_bytes  # Dask measures the data its workers store.
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Dask may have agreed on an older protocol, without separate buffers.
-        kind = pickle.PickleBuffer if protocol >= 5 else bytes
-        return type(self), (self.content, [kind(each) for each in self.buffers])
+def pickled_plan(plan: Plan) -> Pickled:
+    """Serialize a plan; its arrays are not copied.
 
-
-class PlanForCluster(Pickled):
-    """A snapshot of a plan; each process opens it once."""
-
-    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
-        super().__init__(content, buffers)
-        self._lock = threading.Lock()
-        self._plan: Plan | None = None
-
-    @classmethod
-    def of(cls, plan: Plan) -> PlanForCluster:
-        """Serialize a plan; its arrays are not copied.
-
-        Raises:
-            Exception: The plan can't be pickled, not even by cloudpickle.
-        """
-        try:
-            pickled, buffers, imports = pickled_apart(plan)
-        except Exception as error:
-            note(error, _NOT_PICKLED)
-            raise
-        return cls(pickle.dumps((imports, pickled)), [each.raw() for each in buffers])
-
-    def open(self) -> Plan:
-        """Return the plan; may be called from any thread.
-
-        Raises:
-            Exception: The plan can't be opened here.
-        """
-        with self._lock:
-            if self._plan is None:
-                imports, pickled = pickle.loads(self.content)
-                import_before(imports)
-                try:
-                    self._plan = pickle.loads(pickled, buffers=self.buffers)
-                except Exception as error:
-                    note(error, _NOT_OPENED)
-                    raise
-            return self._plan
+    Raises:
+        Exception: The plan can't be pickled, not even by cloudpickle.
+    """
+    try:
+        content, buffers, imports = pickled_apart(plan)
+    except Exception as error:
+        note(error, _NOT_PICKLED)
+        raise
+    return Pickled(pickle.dumps((imports, content)), buffers)
 
 
-class Made(Pickled):
-    """A serialized batch, with the time of its computation."""
-
-    @classmethod
-    def of(cls, assembled: Assembled, spent: Spent) -> Made:
-        """Serialize a batch; its arrays are not copied.
-
-        Raises:
-            Exception: The batch contains something that can't be pickled.
-        """
-        leaves, skeleton = flatten(assembled.batch)
-        # Pickle would copy non-contiguous arrays into the stream.
-        leaves = [
-            np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
-            for leaf in leaves
-        ]
-        buffers: list[pickle.PickleBuffer] = []
-        content = skeleton, leaves, assembled.skipped, spent
-        try:
-            pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-        except Exception as error:
-            note(error, "the batch holds something that can't be sent from a worker of a cluster")
-            raise
-        return cls(pickled, [each.raw() for each in buffers])
-
-    def open(self, allocate: Allocate) -> tuple[Assembled, Spent]:
-        """Unpickle the batch into new memory that frameworks use without a copy."""
-        buffers = []
-        for view in self.buffers:
-            buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
-            np.copyto(buffers[-1], np.frombuffer(view, np.uint8))
-        skeleton, leaves, skipped, spent = pickle.loads(self.content, buffers=buffers)
-        return Assembled(unflatten(skeleton, leaves), skipped), spent
+_opened: weakref.WeakKeyDictionary[Pickled, Plan] = weakref.WeakKeyDictionary()
+_opening = threading.RLock()
 
 
-def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
+def opened_plan(serialized: Pickled) -> Plan:
+    """Return the plan, which a process opens once; may be called from any thread.
+
+    Raises:
+        Exception: The plan can't be opened here.
+    """
+    with _opening:
+        if serialized not in _opened:
+            imports, content = pickle.loads(serialized.content)
+            import_before(imports)
+            try:
+                _opened[serialized] = pickle.loads(content, buffers=serialized.buffers)
+            except Exception as error:
+                note(error, _NOT_OPENED)
+                raise
+        return _opened[serialized]
+
+
+def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
+    """Serialize a batch and the time of its computation; its arrays are not copied.
+
+    Raises:
+        Exception: The batch contains something that can't be pickled.
+    """
+    leaves, skeleton = flatten(assembled.batch)
+    # Pickle would copy non-contiguous arrays into the stream.
+    leaves = [
+        np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
+        for leaf in leaves
+    ]
+    buffers: list[pickle.PickleBuffer] = []
+    content = skeleton, leaves, assembled.skipped, spent
+    try:
+        pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    except Exception as error:
+        note(error, "the batch holds something that can't be sent from a worker of a cluster")
+        raise
+    return Pickled(pickled, buffers)
+
+
+def opened_batch(made: Pickled, allocate: Allocate) -> tuple[Assembled, Spent]:
+    """Unpickle a batch into new memory that frameworks use without a copy."""
+    buffers = []
+    for received in made.buffers:
+        buffers.append(allocate(received.shape, received.dtype))
+        buffers[-1][...] = received
+    skeleton, leaves, skipped, spent = pickle.loads(made.content, buffers=buffers)
+    return Assembled(unflatten(skeleton, leaves), skipped), spent
+
+
+def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
     """Compute a batch on a worker of the cluster: the task, which may run twice, anywhere.
 
     Args:
@@ -196,15 +182,12 @@ def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
         key: The pickled ``BatchKey``; pickled because Dask traverses tuples.
     """
     try:
-        plan = serialized.open()
-        started = Spent.now()
-        if plan.threads:
+        plan = opened_plan(serialized)
+        with contextlib.nullcontext() if plan.threads else _one_at_a_time:
+            started = Spent.now()
             assembled = plan.batch(pickle.loads(key), aligned_empty)
-        else:
-            with _one_at_a_time:
-                assembled = plan.batch(pickle.loads(key), aligned_empty)
         plan.wait_for(assembled)
-        return Made.of(assembled, started.until_now())
+        return pickled_batch(assembled, started.until_now())
     except BaseException as error:  # Raised where the batch is read.
         return Failure.of(error)
 
@@ -217,7 +200,7 @@ def itself(value: T) -> T:
 # --- in this process ---
 
 
-class Cluster:
+class Cluster(Executor):
     """Executor on a Dask cluster.
 
     Args:
@@ -231,8 +214,7 @@ class Cluster:
     """
 
     name = CLUSTER
-    group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
-    lacks_workers = starting = False
+    # One batch per task (``group_seconds``), so that Dask knows in which batch workers die.
 
     def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
         self._client: Any = settings.cluster
@@ -241,14 +223,13 @@ class Cluster:
         self._dask: Any = importlib.import_module("distributed")
         self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
         self.window = settings.max_queue_size
-        self._serialized = PlanForCluster.of(plan)
-        self.deaths: list[str] = []
-        self.started_at = self._latest = time.monotonic()
+        self._serialized = pickled_plan(plan)
+        self._latest = time.monotonic()
         self._jobs: dict[Job, Done] = {}
         self._closed = False
         self._arena = Arena()
         threads = self._client.nthreads()
-        self.count: int = max(1, sum(threads.values()))  # There may be no worker yet.
+        super().__init__(max(1, sum(threads.values())))  # There may be no worker yet.
         self._traffic = _Traffic(self.count)
         log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
@@ -280,7 +261,7 @@ class Cluster:
         """Return the window: the scheduler has a queue of its own."""
         return self._most
 
-    def submit(self, job: Job, done: Done) -> bool:
+    def submit(self, job: Job, done: Done) -> None:
         """Send the job to the cluster.
 
         Raises:
@@ -292,32 +273,14 @@ class Cluster:
             self._latest = time.monotonic()
         self._jobs[job] = done
         self._client.loop.add_callback(self._start, job)
-        return True
 
-    def collect(self, pending: Pending) -> Assembled:
-        """Return the batch that was unpickled."""
-        assert pending.outcome is not None
-        return pending.outcome
-
-    def discard(self, pending: Pending) -> None:
-        """Do nothing: only the batch's arrays hold memory."""
-
-    def packed(self) -> PlanForCluster:
+    def packed(self) -> Pickled:
         """Serialize the plan as it is now."""
-        return PlanForCluster.of(self._plan)
+        return pickled_plan(self._plan)
 
-    def refresh(self, plan: PlanForCluster) -> None:
+    def refresh(self, plan: Pickled) -> None:
         """Send the plan again; jobs under way use the earlier one."""
         self._client.loop.add_callback(self._replace, plan)
-
-    def restart(self) -> None:
-        """Do nothing: Dask replaces workers."""
-
-    def rest(self) -> None:
-        """Do nothing: other clients may use the cluster at any time."""
-
-    def wake(self) -> None:
-        """Do nothing: no worker was released."""
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""
@@ -353,7 +316,7 @@ class Cluster:
         with suppress(RuntimeError):  # The executor was closed meanwhile.
             self._opener.submit(self._deliver, job, pending, answer)
 
-    async def _answer(self, key: BatchKey) -> Made | Failure:
+    async def _answer(self, key: BatchKey) -> Pickled | Failure:
         """Request a batch until there is an answer.
 
         Raises:
@@ -391,7 +354,7 @@ class Cluster:
                 raise
         raise WorkerError(_FORGOTTEN)
 
-    async def _made(self, plan: Any, key: bytes) -> Made | Failure:
+    async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
         self._tasks += 1
         future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
         self._futures.add(future)
@@ -400,7 +363,7 @@ class Cluster:
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
             with self._traffic.bringing():
-                answer: Made | Failure = await self._result(future)
+                answer: Pickled | Failure = await self._result(future)
             return answer
         finally:
             self._futures.discard(future)
@@ -445,7 +408,7 @@ class Cluster:
     async def _send(self) -> Any:
         """Send the plan to the cluster; returns its future."""
         serialized = self._serialized
-        if serialized.size_bytes <= _TASK_BYTES:
+        if sys.getsizeof(serialized) <= _TASK_BYTES:
             return self._client.submit(itself, serialized, pure=False)
         options = {"hash": False, "asynchronous": True}
         try:
@@ -453,7 +416,7 @@ class Cluster:
         except OSError:  # The workers can't be reached from here.
             return await self._client.scatter(serialized, direct=False, **options)
 
-    def _replace(self, serialized: PlanForCluster) -> None:
+    def _replace(self, serialized: Pickled) -> None:
         self._serialized, self._sending = serialized, None
 
     def _forget(self) -> None:
@@ -474,9 +437,9 @@ class Cluster:
         self._opener_ident = threading.get_ident()
         self._latest = time.monotonic()
         try:
-            if isinstance(answer, Made):
-                outcome, spent = answer.open(self._arena.empty)
-                self._traffic.count(answer.size_bytes, spent)
+            if isinstance(answer, Pickled):
+                outcome, spent = opened_batch(answer, self._arena.empty)
+                self._traffic.count(sys.getsizeof(answer), spent)
                 job.seconds, pending.outcome = spent.seconds, outcome
             else:
                 pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)

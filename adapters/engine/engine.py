@@ -93,7 +93,7 @@ class Engine(Supply):
     def pause(self) -> None:
         """Let others use the workers, as a pass is over and there may be none for a while."""
         if not any(not s.closed and s is not self._parked for s in list(self._streams)):
-            self._dispatcher.rest()
+            self.dispatcher.rest()
 
     # --- the end ---
 
@@ -113,7 +113,7 @@ class Engine(Supply):
             if self._parked is not None:
                 self._parked.close()
                 self._parked = None
-        self._dispatcher.stop(for_good=False)
+        self.dispatcher.stop(for_good=False)
 
     def close(self, wait: bool = True) -> None:
         """End the workers for good; threads waiting for a batch get a ``ClosedError``.
@@ -122,7 +122,7 @@ class Engine(Supply):
             wait: Wait for running jobs; the garbage collector doesn't.
         """
         self._parked = None
-        self._dispatcher.stop(for_good=True, wait=wait)
+        self.dispatcher.stop(for_good=True, wait=wait)
 
     def end_with_main_thread(self) -> None:
         """End the workers; threads that the interpreter waits for get batches inline."""
@@ -131,13 +131,13 @@ class Engine(Supply):
         if all(thread.daemon for thread in others):
             self.close()
             return
-        self._choice = Choice("inline", 0)
-        self._dispatcher.stop(for_good=False)
+        self._choice = Choice()
+        self.dispatcher.stop(for_good=False)
 
     def forget_workers(self) -> None:
         """Start over in a forked process, which has none of the threads."""
         self._lock = threading.RLock()
-        self._dispatcher.forget_workers()
+        self.dispatcher.forget_workers()
         self.plan.renew_locks()
         for stream in list(self._streams):
             stream.forget_workers()

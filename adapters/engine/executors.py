@@ -91,10 +91,7 @@ def _processes(
     from adapters.engine.processes import Processes
 
     room = room_for(settings.window(count), count)
-    grows = settings.workers == "auto"
-    return Processes(
-        plan, count, room, lock, changed, settings.environment, grows, settings.may_fork
-    )
+    return Processes(plan, count, room, lock, changed, settings.environment, settings.may_fork)
 
 
 def _cluster(
