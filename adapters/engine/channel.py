@@ -31,8 +31,9 @@ class Channel:
         self._to_read, self._to_write = select.poll(), select.poll()
         self._to_read.register(socket, select.POLLIN)
         self._to_write.register(socket, select.POLLIN | select.POLLOUT)
-        for poll in (self._to_read, self._to_write) if sentinel is not None else ():
-            poll.register(sentinel, select.POLLIN)
+        if sentinel is not None:
+            self._to_read.register(sentinel, select.POLLIN)
+            self._to_write.register(sentinel, select.POLLIN)
 
     def send(self, message: bytes) -> None:
         """Send a message; reads meanwhile, as the other end may wait for that before it reads.

@@ -1,14 +1,14 @@
 """Executor on a Dask cluster, for a host that lacks CPUs: each batch is a Dask task.
 
-    dispatcher --submit--> the client's event loop --task--> scheduler --> a worker: make_batch
-               <--done---- our thread <--- Pickled, or a Failure, from the worker that has it
+    a thread --key--> the client's event loop --task--> scheduler --> a worker: make_batch
+             <---- Pickled, or a Failure, from the worker that has it
 
 Dask recomputes the batches of a dead worker, and gives a task up after several workers died in it.
 The plan is sent once for each version of its source, and each worker opens it once.
 
 The client belongs to the user and stays open. All calls to Dask run on its event loop. Batches are
-unpickled in a thread of ours, because that loop serves the network. Only ``close`` blocks. Dask is
-imported when a cluster is used.
+unpickled in threads of ours, because that loop serves the network. Dask is imported when a cluster
+is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -35,15 +35,16 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
-from adapters.engine.jobs import Done, Executor, Job, Pending
-from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
+from adapters.engine.threads import Threads
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
 log = logging.getLogger("adapters")
 
+# Interval at which a thread that waits for a batch looks if the client was closed.
+_WAIT_SECONDS = 1.0
 # Time without an answer after which the scheduler is asked whether it has workers.
 _LONELY_SECONDS = 10.0
 # Interval of checks whether a worker that doesn't answer has been given up.
@@ -200,13 +201,15 @@ def itself(value: T) -> T:
 # --- in this process ---
 
 
-class Cluster(Executor):
-    """Executor on a Dask cluster.
+class Cluster(Threads):
+    """Executor on a Dask cluster. A thread waits for each batch under way, and unpickles it.
 
     Args:
         plan: The plan to compute.
+        count: Not used: the cluster has as many workers as it has.
         settings: Settings, with the client and the maximum number of batches under way.
-        lock: The dispatcher's lock; held whenever the state of the workers changes.
+        lock: Not used.
+        changed: Not used: Dask replaces dead workers.
 
     Raises:
         RuntimeError: The client belongs to the process that this one was forked from.
@@ -214,65 +217,30 @@ class Cluster(Executor):
     """
 
     name = CLUSTER
-    # One batch per task (``group_seconds``), so that Dask knows in which batch workers die.
+    group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
 
-    def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
+    def __init__(self, plan: Plan, count: int, settings: Settings, lock: Any, changed: Any) -> None:
         self._client: Any = settings.cluster
         if not _runs_here(self._client):
             raise RuntimeError(_FORKED)
         self._dask: Any = importlib.import_module("distributed")
-        self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
-        self.window = settings.max_queue_size
         self._serialized = pickled_plan(plan)
-        self._latest = time.monotonic()
-        self._jobs: dict[Job, Done] = {}
         self._closed = False
-        self._arena = Arena()
         threads = self._client.nthreads()
-        super().__init__(max(1, sum(threads.values())))  # There may be no worker yet.
-        self._traffic = _Traffic(self.count)
-        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
-        self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
-        self._opener_ident = 0
+        self._traffic = _Traffic(max(1, sum(threads.values())))  # There may be no worker yet.
+        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self._traffic.workers)
+        self._latest = time.monotonic()
         # Used on the event loop only:
-        self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks = 0
-
-    # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
-
-    @property
-    def ready(self) -> int:
-        """Number of the cluster's threads; also fails the jobs if the client is closed."""
-        if self._jobs and self._client.status in _CLOSED_STATUS:
-            for job, done in list(self._jobs.items()):
-                del self._jobs[job]
-                for pending in job.batches:
-                    pending.note_error(WorkerError(_CLOSED))
-                done(job)
-        elif self._jobs and time.monotonic() > self._latest + _LONELY_SECONDS:
-            self._latest = time.monotonic()
-            self._client.loop.add_callback(self._look_for_workers)
-        return self.count
+        self._tasks_sent = 0
+        super().__init__(plan, settings.max_queue_size)
+        self.window = settings.max_queue_size
 
     def most_jobs(self, active: int) -> int:
-        """Return the window: the scheduler has a queue of its own."""
-        return self._most
-
-    def submit(self, job: Job, done: Done) -> None:
-        """Send the job to the cluster.
-
-        Raises:
-            WorkerError: The client is closed.
-        """
-        if self._client.status in _CLOSED_STATUS:
-            raise WorkerError(_CLOSED)
-        if not self._jobs:
-            self._latest = time.monotonic()
-        self._jobs[job] = done
-        self._client.loop.add_callback(self._start, job)
+        """Return the number of threads: the scheduler has a queue of its own."""
+        return self.count
 
     def packed(self) -> Pickled:
         """Serialize the plan as it is now."""
@@ -284,37 +252,39 @@ class Cluster(Executor):
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""
-        with self._lock:
-            self._closed = True
-            self._jobs.clear()
-        self._arena.close()
+        self._closed = True
         self._client.loop.add_callback(self._forget)
-        wait = wait and threading.get_ident() != self._opener_ident
-        self._opener.shutdown(wait, cancel_futures=True)
+        super().close(wait)
 
     @property
     def finding(self) -> str:
         """Limiting factor of these workers, as far as it is known."""
         return self._traffic.finding
 
-    # --- on the client's event loop ---
-
-    def _start(self, job: Job) -> None:
-        if not self._closed:
-            task = asyncio.ensure_future(self._run(job))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-
-    async def _run(self, job: Job) -> None:
-        (pending,) = job.batches
-        try:
-            answer: Any = await self._answer(pending.key)
-        except BaseException as error:
+    def _compute(self, key: BatchKey) -> Assembled:
+        if self._client.status in _CLOSED_STATUS:
+            raise WorkerError(_CLOSED)
+        loop = self._client.loop.asyncio_loop
+        answering = asyncio.run_coroutine_threadsafe(self._answer(key), loop)
+        while not concurrent.futures.wait([answering], _WAIT_SECONDS).done:
+            if self._client.status in _CLOSED_STATUS:
+                raise WorkerError(_CLOSED)
+            if time.monotonic() > self._latest + _LONELY_SECONDS:
+                self._latest = time.monotonic()
+                self._client.loop.add_callback(self._look_for_workers)
+        self._latest = time.monotonic()
+        if (error := answering.exception()) is not None:
             # The frames of the error and its context would keep the plan on the cluster.
             error.__context__ = None
-            answer = error.with_traceback(None)
-        with suppress(RuntimeError):  # The executor was closed meanwhile.
-            self._opener.submit(self._deliver, job, pending, answer)
+            raise error.with_traceback(None)
+        answer = answering.result()
+        if isinstance(answer, Failure):
+            raise answer.restore()
+        outcome, spent = opened_batch(answer, self._arena.empty)
+        self._traffic.count(sys.getsizeof(answer), spent)
+        return outcome
+
+    # --- on the client's event loop ---
 
     async def _answer(self, key: BatchKey) -> Pickled | Failure:
         """Request a batch until there is an answer.
@@ -355,8 +325,8 @@ class Cluster(Executor):
         raise WorkerError(_FORGOTTEN)
 
     async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
-        self._tasks += 1
-        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
+        self._tasks_sent += 1
+        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks_sent)
         self._futures.add(future)
         try:
             # The waiting isn't cancelled: Dask shares it between those who gather together.
@@ -431,25 +401,6 @@ class Cluster(Executor):
         if not await self._client.nthreads():
             log.warning("the Dask cluster has no workers: waiting for one to come")
 
-    # --- in our own thread ---
-
-    def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
-        self._opener_ident = threading.get_ident()
-        self._latest = time.monotonic()
-        try:
-            if isinstance(answer, Pickled):
-                outcome, spent = opened_batch(answer, self._arena.empty)
-                self._traffic.count(sys.getsizeof(answer), spent)
-                job.seconds, pending.outcome = spent.seconds, outcome
-            else:
-                pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
-        except BaseException as error:
-            pending.note_error(error)
-        with self._lock:
-            done = self._jobs.pop(job, None)
-            if done is not None:
-                done(job)
-
 
 class _Traffic:
     """Transfer statistics, to tell if the network or the work is the limit.
@@ -460,6 +411,7 @@ class _Traffic:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self._lock = threading.Lock()
         self.batches = self.bytes = self._under_way = 0
         self.made_seconds = 0.0
         """Computation time, summed over all workers."""
@@ -480,10 +432,11 @@ class _Traffic:
                 self.brought_seconds += time.perf_counter() - self._since
 
     def count(self, size_bytes: int, spent: Spent) -> None:
-        """Count a batch. For our own thread only."""
-        self.batches += 1
-        self.bytes += size_bytes
-        self.made_seconds += spent.own_seconds
+        """Count a batch; may be called from any thread."""
+        with self._lock:
+            self.batches += 1
+            self.bytes += size_bytes
+            self.made_seconds += spent.own_seconds
 
     @property
     def finding(self) -> str:

@@ -120,9 +120,10 @@ class Dispatcher:
         """
         with self._changed, self._or_anew():
             executor = pending.executor = self.open()
-            last = self._ready[-1] if self._ready else None
-            if last and len(last.batches) < _group_size(executor, seconds, self._queue_size):
-                last.batches.append(pending)
+            fair = self._queue_size // (2 * executor.count)
+            most = min(fair, int(executor.group_seconds / seconds)) if seconds else 1
+            if self._ready and len(self._ready[-1].batches) < most:
+                self._ready[-1].batches.append(pending)
             else:
                 self._ready.append(Job([pending]))
             # Last, so that the reader computes a batch that couldn't be queued.
@@ -139,18 +140,16 @@ class Dispatcher:
                 for pending in [p for p in job.batches if not p.wanted]:
                     self._close_batch(executor, job, pending)
                     job.batches.remove(pending)
-                if job.batches:
-                    self._submit(executor, job)
-
-    def _submit(self, executor: Executor, job: Job) -> None:
-        self._running.add(job)
-        try:
-            executor.submit(job, functools.partial(self._done, executor))
-        except Exception as error:
-            # The thread that waits for the batch may be another one.
-            for pending in job.batches:
-                pending.note_error(error.with_traceback(None))
-            self._done(executor, job)
+                if not job.batches:
+                    continue
+                self._running.add(job)
+                try:
+                    executor.submit(job, functools.partial(self._done, executor))
+                except Exception as error:
+                    # The thread that waits for the batch may be another one.
+                    for pending in job.batches:
+                        pending.note_error(error.with_traceback(None))
+                    self._done(executor, job)
 
     @contextlib.contextmanager
     def _or_anew(self) -> Iterator[None]:
@@ -176,14 +175,9 @@ class Dispatcher:
         since = time.monotonic()
         with self._changed:
             while pending.state is QUEUED and pending.outcome is None:
-                executor = self.executor
-                if (
-                    self.closed
-                    or pending.abandoned
-                    or executor is None
-                    or executor is not pending.executor
-                ):
+                if self.closed or not self._may_be_read(pending):
                     raise ClosedError("the sequence was closed while a batch was awaited")
+                executor = pending.executor
                 if self._lost or executor.lacks_workers:
                     self._recover(executor, pending)
                 else:
@@ -199,27 +193,26 @@ class Dispatcher:
                     )
             pending.raise_error()
             if pending.outcome is None or pending.state is DROPPED:
-                if (
-                    pending.abandoned
-                    or self.executor is None
-                    or self.executor is not pending.executor
-                ):
+                if not self._may_be_read(pending):
                     raise ClosedError("the sequence was closed before the batch was taken")
-                pending.outcome = self.executor.collect(pending)
+                pending.outcome = pending.executor.collect(pending)
             if pending.state is not HERE:
                 pending.become(HERE)
             return pending.outcome
 
+    def _may_be_read(self, pending: Pending) -> bool:
+        """True if a batch was not dropped, and its executor is still open."""
+        return not pending.abandoned and pending.executor is self.executor is not None
+
     def drop(self, pendings: list[Pending]) -> None:
         """Abandon these batches."""
         with self._changed:
-            executor = self.executor
             for pending in pendings:
-                pending.abandoned = True
                 # The memory of an earlier executor was freed with it.
-                if pending.state is MADE and executor is not None and executor is pending.executor:
-                    executor.discard(pending)
+                if pending.state is MADE and self._may_be_read(pending):
+                    pending.executor.discard(pending)
                     pending.become(DROPPED)
+                pending.abandoned = True
             self._changed.notify_all()
 
     def refresh(self) -> None:
@@ -246,10 +239,7 @@ class Dispatcher:
             may_wait = False  # This thread is in user code, which a worker can't enter meanwhile.
         with self._changed:
             self.closed = self.closed or for_good
-            executor, self.executor = self.executor, None
-            self._ready.clear()
-            self._lost.clear()
-            self._running.clear()
+            executor = self._without_executor()
             self._changed.notify_all()
         if executor is not None:
             executor.close(wait=may_wait)
@@ -257,13 +247,17 @@ class Dispatcher:
     def forget_workers(self) -> None:
         """Start over in a forked process, which has neither the workers nor the lock's holder."""
         # The workers belong to the parent; ending them here would end them there.
-        _of_other_processes.append(self.executor)
-        self.executor = None
+        _of_other_processes.append(self._without_executor())
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+
+    def _without_executor(self) -> Executor | None:
+        """Forget the executor and its jobs, and return it."""
+        executor, self.executor = self.executor, None
         self._ready.clear()
         self._lost.clear()
         self._running.clear()
+        return executor
 
     # --- called by the executor, from any thread ---
 
@@ -343,17 +337,3 @@ class Dispatcher:
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )
         pending.become(GIVEN_UP)
-
-
-def _group_size(executor: Executor, seconds: float, queue_size: int) -> int:
-    """Compute the number of batches in one job.
-
-    Args:
-        executor: Decides by its number of workers and its ``group_seconds``.
-        seconds: Usual time of a batch; 0 if unknown.
-        queue_size: Batches requested ahead of the consumer.
-    """
-    if not seconds:
-        return 1
-    fair = max(1, queue_size // (2 * executor.count))
-    return max(1, min(fair, int(executor.group_seconds / seconds)))

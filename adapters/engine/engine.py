@@ -92,8 +92,12 @@ class Engine(Supply):
 
     def pause(self) -> None:
         """Let others use the workers, as a pass is over and there may be none for a while."""
-        if not any(not s.closed and s is not self._parked for s in list(self._streams)):
+        if not self._is_read():
             self.dispatcher.rest()
+
+    def _is_read(self) -> bool:
+        streams = list(self._streams)
+        return any(not stream.closed and stream is not self._parked for stream in streams)
 
     # --- the end ---
 
@@ -106,9 +110,7 @@ class Engine(Supply):
         """End the workers if no reader is left; they start again when they are needed."""
         with self._lock:
             self._users -= 1
-            if self._users or any(
-                not stream.closed and stream is not self._parked for stream in self._streams
-            ):
+            if self._users or self._is_read():
                 return
             if self._parked is not None:
                 self._parked.close()

@@ -191,12 +191,6 @@ class Executor:
     """Maximum number of batches at once; None if only memory limits it."""
     group_seconds = 0.0
     """Batches that take less than this together are submitted as one job."""
-    starting: bool = False
-    """True if no worker has been ready yet."""
-    lacks_workers: bool = False
-    """True if workers have died and not been replaced."""
-    finding = ""
-    """Findings about the work, for people."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -209,6 +203,21 @@ class Executor:
     def ready(self) -> int:
         """Number of workers that accept jobs."""
         return self.count
+
+    @property
+    def starting(self) -> bool:
+        """True if no worker has been ready yet."""
+        return False
+
+    @property
+    def lacks_workers(self) -> bool:
+        """True if workers have died and not been replaced."""
+        return False
+
+    @property
+    def finding(self) -> str:
+        """Findings about the work, for people."""
+        return ""
 
     @property
     def complete(self) -> bool:

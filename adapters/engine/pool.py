@@ -130,8 +130,7 @@ class Pool:
                 return
             worker.lease, worker.draining = None, False
             self._idle.append(worker)
-            if worker.deadline:  # Otherwise its end was requested.
-                self._put_off([worker])
+            self._put_off([worker])
             if self._thread is None:
                 self._thread = threading.Thread(target=self._end_late, name=_NAME, daemon=True)
                 self._thread.start()
@@ -153,14 +152,6 @@ class Pool:
             for worker in list(self._idle):
                 with contextlib.suppress(EOFError, OSError):  # It is dead.
                     worker.request(None)
-
-    def end_idle(self) -> None:
-        """End the workers that are not leased, soon."""
-        with self._changed:
-            for worker in self._workers:
-                if worker.lease is None or worker.draining:
-                    worker.deadline = 0.0
-            self._changed.notify_all()
 
     def close(self) -> None:
         """End all workers for good, and return when they are gone."""

@@ -19,15 +19,16 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
+from adapters.engine.executors import Settings
 from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job, Pending
-from adapters.engine.memory import ArrayInSlot, Room, Slot, Slots
+from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
 from adapters.engine.process import Worker, surroundings
 from adapters.engine.serialization import SerializedPlan, not_picklable
@@ -76,12 +77,9 @@ class Processes(Executor):
     Args:
         plan: The plan to compute; sent once.
         count: Maximum number of processes.
-        room: Number of slots that fit.
+        settings: Settings of the queue and of new processes.
         lock: The dispatcher's lock; held whenever the executor's state changes.
         changed: Called, from any thread, when a worker has become ready or has died.
-        environment: Environment variables to set in the processes before the plan is opened.
-        may_fork: Returns True if processes may be forks of this one now; None starts fresh
-            interpreters.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -97,23 +95,20 @@ class Processes(Executor):
         self,
         plan: Plan,
         count: int,
-        room: Room,
+        settings: Settings,
         lock: Any,
         changed: Callable[[], None],
-        environment: Mapping[str, str] | None = None,
-        may_fork: Callable[[], bool] | None = None,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
         super().__init__(min(count, usable_cpus()))
-        self._most, self.window = count, room.window
-        self._may_fork = may_fork
+        self._most, self._settings = count, settings
+        self.window, most_held = room_for(settings.window(count), count)
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
-        self._environment = dict(environment or {})
         self._serialized = self.packed()
         self._surroundings = surroundings()
-        self._slots = Slots(room.held)
+        self._slots = Slots(most_held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
         """Leased workers."""
@@ -177,7 +172,7 @@ class Processes(Executor):
             NotPicklableError: The plan can't be pickled.
         """
         try:
-            return SerializedPlan(self._plan, self._environment)
+            return SerializedPlan(self._plan, self._settings.environment)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
@@ -196,7 +191,7 @@ class Processes(Executor):
         self._pool.forget_closed_plans()
 
     def _lease(self) -> None:
-        missing, number = self.count - len(self._workers), self._serialized.plan_number
+        missing, number = self.count - len(self._workers), self._serialized.address.plan_number
         leased = self._pool.lease(
             self._tasks, missing, number, self._surroundings, self._forks_allowed
         )
@@ -238,10 +233,11 @@ class Processes(Executor):
         A fork copies the calling thread only. The main thread may have called a library that other
         threads must not call during a fork; worker threads call users' code.
         """
-        if self._may_fork is None or threading.get_ident() != threading.main_thread().ident:
+        may_fork = self._settings.may_fork
+        if may_fork is None or threading.get_ident() != threading.main_thread().ident:
             return False
         working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
-        return not working and self._may_fork()
+        return not working and may_fork()
 
     # --- jobs ---
 
@@ -351,8 +347,6 @@ class Processes(Executor):
             answers, problem = [], error
         job = task.job
         with self._lock:
-            if self._closed:
-                return
             if problem is not None:
                 for pending in job.batches:
                     pending.note_error(problem)
@@ -387,7 +381,7 @@ class Processes(Executor):
     def _look_at(self, spent: Spent) -> None:
         """Lease the other processes, if they would help."""
         looked = len(self._taken) >= _LOOKS * self.count
-        if self.count == self._most or looked or spent.noisy:
+        if self._closed or self.count == self._most or looked or spent.noisy:
             return
         self._taken.append(spent)
         if len(self._taken) < _LOOKS * self.count:

@@ -136,16 +136,11 @@ class SerializedPlan:
             memory[end:] = places.tobytes()
         variables = tuple((environment or {}).items())
         self.address = Address(self._file.name, end, imports, variables)
-        open_plans.add(self.plan_number)
-
-    @property
-    def plan_number(self) -> int:
-        """Number of the plan, unique in this process."""
-        return self.address.plan_number
+        open_plans.add(self.address.plan_number)
 
     def close(self) -> None:
         """Free the memory, once no worker maps it."""
-        open_plans.discard(self.plan_number)
+        open_plans.discard(self.address.plan_number)
         self._file.close()
 
     def __del__(self) -> None:

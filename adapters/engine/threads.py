@@ -14,7 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from adapters.batch.plan import Plan
+from adapters.batch.key import BatchKey
+from adapters.batch.plan import Assembled, Plan
 from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job
 from adapters.engine.memory import Arena
 
@@ -105,13 +106,16 @@ class Threads(Executor):
             if not pending.wanted:
                 continue
             try:
-                outcome = self._plan.batch(pending.key, self._arena.empty)
-                self._plan.wait_for(outcome)
-                pending.outcome = outcome  # Only now, because it may be taken at once.
+                pending.outcome = self._compute(pending.key)  # It may be taken at once.
             except BaseException as error:  # Raised where the batch is read.
                 pending.note_error(error)
         job.seconds = time.perf_counter() - started
         done(job)
+
+    def _compute(self, key: BatchKey) -> Assembled:
+        outcome = self._plan.batch(key, self._arena.empty)
+        self._plan.wait_for(outcome)
+        return outcome
 
 
 def _work(tasks: queue.SimpleQueue[Task | None]) -> None:
