@@ -26,7 +26,7 @@ from typing import Any
 
 from adapters.engine.jobs import InterpreterEndsError
 from adapters.engine.process import Worker
-from adapters.engine.worker import Surroundings
+from adapters.engine.worker import Origin
 
 # Lifetime of an idle worker: short if no sequence or loader with worker processes is open, long if
 # one is, such as a loader between two passes.
@@ -76,7 +76,7 @@ class Pool:
         lease: Any,
         count: int,
         plan_number: int,
-        surroundings: Surroundings,
+        origin: Origin,
         may_fork: Callable[[], bool],
     ) -> list[Worker]:
         """Lease workers, preferably ones that have opened this plan before.
@@ -85,7 +85,7 @@ class Pool:
             lease: Identity of the lease.
             count: Number of workers.
             plan_number: Number of the plan that they will open.
-            surroundings: Environment, module path and folder that they must have.
+            origin: Settings that they must have taken over.
             may_fork: Returns True if a new worker may be a fork made in the calling thread.
 
         Raises:
@@ -96,7 +96,7 @@ class Pool:
             if self._ended:
                 raise InterpreterEndsError("cannot start worker processes")
             self._await_draining(count)
-            self._end_outdated(plan_number, surroundings)
+            self._end_outdated(plan_number, origin)
             # A sorted copy: the garbage collector may return other workers during the sort.
             ordered = sorted(
                 self._idle,
@@ -108,7 +108,7 @@ class Pool:
                 worker.lease = lease
             try:
                 while len(leased) < count:
-                    worker = Worker(surroundings, self._close_in_fork if may_fork() else None)
+                    worker = Worker(origin, self._close_in_fork if may_fork() else None)
                     worker.lease = lease
                     self._workers.add(worker)
                     leased.append(worker)
@@ -176,11 +176,11 @@ class Pool:
             if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                 return
 
-    def _end_outdated(self, plan_number: int, surroundings: Surroundings) -> None:
+    def _end_outdated(self, plan_number: int, origin: Origin) -> None:
         """End idle workers that have died, differ from new ones, or may have edited modules."""
         edited = _latest_edit() if self._idle else 0.0
         for worker in list(self._idle):
-            fits = worker.surroundings == surroundings and not worker.has_ended
+            fits = worker.origin == origin and not worker.has_ended
             if not fits or (worker.started_at < edited and plan_number not in worker.opened_plans):
                 self._idle.remove(worker)
                 self.bury(worker)

@@ -30,7 +30,7 @@ from typing import Any
 
 from adapters.engine.channel import Channel
 from adapters.engine.serialization import Address, open_plans
-from adapters.engine.worker import NAME, Origin, Surroundings, serve_fork
+from adapters.engine.worker import NAME, Origin, serve_fork
 from adapters.failure import exit_cause
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
@@ -48,28 +48,29 @@ _VOLATILE = {"PYTEST_CURRENT_TEST"}
 _END_SECONDS = 10.0
 
 
-def surroundings() -> Surroundings:
+def origin() -> Origin:
     """Return what a worker takes over from this process now."""
+    key = bytes(multiprocessing.current_process().authkey)
     variables = {name: value for name, value in os.environ.items() if name not in _VOLATILE}
     try:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = ""
     tracker = _resource_tracker_descriptor()
-    return Surroundings(variables, list(sys.path), folder, tracker)
+    return Origin(os.getpid(), [*sys.argv], key, variables, [*sys.path], folder, tracker)
 
 
 class Worker:
     """One process.
 
     Args:
-        surroundings: Environment, module path and folder of the process.
+        origin: Settings that the process takes over.
         leave: Makes the worker a fork of this process, and is called there, to close descriptors
             that belong to the trainer. None starts a fresh interpreter.
     """
 
-    def __init__(self, surroundings: Surroundings, leave: Callable[[], None] | None = None) -> None:
-        self.surroundings = surroundings
+    def __init__(self, origin: Origin, leave: Callable[[], None] | None = None) -> None:
+        self.origin = origin
         self.started_at = time.time()
         self._socket, there = socket.socketpair()
         # Used if the system or Python has no process descriptors: it is closed when the worker and
@@ -88,8 +89,6 @@ class Worker:
                 os.close(self._sentinel)
                 self._sentinel = certain
             self._channel = Channel(self._socket.fileno(), self._sentinel)
-            key = bytes(multiprocessing.current_process().authkey)
-            origin = Origin(os.getpid(), sys.argv, key, surroundings)
             with contextlib.suppress(EOFError, OSError):  # Whoever sends it a job will notice.
                 self._channel.send(pickle.dumps(origin))
         except BaseException:
@@ -118,15 +117,15 @@ class Worker:
                 return pid, functools.partial(_exit_code_of, pid)
         # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        path = [*map(str, self.surroundings.path), _FOLDER]
+        path = [*map(str, self.origin.path), _FOLDER]
         program = _PROGRAM.format(path=path, socket=there.fileno())
-        tracker = self.surroundings.tracker
+        tracker = self.origin.tracker
         passed = [there.fileno(), held, *([] if tracker is None else [tracker])]
         with _ctrl_c_later():
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, *flags, "-c", program, NAME],
                 stdin=subprocess.DEVNULL,
-                env=self.surroundings.environment,
+                env=self.origin.environment,
                 pass_fds=passed,
             )
         return process.pid, process.wait

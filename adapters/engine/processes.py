@@ -30,7 +30,7 @@ from adapters.engine.executors import Settings
 from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job, Pending
 from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
-from adapters.engine.process import Worker, surroundings
+from adapters.engine.process import Worker, origin
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
 from adapters.errors import NotPicklableError
@@ -107,7 +107,7 @@ class Processes(Executor):
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._serialized = self.packed()
-        self._surroundings = surroundings()
+        self._origin = origin()
         self._slots = Slots(most_held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
@@ -192,9 +192,7 @@ class Processes(Executor):
 
     def _lease(self) -> None:
         missing, number = self.count - len(self._workers), self._serialized.address.plan_number
-        leased = self._pool.lease(
-            self._tasks, missing, number, self._surroundings, self._forks_allowed
-        )
+        leased = self._pool.lease(self._tasks, missing, number, self._origin, self._forks_allowed)
         for worker in leased:
             self._workers.append(worker)
             if number in worker.opened_plans and not worker.unanswered:

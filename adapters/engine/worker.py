@@ -171,37 +171,31 @@ NAME = "adapters-worker"
 _PARENT_POLL_SECONDS = 1.0
 
 
-class Surroundings(NamedTuple):
-    """Where the trainer looked for modules and files when it made an executor."""
-
-    environment: dict[str, str]
-    path: list[str]
-    folder: str
-    """Current folder; "" if it was deleted."""
-    tracker: int | None
-    """Descriptor of Python's resource tracker, if it runs."""
-
-
 class Origin(NamedTuple):
-    """Settings that a worker takes over from its parent."""
+    """Settings that a worker takes over from its parent, as of the time of its executor's start."""
 
     pid: int
     arguments: list[str]
     key: bytes
     """Key by which ``multiprocessing`` authenticates processes of a family."""
-    surroundings: Surroundings
+    environment: dict[str, str]
+    path: list[str]
+    """Places of modules."""
+    folder: str
+    """Current folder; "" if it was deleted."""
+    tracker: int | None
+    """Descriptor of Python's resource tracker, if it runs."""
 
     def take_over(self) -> None:
         """Apply the settings, and watch the parent."""
         process = multiprocessing.current_process()
         process.name, process.authkey = NAME, self.key
-        sys.argv[:], sys.path[:] = self.arguments, self.surroundings.path
-        os.environ.update(self.surroundings.environment)
+        sys.argv[:], sys.path[:] = self.arguments, self.path
+        os.environ.update(self.environment)
         with contextlib.suppress(OSError):
-            os.chdir(self.surroundings.folder)
-        if self.surroundings.tracker is not None:
-            tracker: Any = resource_tracker
-            tracker._resource_tracker._fd = self.surroundings.tracker
+            os.chdir(self.folder)
+        if self.tracker is not None:
+            resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]
         threading.Thread(target=self._leave_with_parent, daemon=True).start()
 
     def _leave_with_parent(self) -> None:

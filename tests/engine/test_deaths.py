@@ -295,7 +295,6 @@ class Hunter:
 
 @pytest.mark.parametrize("seconds", [0.001, 0.008], ids=["light", "heavy"])
 def test_random_kills_lose_and_repeat_nothing(seconds):
-    """A heavy batch is computed in parts."""
     slow = Slow(seconds)
 
     def transform(sample: int, rng: np.random.Generator) -> Any:

@@ -53,13 +53,6 @@ def test_workers_go_when_the_trainer_was_killed(seconds):
         assert running.survivors(SECONDS) == []
 
 
-def test_hanging_workers_go_when_the_trainer_was_killed():
-    with script(read("processes-2") + "\nengine.plan.transform.seconds = 1000" + AND_ON) as running:
-        running.wait_for("reads")
-        running.kill()
-        assert running.survivors(SECONDS) == []
-
-
 @pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
 @pytest.mark.parametrize("milliseconds", [20, 100])
 def test_starting_workers_go_when_the_trainer_was_killed(milliseconds):
@@ -283,7 +276,7 @@ import numpy as np
 from adapters import SafeSequence
 
 def trains():
-    with SafeSequence(np.arange(4000.0), 4, workers=1, use_multiprocessing=True) as sequence:
+    with SafeSequence(np.arange(2400.0), 4, workers=1, use_multiprocessing=True) as sequence:
         count = 0
         for batch in sequence:
             time.sleep(0.002)
@@ -299,7 +292,7 @@ def test_thread_trains_on_after_the_main_thread():
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     program = [sys.executable, "-c", ENDING]
     found = subprocess.run(program, capture_output=True, text=True, env=environment)
-    assert found.stdout == "1000\n", found.stderr[-2000:]
+    assert found.stdout == "600\n", found.stderr[-2000:]
 
 
 HANG_SECONDS = 10
@@ -364,7 +357,7 @@ def read_for_ever(stream: Any) -> None:
 
 
 def test_closing_is_told_to_another_reader():
-    for _ in range(30):
+    for _ in range(10):
         engine = Engine(plan_of(Numbers(100_000), 1), Settings(2, True, 4))
         stream = engine.stream(0, 0, False)
         stream.next()

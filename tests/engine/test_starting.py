@@ -19,7 +19,7 @@ from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
 from tests.engine.executors import end_idle_workers
 from tests.engine.workloads import Numbers
-from tests.plans import epoch_of, plan_of
+from tests.plans import plan_of
 
 # More than are made until processes have started.
 BATCHES = 500_000
@@ -176,26 +176,6 @@ def test_slow_start_of_one_process_delays_no_batch(tmp_path):
     assert np.concatenate([stream.next() for _ in range(100)]).tolist() == list(range(200))
     stream.close()
     engine.close()
-
-
-def test_auto_starts_no_processes_that_cannot_pay():
-    end_idle_workers()
-    plan = plan_of(Numbers(56), 8, transform=spin)
-    engine = Engine(plan, Settings("auto"))
-    for epoch in range(3):
-        stream = engine.stream(epoch, 0, False)
-        batches = [stream.next() for _ in range(7)]
-        assert len(batches) == len(epoch_of(plan))
-        stream.close()
-    assert not shared_pool()._workers
-    engine.close()
-
-
-def spin(sample: int) -> int:
-    started = time.thread_time()
-    while time.thread_time() - started < 0.0006:
-        pass
-    return sample
 
 
 # --- workers that can't start ---
