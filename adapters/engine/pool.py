@@ -178,10 +178,11 @@ class Pool:
 
     def _end_outdated(self, plan_number: int, origin: Origin) -> None:
         """End idle workers that have died, differ from new ones, or may have edited modules."""
-        edited = _latest_edit() if self._idle else 0.0
+        new_to_it = {each for each in self._idle if plan_number not in each.opened_plans}
+        edited = _latest_edit() if new_to_it else 0.0
         for worker in list(self._idle):
             fits = worker.origin == origin and not worker.has_ended
-            if not fits or (worker.started_at < edited and plan_number not in worker.opened_plans):
+            if not fits or (worker in new_to_it and worker.started_at < edited):
                 self._idle.remove(worker)
                 self.bury(worker)
 

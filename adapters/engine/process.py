@@ -12,7 +12,6 @@ import collections
 import contextlib
 import functools
 import gc
-import math
 import multiprocessing
 import os
 import pickle
@@ -104,7 +103,7 @@ class Worker:
         """Identity of the present lease; None if it is idle."""
         self.draining = False
         """True if its executor needs it no more, but it still computes."""
-        self.deadline = math.inf
+        self.deadline = 0.0
         """Time at which it is ended, if it is idle or draining."""
 
     def _started(

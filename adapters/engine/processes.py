@@ -331,7 +331,7 @@ class Processes(Executor):
             if not worker.unanswered:
                 return
             while (answered := worker.receive(_LATE_SECONDS)) is None:
-                if time.monotonic() > worker.deadline:
+                if worker.draining and time.monotonic() > worker.deadline:
                     raise EOFError
             self._answered(*answered)
 

@@ -277,8 +277,6 @@ def _on_two_threads(stream: Stream) -> float | None:
     except Exhausted:
         stream.fulfil(batches[0])
         return None
-    # One of the two is this thread: the system often leaves two new threads on one CPU.
-    begun = threading.Event()
     spans: list[tuple[float, float]] = []
 
     def fulfil(batch: Pending) -> None:
@@ -286,14 +284,10 @@ def _on_two_threads(stream: Stream) -> float | None:
         stream.fulfil(batch)
         spans.append((started, time.perf_counter()))
 
-    def first() -> None:
-        begun.set()
-        fulfil(batches[0])
-
-    thread = threading.Thread(target=first)
+    # One of the two is this thread: the system often leaves two new threads on one CPU.
+    thread = threading.Thread(target=fulfil, args=(batches[0],))
     thread.start()
     try:
-        begun.wait()
         fulfil(batches[1])
     finally:
         with user_code.left_to_others():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
@@ -26,6 +27,17 @@ def pid(sample: Any) -> int:
 
 def pids_of(engine: Engine, count: int = 5) -> set[int]:
     return set(np.concatenate(read(engine, count)).tolist())
+
+
+class SlowPid:
+    """Says who computes a sample, after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, sample: Any) -> int:
+        time.sleep(self.seconds)
+        return os.getpid()
 
 
 # --- kept ---
@@ -52,6 +64,17 @@ def test_engine_at_rest_lends_its_processes_and_goes_on():
         other.pause()
         wait_until(lambda: pool.shared_pool().idle)
         assert pids_of(one) == first
+
+
+def test_process_that_was_idle_takes_its_time(monkeypatch):
+    """It was to end after a while, had no engine asked for it."""
+    monkeypatch.setattr(pool, "_KEPT_SECONDS", 0.3)
+    with opened(Numbers(400), "processes-1", 1, transform=pid) as engine:
+        first = pids_of(engine)
+        engine.pause()
+        wait_until(lambda: pool.shared_pool().idle)
+        with opened(Numbers(4), "processes-1", 1, queue=1, transform=SlowPid(1.0)) as other:
+            assert pids_of(other, 1) == first
 
 
 def test_idle_processes_end_by_themselves(monkeypatch):
