@@ -182,7 +182,9 @@ class Worker:
     def close(self) -> None:
         """Close the descriptors, which no other thread may use any more."""
         self._socket.close()
-        os.close(self._sentinel)
+        if self._sentinel >= 0:
+            os.close(self._sentinel)
+            self._sentinel = -1
 
 
 def _is_readable(descriptor: int, timeout_seconds: float) -> bool:

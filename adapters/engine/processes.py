@@ -306,9 +306,10 @@ class Processes(Executor):
 
     def _opened(self, worker: Worker, tasks: _Tasks[_Task | None]) -> bool:
         """Wait until a worker has opened the plan; False if it isn't needed any more."""
-        while worker.unanswered:
-            if worker.receive(_LOOK_SECONDS) is None and tasks is not self._tasks:
-                return False
+        for _ in range(len(worker.unanswered)):  # An earlier lease may have left requests.
+            while worker.receive(_LOOK_SECONDS) is None:
+                if tasks is not self._tasks:
+                    return False
         with self._lock:
             if tasks is not self._tasks:
                 return False
@@ -320,19 +321,22 @@ class Processes(Executor):
         return True
 
     def _do_jobs(self, worker: Worker, tasks: _Tasks[_Task | None]) -> None:
-        needed = True
+        # As soon as all are answered, the worker may be given back, and serve another executor.
+        needed, under_way = True, 0
         while True:
-            while needed and len(worker.unanswered) < _JOBS_AHEAD:
+            while needed and under_way < _JOBS_AHEAD:
                 try:
-                    task = tasks.get(block=not worker.unanswered)
+                    task = tasks.get(block=not under_way)
                 except queue.Empty:
                     break
                 needed = task is not None and self._request(worker, tasks, task)
-            if not worker.unanswered:
+                under_way += needed
+            if not under_way:
                 return
             while (answered := worker.receive(_LATE_SECONDS)) is None:
                 if worker.draining and time.monotonic() > worker.deadline:
                     raise EOFError
+            under_way -= 1
             self._answered(*answered)
 
     def _answered(self, task: _Task, answer: bytes) -> None:
