@@ -77,9 +77,11 @@ class Worker:
         self._sentinel, held = os.pipe()
         self._lock = threading.Lock()
         self._cause = ""
+        self.pid = 0
+        self._wait: Callable[[], int]
         try:
             try:
-                self.pid, self._wait = self._started(there, held, leave)
+                self._start(there, held, leave)
             finally:
                 there.close()
                 os.close(held)
@@ -91,7 +93,9 @@ class Worker:
             with contextlib.suppress(EOFError, OSError):  # Whoever sends it a job will notice.
                 self._channel.send(pickle.dumps(origin))
         except BaseException:
-            self.close()  # A process that has started ends by itself then.
+            if self.pid:  # Ctrl-C came during the start.
+                self.end()
+            self.close()
             raise
         self.used = False
         """True if it has answered a request."""
@@ -106,14 +110,12 @@ class Worker:
         self.deadline = 0.0
         """Time at which it is ended, if it is idle or draining."""
 
-    def _started(
-        self, there: socket.socket, held: int, leave: Callable[[], None] | None
-    ) -> tuple[int, Callable[[], int]]:
-        """Start the process; returns its id, and a function to wait for its exit code."""
+    def _start(self, there: socket.socket, held: int, leave: Callable[[], None] | None) -> None:
+        """Start the process; sets its id, and a function to wait for its exit code."""
         if leave is not None:
             with contextlib.suppress(OSError):  # Too little memory for a copy of this process.
-                pid = _fork(functools.partial(self._serve, there.fileno(), leave))
-                return pid, functools.partial(_exit_code_of, pid)
+                self._fork(there.fileno(), leave)
+                return
         # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         path = [*map(str, self.origin.path), _FOLDER]
@@ -127,13 +129,30 @@ class Worker:
                 env=self.origin.environment,
                 pass_fds=passed,
             )
-        return process.pid, process.wait
+        self.pid, self._wait = process.pid, process.wait
 
-    def _serve(self, there: int, leave: Callable[[], None]) -> None:
-        """Run the worker, in the forked process."""
-        self.close()
-        leave()
-        serve_fork(there)
+    def _fork(self, there: int, leave: Callable[[], None]) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()  # Otherwise, the fork would write the same text again.
+        # The trainer's signal handlers and finalizers must not run in the fork.
+        collects = gc.isenabled()
+        gc.disable()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                try:
+                    self.close()
+                    leave()
+                    serve_fork(there)
+                finally:
+                    os._exit(1)
+        finally:
+            self._wait = functools.partial(_exit_code_of, self.pid)
+            if collects:
+                gc.enable()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     # --- for the thread that has the lease ---
 
@@ -191,36 +210,6 @@ def _is_readable(descriptor: int, timeout_seconds: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(1000 * timeout_seconds))
-
-
-def _fork(run: Callable[[], None]) -> int:
-    """Fork this process, and return the id of the fork.
-
-    Args:
-        run: Called in the forked process, which ends afterwards.
-
-    Raises:
-        OSError: There is too little memory for a copy of this process.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()  # Otherwise, the fork would write the same text again.
-    # The trainer's signal handlers and finalizers must not run in the fork.
-    collects = gc.isenabled()
-    gc.disable()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        pid = os.fork()
-        if not pid:
-            try:
-                run()
-            finally:
-                os._exit(1)
-        return pid
-    finally:
-        if collects:
-            gc.enable()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _exit_code_of(pid: int) -> int:
