@@ -37,7 +37,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adapters import user_code
 from adapters.alignment import aligned_empty
@@ -52,9 +52,6 @@ from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
-
-if TYPE_CHECKING:
-    from adapters.engine.stream import Stream
 
 log = logging.getLogger("adapters")
 
@@ -147,8 +144,8 @@ class Supply:
             return False
         return choice.kind != "processes" if executor is None else executor.complete
 
-    def choose_workers(self, stream: Stream) -> None:
-        """Compute and measure the stream's next batches, and choose when enough is known."""
+    def choose_workers(self, stream: Any) -> None:
+        """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
         if self._trial is None:
             self._trial = Trial(self.plan, self._settings.use_multiprocessing)
         self._choice = self._trial.step(stream)

@@ -10,7 +10,7 @@ import multiprocessing
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adapters import user_code
 from adapters.batch.plan import Plan
@@ -20,7 +20,6 @@ from adapters.engine.jobs import Exhausted, Pending
 
 if TYPE_CHECKING:
     from adapters.engine.serialization import Obstacle
-    from adapters.engine.stream import Stream
 
 # Up to this time, a batch isn't worth handing over to a process (0.5 ms, two cores), and one
 # read-ahead thread hides it.
@@ -90,8 +89,8 @@ class Trial:
         self._together = math.inf
         self._tries = 0
 
-    def step(self, stream: Stream) -> Choice | None:
-        """Compute the stream's next batches; return the choice when it can be made."""
+    def step(self, stream: Any) -> Choice | None:
+        """Compute a ``Stream``'s next batches; return the choice when it can be made."""
         if self._processes:
             reason = f'workers="auto": {self._cpus} processes, as asked for'
             return Choice("processes", self._cpus, reason)
@@ -117,7 +116,7 @@ class Trial:
     def _needs_two_threads(self) -> bool:
         return self._gain < self._scales and self._tries < _TRIES
 
-    def _compute_alone(self, stream: Stream) -> None:
+    def _compute_alone(self, stream: Any) -> None:
         """Compute the next batch in this thread."""
         pending = stream.compute()
         if pending.error is None:
@@ -263,7 +262,7 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
     return Obstacle(NO_CHILDREN, possible=False)
 
 
-def _on_two_threads(stream: Stream) -> float | None:
+def _on_two_threads(stream: Any) -> float | None:
     """Measure the time that two batches take on two threads, in seconds.
 
     Infinite if one of them fails, or if they did not run at the same time: a busy machine may run
