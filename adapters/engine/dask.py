@@ -204,12 +204,7 @@ def itself(value: T) -> T:
 class Cluster(Threads):
     """Executor on a Dask cluster. A thread waits for each batch under way, and unpickles it.
 
-    Args:
-        plan: The plan to compute.
-        count: Not used: the cluster has as many workers as it has.
-        settings: Settings, with the client and the maximum number of batches under way.
-        lock: Not used.
-        changed: Not used: Dask replaces dead workers.
+    ``count``, ``lock`` and ``changed`` are not used: Dask has its own workers, and replaces them.
 
     Raises:
         RuntimeError: The client belongs to the process that this one was forked from.
@@ -242,13 +237,9 @@ class Cluster(Threads):
         """Return the number of threads: the scheduler has a queue of its own."""
         return self.count
 
-    def packed(self) -> Pickled:
-        """Serialize the plan as it is now."""
-        return pickled_plan(self._plan)
-
-    def refresh(self, plan: Pickled) -> None:
-        """Send the plan again; jobs under way use the earlier one."""
-        self._client.loop.add_callback(self._replace, plan)
+    def refresh(self) -> None:
+        """Send the plan as it is now; jobs under way use the earlier one."""
+        self._client.loop.add_callback(self._replace, pickled_plan(self._plan))
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""

@@ -215,16 +215,6 @@ class Dispatcher:
                 pending.abandoned = True
             self._changed.notify_all()
 
-    def refresh(self) -> None:
-        """Send workers the plan again, after its source has changed."""
-        executor = self.executor
-        if executor is None:
-            return
-        plan = executor.packed()  # Without the lock: answers don't wait while arrays are copied.
-        with self._changed:
-            if self.executor is executor:
-                executor.refresh(plan)
-
     def stop(self, for_good: bool, wait: bool = True) -> None:
         """End the workers; if not for good, they start again when a batch is requested.
 

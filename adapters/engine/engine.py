@@ -30,12 +30,7 @@ from adapters.generators import current_place
 
 
 class Engine(Supply):
-    """Workers of one sequence, and the streams that read from them.
-
-    Args:
-        plan: The plan to compute.
-        settings: The user's settings.
-    """
+    """Workers of one sequence, and the streams that read from them."""
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         super().__init__(plan, settings)
@@ -179,11 +174,7 @@ _all: weakref.WeakSet[Reading] = weakref.WeakSet()
 
 
 class Reading(abc.ABC):
-    """One pass through batches; once it has ended, it stays so.
-
-    Args:
-        engine: Engine that makes the batches.
-    """
+    """One pass through an engine's batches; once it has ended, it stays so."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

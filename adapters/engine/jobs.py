@@ -178,12 +178,9 @@ class Executor:
       ``restart``.
     - The time of the job in ``job.seconds``.
 
-    The dispatcher calls the methods with its lock held, except ``packed`` and ``close``, and reads
-    attributes without. Only ``close`` may block. The defaults are those of workers that are there
-    at once, don't die and see the plan itself.
-
-    Args:
-        count: Number of workers.
+    The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
+    attributes are read without. Only ``close`` may block. The defaults are those of workers that
+    are there at once, don't die and see the plan itself.
     """
 
     name: str
@@ -240,11 +237,8 @@ class Executor:
     def discard(self, pending: Pending) -> None:
         """Free the memory of an abandoned batch."""
 
-    def packed(self) -> Any:
-        """Serialize the plan as it is now, for ``refresh``; called without the lock."""
-
-    def refresh(self, plan: Any) -> None:
-        """Send workers the plan again, after its source has changed."""
+    def refresh(self) -> None:
+        """Send workers the plan as it is now; jobs under way use the earlier one."""
 
     def restart(self) -> None:
         """Replace dead workers."""

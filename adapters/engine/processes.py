@@ -7,7 +7,7 @@ The processes are leased from the pool, see ``pool``. The plan is sent to them a
 ``SerializedPlan``; batches come back in ``Slots``. A worker that dies loses its own jobs and no
 others. A batch is blamed for a death only if the dead process has signed its slot.
 
-Methods are called with the dispatcher's lock held, except ``packed`` and ``close``. The threads
+Methods are called with the dispatcher's lock held, except ``refresh`` and ``close``. The threads
 take it whenever they change the executor's state.
 """
 
@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
-from adapters.engine import worker as remote
 from adapters.engine.executors import Settings
 from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job, Pending
 from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
@@ -33,6 +32,7 @@ from adapters.engine.pool import shared_pool
 from adapters.engine.process import Worker, origin
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
+from adapters.engine.worker import Written
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -77,8 +77,8 @@ class Processes(Executor):
     Args:
         plan: The plan to compute; sent once.
         count: Maximum number of processes.
-        settings: Settings of the queue and of new processes.
-        lock: The dispatcher's lock; held whenever the executor's state changes.
+        settings: The user's settings.
+        lock: The dispatcher's lock.
         changed: Called, from any thread, when a worker has become ready or has died.
 
     Raises:
@@ -106,7 +106,8 @@ class Processes(Executor):
         self.window, most_held = room_for(settings.window(count), count)
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
-        self._serialized = self.packed()
+        self._serialized: SerializedPlan
+        self.refresh()
         self._origin = origin()
         self._slots = Slots(most_held)
         self._in_slots: dict[Pending, Slot] = {}
@@ -161,18 +162,14 @@ class Processes(Executor):
         self.started_at = time.monotonic()
         self._lease()
 
-    def refresh(self, plan: SerializedPlan) -> None:
-        """Send the plan again, after its source has changed; jobs under way use the earlier one."""
-        self._serialized = plan
-
-    def packed(self) -> SerializedPlan:
-        """Serialize the plan into shared memory.
+    def refresh(self) -> None:
+        """Serialize the plan as it is now, for the next jobs.
 
         Raises:
             NotPicklableError: The plan can't be pickled.
         """
         try:
-            return SerializedPlan(self._plan, self._settings.environment)
+            self._serialized = SerializedPlan(self._plan, self._settings.environment)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
@@ -263,7 +260,7 @@ class Processes(Executor):
 
     def collect(self, pending: Pending) -> Assembled:
         """Make arrays of the data in the batch's slot."""
-        written: remote.Written = pending.memory
+        written: Written = pending.memory
         places = [leaf for leaf in written.leaves if isinstance(leaf, ArrayInSlot)]
         # If there is no descriptor or memory for that, the batch can be collected later.
         arrays = iter(self._slots.deliver(self._in_slots[pending], places))
@@ -343,18 +340,12 @@ class Processes(Executor):
         """Note that a worker has done a job."""
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
-        try:
-            answers, problem = remote.opened_answers(answer), None
-        except BaseException as error:  # An answer that does not unpickle.
-            answers, problem = [], error
+        answers = [_unpickled(each) for each in pickle.loads(answer)]
         job = task.job
         with self._lock:
-            if problem is not None:
-                for pending in job.batches:
-                    pending.note_error(problem)
             for pending, written in zip(job.batches, answers):
-                if isinstance(written, Failure):
-                    pending.note_error(written.restore())
+                if isinstance(written, BaseException):
+                    pending.note_error(written)
                     continue
                 job.seconds += written.spent.seconds
                 pending.memory = written
@@ -397,3 +388,11 @@ class Processes(Executor):
             except OSError as error:
                 log.warning("no more worker processes could be started: %s", error)
                 self.count = self._most = len(self._workers)
+
+
+def _unpickled(answer: bytes) -> Written | BaseException:
+    try:
+        written: Written | Failure = pickle.loads(answer)
+    except BaseException as error:  # Raised where the batch is read.
+        return error
+    return written.restore() if isinstance(written, Failure) else written

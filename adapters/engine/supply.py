@@ -70,12 +70,7 @@ class WorkerState(enum.Enum):
 
 
 class Supply:
-    """Workers of one sequence, and their choice.
-
-    Args:
-        plan: The plan to compute.
-        settings: The user's settings.
-    """
+    """Workers that compute a sequence's plan, and their choice, by the user's settings."""
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.plan = plan
@@ -327,7 +322,8 @@ class Supply:
             if self._outdated:
                 self._outdated = False
                 try:
-                    self.dispatcher.refresh()
+                    if (executor := self.dispatcher.executor) is not None:
+                        executor.refresh()
                 except NotPicklableError as error:
                     self._fall_back_to_inline(error)
                     return

@@ -37,12 +37,7 @@ def note_program_end() -> None:
 
 
 class Threads(Executor):
-    """Executor on threads.
-
-    Args:
-        plan: The plan to compute.
-        count: Number of threads.
-    """
+    """Executor on threads, which share the plan."""
 
     name = "threads"
     group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).

@@ -70,10 +70,6 @@ class Trial:
 
     The first batch may load and cache things, so it doesn't count. If one thread doesn't settle the
     choice, two batches are computed at once on two threads, up to four times.
-
-    Args:
-        plan: The plan to compute.
-        use_multiprocessing: The user has chosen processes.
     """
 
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:

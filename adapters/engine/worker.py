@@ -28,7 +28,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.channel import Channel
-from adapters.engine.memory import ArrayInSlot, FileName, SlotWriter, close_inherited
+from adapters.engine.memory import FileName, SlotWriter, close_inherited
 from adapters.engine.serialization import Address, load_plan
 from adapters.errors import note
 from adapters.failure import Failure
@@ -64,50 +63,24 @@ Task = list[tuple[BatchKey, FileName]]
 
 
 def work(address: Address, task: Task) -> bytes:
-    """Compute some batches.
-
-    Returns:
-        The pickled answers, one per batch; some are pickled separately, as a list of one.
-    """
+    """Compute some batches; returns their pickled answers, pickled together."""
     opened = _open_plans[address.plan_number]
-    answers: list[Answer | bytes] = []
-    *earlier, (last_key, last_name) = task
-    for key, name in earlier:
-        answer = _guarded(_compute, address, key, name)
-        answers.append(_pickled([answer]) if _may_change(answer) else answer)
-        opened.sign_off(name)
-    answers.append(_guarded(_compute, address, last_key, last_name))
-    data = _pickled(answers)
-    # Only now, because pickling an answer may kill the worker.
-    opened.sign_off(last_name)
-    return data
+    answers = []
+    for key, name in task:
+        # Pickled now, as the next batch may change what this one has outside of its slot.
+        answers.append(_pickled(_guarded(_compute, address, key, name)))
+        opened.sign_off(name)  # Only now, because pickling an answer may kill the worker.
+    return pickle.dumps(answers, 5)
 
 
-def _may_change(answer: Answer) -> bool:
-    """True if the next batch may change what this one has outside of its slot."""
-    return isinstance(answer, Written) and not all(
-        isinstance(leaf, (ArrayInSlot, str, bytes, int, float, type(None)))
-        or getattr(leaf, "never_changes", False)
-        for leaf in answer.leaves
-    )
-
-
-def _pickled(answers: Sequence[Answer | bytes]) -> bytes:
+def _pickled(answer: Answer) -> bytes:
     for dumps in (pickle.dumps, cloudpickle.dumps):
         try:
-            return dumps(answers, protocol=5)
+            return dumps(answer, protocol=5)
         except Exception as error:
             obstacle = error
     note(obstacle, "the batch holds something that can't be sent from a worker process")
-    return pickle.dumps([Failure.of(obstacle)] * len(answers))
-
-
-def opened_answers(data: bytes) -> list[Answer]:
-    """Unpickle the answers of ``work``, in the trainer's process."""
-    answers: list[Answer] = []
-    for answer in pickle.loads(data):
-        answers += pickle.loads(answer) if isinstance(answer, bytes) else [answer]
-    return answers
+    return pickle.dumps(Failure.of(obstacle))
 
 
 def _guarded(function: Any, *arguments: Any) -> Answer:
