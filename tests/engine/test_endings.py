@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import pytest
@@ -71,8 +72,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 # --- Ctrl-C ---
 
 
-@pytest.mark.parametrize("seconds", [0.005, 0.3])
-@pytest.mark.parametrize("executor", ["inline", "threads-2", "processes-2", "auto"])
+@pytest.mark.parametrize(
+    ("executor", "seconds"),
+    [("inline", 0.005), ("auto", 0.005), *product(["threads-2", "processes-2"], [0.005, 0.3])],
+)
 def test_ctrl_c_ends_everything(executor, seconds):
     with script(read(executor, seconds) + AND_ON) as running:
         running.wait_for("reads")
@@ -126,8 +129,6 @@ engine.close()
 LAST_WORDS = {
     "nothing closed": ("", 0),
     "closed twice": ("engine.close(); engine.close(); stream.close()", 0),
-    "stream closed": ("stream.close()", 0),
-    "deleted": ("del stream, engine", 0),
     "deleted in a cycle": ("engine.me = engine; stream.me = stream; del stream, engine", 0),
     "an exception": ("raise SystemExit('spoilt')", 1),
     "half a batch": ("threading.Thread(target=stream.next, daemon=True).start()", 0),
