@@ -119,17 +119,13 @@ class Supply:
             return WorkerState.UNDECIDED
         if not choice.count:
             return WorkerState.INLINE
-        if choice.kind != "processes" or not self._inline_meanwhile:
+        settings = self._settings
+        awaited = settings.isolated or (settings.use_multiprocessing and settings.at_once)
+        if choice.kind != "processes" or awaited:
             return WorkerState.WORKING
         if executor is None:
             return WorkerState.DEFERRED
         return WorkerState.STARTING if executor.starting else WorkerState.WORKING
-
-    @property
-    def _inline_meanwhile(self) -> bool:
-        """True if batches are computed inline until processes are ready."""
-        settings = self._settings
-        return not (settings.isolated or (settings.use_multiprocessing and settings.at_once))
 
     @property
     def at_full_speed(self) -> bool:
