@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,17 +102,15 @@ class Counting(Threads):
         super().__init__(plan, count)
         self.jobs = 0
 
-    def submit(self, job: Any, done: Any) -> bool:
+    def submit(self, job: Any, done: Any) -> None:
         self.jobs += 1
-        return super().submit(job, done)
+        super().submit(job, done)
 
 
 def test_workers(monkeypatch):
     executors: list[Counting] = []
 
-    def machines(
-        plan: Any, count: int, settings: Any, lock: Any, changed: Callable[[], None]
-    ) -> Counting:
+    def machines(plan: Any, count: int, *_: Any) -> Counting:
         executors.append(Counting(plan, count))
         return executors[-1]
 
