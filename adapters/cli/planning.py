@@ -12,14 +12,11 @@ from adapters.cli import arguments
 from adapters.planning import (
     DEVICES,
     MODELS,
-    STORAGE,
     Workload,
     comparison_lines,
     plan_lines,
     published_examples,
-    required,
     step_of,
-    storage_that_fits,
 )
 from adapters.sources import names_images
 
@@ -123,14 +120,6 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
     if missing:
         named = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise argparse.ArgumentError(None, f"{named} must be given, or --published alone")
-    if options.step_ms is None and (
-        options.device is None or (options.model is None and options.flops is None)
-    ):
-        raise argparse.ArgumentError(
-            None,
-            "--model and --device, or --flops and --device, or --step-ms must be given, got "
-            f"model {options.model!r}, device {options.device!r}",
-        )
     try:
         step = step_of(
             options.batch_size,
@@ -156,5 +145,4 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
         memory_bytes=options.memory,
         core_examples_per_second=rate,
     )
-    need = required(workload)
-    yield from plan_lines(workload, step, need, storage_that_fits(need, STORAGE), basis)
+    yield from plan_lines(workload, step, basis)

@@ -45,6 +45,13 @@ class Storage(NamedTuple):
     bytes_per_second: tuple[float, float]
     source: str
 
+    def verdict(self, iops: float, bytes_per_second: float) -> str:
+        """``"fits"`` if usual rates are enough, ``"at best"`` if the best are, or "too slow"."""
+        for place, verdict in enumerate(("fits", "at best")):
+            if iops <= self.iops[place] and bytes_per_second <= self.bytes_per_second[place]:
+                return verdict
+        return "too slow"
+
 
 # NVIDIA's data sheets, without sparsity; fp16 and bf16 are those of tensor cores, but for the P100.
 DEVICES: dict[str, Device] = {
