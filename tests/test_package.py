@@ -125,7 +125,7 @@ ALLOWED = {
     "replaying": BELOW_ENGINE | {"images", "viewing"},
     "keras": ANY | {"replaying", "resuming"},
     "gluon": ANY | {"replaying", "resuming"},
-    "diagnosis": ANY | {"markup"},
+    "diagnosis": ANY,
     "planning": {"errors"},
     "selecting": {"arguments", "batch", "sources", "structure"},
     "machine": {"engine", "images"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import nullcontext
 from typing import Any
@@ -12,8 +11,7 @@ from adapters.cli.arguments import above_zero, from_zero, positive
 from adapters.cli.named import is_path, object_named
 from adapters.cli.progress import bar
 from adapters.diagnosis.advice import gain_in_words
-from adapters.diagnosis.loaders import front_end_for
-from adapters.diagnosis.page import page_of
+from adapters.diagnosis.front_end import front_end_for
 from adapters.diagnosis.script import code_of, diagnose_script
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.machine import described_machine
@@ -39,9 +37,6 @@ def add_parser(subparsers: Any) -> None:
         type=above_zero,
         metavar="MS",
         help="the step time to keep up with; else the script's",
-    )
-    doctor.add_argument(
-        "--html", metavar="FILE", help="also write a page with the waits of each batch"
     )
     doctor.add_argument(
         "--tune",
@@ -94,10 +89,6 @@ def run_doctor(options: argparse.Namespace) -> int:
         )
         return 1
     print(found)
-    if options.html is not None:
-        with open(options.html, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(page_of(found, os.path.basename(options.script)))
-        print(f"\n{options.html}: the same as a page")
     return 0
 
 
@@ -112,15 +103,11 @@ def _check(options: argparse.Namespace) -> None:
             None, f"--tune measures a loader without a script, got {options.script!r} as well"
         )
     if options.script is None:
-        for name in ("html", "skip", "step_ms"):
+        for name in ("skip", "step_ms"):
             if getattr(options, name):
                 raise argparse.ArgumentError(None, f"--{name.replace('_', '-')} needs a script")
     if options.tune is None and options.rounds is not None:
         raise argparse.ArgumentError(None, "--rounds needs --tune TARGET")
-    if options.html is not None and not os.path.isdir(os.path.dirname(options.html) or "."):
-        raise argparse.ArgumentError(
-            None, f"--html must be a file in an existing folder, got {options.html!r}"
-        )
 
 
 def _tune(options: argparse.Namespace) -> int:

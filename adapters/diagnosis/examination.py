@@ -21,23 +21,18 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
-from adapters.diagnosis.contention import Account, Contention
-from adapters.diagnosis.front_end import FrontEnd, Trainer
-from adapters.diagnosis.loaders import (
-    engine_of,
-    examinable,
-    rest,
-    samples_in,
-    settled_of,
-    undisturbed,
-)
+from adapters.diagnosis.contention import Account, contention_since
+from adapters.diagnosis.front_end import FrontEnd, Trainer, engine_of, examinable, settled_of
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     SKIPPED,
     SKIPPED_AGAIN,
     endless,
+    rest,
+    samples_in,
     timed,
+    undisturbed,
 )
 from adapters.diagnosis.trainers import FunctionTrainer, trainer_of
 from adapters.diagnosis.verdict import Figures, Workers, medians_of
@@ -45,6 +40,7 @@ from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
 Progress = Callable[[int, int], Any]
+_QUIET: Progress = lambda done, total: None  # noqa: E731
 # Rounds of each measurement, and the maximum if the figures are uncertain.
 ROUNDS, MOST_ROUNDS = 3, 6
 # A round has a batch from each worker, as all may deliver at once, but no more than this.
@@ -106,7 +102,7 @@ def examine(
     trainer: Trainer | None,
     t: float | None,
     seconds: float,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = _QUIET,
 ) -> Diagnosis:
     """Diagnose a loader with any kind of trainer."""
     with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
@@ -138,7 +134,7 @@ class Examination:
         trainer: Trainer | None,
         t: float | None,
         seconds: float,
-        progress: Progress = lambda done, total: None,
+        progress: Progress,
     ) -> None:
         self._progress = progress
         self._trainer = trainer
@@ -160,7 +156,7 @@ class Examination:
             else:
                 self._read = self._front_end.twin(self._loader)
                 # Keep the workers alive between calls of fit, too.
-                self._engine.retain()
+                self._front_end.engine(self._read).retain()
         # A framework's own training reads foreign loaders itself; a function is given the batches.
         own_way = self._front_end is None or self._replaced
         others = not isinstance(trainer, FunctionTrainer)
@@ -201,15 +197,12 @@ class Examination:
     def _loader_seconds(self) -> float:
         """Measure the loader alone, in seconds per batch, and keep a batch for later."""
         skipped = SKIPPED_AGAIN if self._rounds else SKIPPED
-        least = LEAST_OF_A_ROUND if self._front_end is None else _least_batches(self._settings)
-        batches = endless(self._read)
-        try:
-            settled = settled_of(self._read)
-            timing = timed(batches, None, self._seconds, skipped, settled, least)
+        engine = engine_of(self._read)
+        least = LEAST_OF_A_ROUND if engine is None else _least_batches(engine.chosen)
+        with contextlib.closing(endless(self._read)) as batches:
+            timing = timed(batches, None, self._seconds, skipped, settled_of(self._read), least)
             if self._batch is None:
                 self._batch = next(batches)
-        finally:
-            batches.close()
         self._pause(timing.batch_seconds)
         return timing.batch_seconds
 
@@ -219,7 +212,7 @@ class Examination:
             self._ablations = front_end.ablations(self._loader)
             plans = {name: getattr(self._ablations, name) for name in _PARTS}
             self._parts = {name: _Part(plan) for name, plan in plans.items() if plan is not None}
-        settings, seconds = self._settings, self._seconds / 2
+        settings, seconds = front_end.engine(self._read).chosen, self._seconds / 2
         found = {name: part.seconds(settings, seconds) for name, part in self._parts.items()}
         first = _INLINE_BATCHES * len(self._rounds)
         fetch = _inline(self._ablations.storage, first)
@@ -238,48 +231,32 @@ class Examination:
                 self._read.load_state_dict(self._read.state_dict())
 
     @property
-    def _engine(self) -> Engine:
-        assert self._front_end is not None
-        return self._front_end.engine(self._read)
-
-    @property
-    def _settings(self) -> Settings:
-        return self._engine.chosen
-
-    @property
     def diagnosis(self) -> Diagnosis:
         """The diagnosis from the rounds measured so far."""
-        now, contention = Account.now(), Contention()
-        if self._before is not None and now is not None:
-            contention = self._before.until(now)
-        found = Diagnosis(
+        known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
+        ablations, front_end = self._ablations, self._front_end
+        if ablations is not None and front_end is not None:
+            engine = front_end.engine(self._read)
+            known = {
+                "workers": _workers(engine, front_end.workers_keyword),
+                "fetch_computes": max(fetch.computes for fetch, _ in self._inline),
+                "alone_computes": max(whole.any_computes for _, whole in self._inline),
+                "hints": front_end.hints,
+                "has_transform": ablations.has_transform,
+                "serial": ablations.whole.one_thread_at_a_time,
+                "kernel_missing": ablations.decodes and load() is None,
+                "gathers": ablations.gathers,
+                "store": ablations.store,
+            }
+        return Diagnosis(
             samples=samples_in(self._batch),
             **dataclasses.asdict(medians_of(self._rounds)),
             waits_seconds=tuple(self._waits),
-            workers=Workers("unknown", 0, usable_cpus()),
             replaced=self._replaced,
             t=self._t,
             rounds=tuple(self._rounds),
-            contention=contention,
-        )
-        ablations, front_end = self._ablations, self._front_end
-        if ablations is None or front_end is None:
-            return found
-        settings, finding = self._settings, self._engine.finding
-        count = _count(settings)
-        kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-        keyword = front_end.workers_keyword
-        return dataclasses.replace(
-            found,
-            fetch_computes=max(fetch.computes for fetch, _ in self._inline),
-            alone_computes=max(whole.any_computes for _, whole in self._inline),
-            workers=Workers(settings.kind or kind, count, usable_cpus(), keyword, finding),
-            hints=front_end.hints,
-            has_transform=ablations.has_transform,
-            serial=ablations.whole.one_thread_at_a_time,
-            kernel_missing=ablations.decodes and load() is None,
-            gathers=ablations.gathers,
-            store=ablations.store,
+            contention=contention_since(self._before),
+            **known,
         )
 
 
@@ -331,6 +308,13 @@ def _inline(plan: Plan, first: int) -> _Inline:
         own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
         found.append(_Inline(spent.seconds, cpu / own, busy / own))
     return min(found)
+
+
+def _workers(engine: Engine, keyword: str) -> Workers:
+    settings = engine.chosen
+    count = _count(settings)
+    kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
+    return Workers(settings.kind or kind, count, usable_cpus(), keyword, engine.finding)
 
 
 def _count(settings: Settings) -> int:

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from adapters.diagnosis.front_end import Trainer, front_ends_near
-from adapters.diagnosis.loaders import settled_of
+from adapters.diagnosis.front_end import Trainer, front_ends_near, settled_of
 from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
