@@ -52,6 +52,7 @@ ALLOWED = {
     "signatures": set(),
     "user_code": set(),
     "markup": set(),
+    "progress": set(),
     "readahead": set(),
     "seeding": {"generators"},
     "failure": set(),
@@ -103,6 +104,7 @@ ALLOWED = {
     "viewing": {
         "arguments",
         "batch",
+        "progress",
         "selecting",
         "sources",
         "structure",
@@ -130,7 +132,8 @@ ALLOWED = {
     "selecting": {"arguments", "batch", "sources", "structure"},
     "machine": {"engine", "images"},
     "cli": ANY
-    | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "selecting", "__init__"},
+    | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "progress", "selecting"}
+    | {"__init__"},
     "__init__": ANY
     | {"collating", "diagnosis", "keras", "gluon", "machine", "packing", "selecting"},
 }

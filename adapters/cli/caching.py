@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.cli import arguments
-from adapters.cli.progress import bar
+from adapters.progress import bar
 from adapters.records import RecordFiles
 from adapters.remote import Cache
 from adapters.remote.cache import DEFAULT_LIMIT_BYTES

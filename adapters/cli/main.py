@@ -16,8 +16,8 @@ from adapters.errors import AdapterError, ScriptError
 # Module of each command; only the module of the given command is imported.
 _MODULES = {
     "pack": "packing",
-    "verify": "files",
-    "convert": "files",
+    "verify": "packing",
+    "convert": "packing",
     "inspect": "inspection",
     "cache": "caching",
     "doctor": "doctor",

@@ -320,8 +320,7 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
     else:
         yield Change(
             "do once, out of band, what is the same in every epoch; of pictures, decode and resize "
-            "to what training needs (adapters pack --resize 256; --compare says what each "
-            "--encoding gives)"
+            "to what training needs (adapters pack --resize 256)"
         )
     if v.hints.transforms and v.has_transform and not v.waits:
         yield Change(v.hints.transforms)

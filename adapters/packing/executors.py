@@ -13,8 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from adapters.arguments import check_client, is_cluster
 from adapters.cpus import usable_cpus
@@ -28,22 +27,17 @@ _FORGOTTEN = (
     "the Dask cluster has forgotten what it was given: its scheduler has ended, or the client was "
     "closed; what is packed is kept for the next run"
 )
-INSTALL_DASK = "pip install 'loader-adapters[dask]'"
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Executor of tasks.
-
-    Args:
-        submit: Runs a task: ``submit(task)`` returns a future.
-        count: Number of concurrent tasks.
-        elsewhere: True if tasks leave this process, and so are pickled.
-    """
+class Workers(NamedTuple):
+    """Executor of tasks."""
 
     submit: Callable[[Callable[[], Any]], Any]
+    """Runs a task: ``submit(task)`` returns a future."""
     count: int
+    """Number of concurrent tasks."""
     elsewhere: bool
+    """True if tasks leave this process, and so are pickled."""
 
 
 @contextmanager
@@ -60,14 +54,13 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
         with ThreadPoolExecutor(count, "adapters-pack") as pool:
             yield Workers(pool.submit, count, False)
     elif is_cluster(executor):
-        submitted = itertools.count(1)
+        priorities = itertools.count(-1, -1)  # A task runs after those submitted earlier.
 
         def submit(task: Callable[[], Any]) -> _Future:
-            """Submit a task, to run after those submitted earlier."""
-            future = executor.submit(_do, task, pure=False, priority=-next(submitted))
+            future = executor.submit(_do, task, pure=False, priority=next(priorities))
             return _Future(executor, future)
 
-        yield Workers(submit, asked or threads_of(executor), True)
+        yield Workers(submit, asked or max(1, sum(executor.nthreads().values())), True)
     else:
         count = asked or getattr(executor, "_max_workers", None) or usable_cpus()
         yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
@@ -89,14 +82,6 @@ def check_executor(executor: Any) -> None:
         check_client("executor", executor)
 
 
-def threads_of(client: Any) -> int:
-    """Count the threads of a cluster's workers; 1 if there are none yet."""
-    known = client.scheduler_info()
-    # Some versions of Dask list at most five workers, and give the sum separately.
-    listed = sum(int(worker["nthreads"]) for worker in known["workers"].values())
-    return max(1, int(known.get("total_threads", listed)))
-
-
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
     """Connect a Dask ``Client`` to the scheduler at this address, within the context.
@@ -109,7 +94,9 @@ def connected(address: str) -> Iterator[Any]:
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
-        raise ImportError(f"a Dask cluster needs dask.distributed: {INSTALL_DASK}") from error
+        raise ImportError(
+            "a Dask cluster needs dask.distributed: pip install 'loader-adapters[dask]'"
+        ) from error
     # Check before there is a client: one that can't connect would delay the end of the process.
     try:
         distributed.comm.get_address_host(address)
@@ -123,12 +110,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 class _Future:
-    """Future of a task on the cluster.
-
-    Args:
-        client: Client of the cluster.
-        future: Dask's future.
-    """
+    """Future of a task on the cluster."""
 
     def __init__(self, client: Any, future: Any) -> None:
         self._client = client
@@ -166,7 +148,7 @@ class _Future:
                 for _ in as_completed([self._future], loop=loop, timeout=_LOOK_SECONDS):
                     pass
             except (TimeoutError, asyncio.TimeoutError):  # Two classes in Python 3.10.
-                if not (told or self._client.scheduler_info()["workers"]):
+                if not (told or self._client.nthreads()):
                     log.warning("the Dask cluster has no workers: waiting for one to come")
                     told = True
 
