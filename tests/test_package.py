@@ -51,7 +51,6 @@ ALLOWED = {
     "lazily": set(),
     "signatures": set(),
     "user_code": set(),
-    "markup": set(),
     "progress": set(),
     "readahead": set(),
     "seeding": {"generators"},

@@ -119,10 +119,7 @@ def _bytes_of(payload: memoryview, step: example.Span) -> bytes:
 
 
 def images_of(paths: Sequence[str], count: int) -> list[Any]:
-    """Decode the first images of all files and folders, with their labels.
-
-    Records and files that aren't images are skipped.
-    """
+    """Decode the first images of all files and folders, with their labels; skip what is none."""
     decoder = ImageDecoder(TILE_PIXELS, crop="center", channels=3)
     sources: list[Any] = [open_images(path, decode=decoder) for path in paths if names_images(path)]
     if records := records_among(paths):

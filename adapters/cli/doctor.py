@@ -60,11 +60,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Run ``adapters doctor``; 1 if the script has no training loop.
-
-    Raises:
-        ScriptError: The user's code raises an error.
-    """
+    """Run ``adapters doctor``; 1 if the script has no training loop."""
     _check(options)
     if options.tune is not None:
         return _tune(options)
@@ -93,11 +89,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Check options that depend on each other, before anything runs.
-
-    Raises:
-        ArgumentError: They contradict each other.
-    """
+    """Check options that depend on each other, before anything runs."""
     if options.tune is not None and options.script is not None:
         raise argparse.ArgumentError(
             None, f"--tune measures a loader without a script, got {options.script!r} as well"
@@ -135,14 +127,7 @@ def _tune(options: argparse.Namespace) -> int:
 
 
 def _loader_of(name: str) -> Any:
-    """Find or make the loader of that name.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ModuleNotFoundError: There is no such module.
-        ScriptError: The file, the module or the function raises an error.
-        ValueError: There is no loader of that name, or it is a function that needs arguments.
-    """
+    """Find or make the loader of that name."""
     if is_path(name):
         return _of_records(name)
     loader = object_named(name)

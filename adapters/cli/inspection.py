@@ -51,16 +51,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Run ``adapters inspect``.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ModuleNotFoundError: There is no such module.
-        ScriptError: The user's code raises an error.
-        TypeError: The named object can't be shown.
-        ValueError: There is nothing of that name, a function needs arguments, or there are no
-            images for a sheet.
-    """
+    """Run ``adapters inspect``."""
     names = [name for name in options.targets if not is_path(name)]
     if not names:
         _inspect_paths(arguments.files(options.targets), options)

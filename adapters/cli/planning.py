@@ -76,11 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> int:
-    """Run ``adapters plan``.
-
-    Raises:
-        argparse.ArgumentError: Options are missing, or a model, device or precision is unknown.
-    """
+    """Run ``adapters plan``."""
     for line in comparison_lines(published_examples()) if options.published else _plan(options):
         print(line)
     return 0
@@ -91,15 +87,6 @@ def measured_rate(path: str, seconds: float = _MEASURED_SECONDS) -> float:
 
     Records are read in order, starting over after the last. The time that counts is the larger of
     wall time, which includes waiting for reads, and CPU time, which includes decoder threads.
-
-    Args:
-        path: Record files of images, or a folder with a folder per class.
-        seconds: Duration of the measurement.
-
-    Raises:
-        OSError: The file doesn't exist or can't be read.
-        RecordError: A record is damaged or isn't an image.
-        ValueError: There are no records.
     """
     decode = ImageDecoder(_IMAGE_SIZE, crop="random_resized", flip=True)
     with (open_images if names_images(path) else open_records)(path, decode=decode) as source:

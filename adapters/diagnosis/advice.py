@@ -109,11 +109,8 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
 def with_workers(v: Verdict, count: int, change: str = WORKERS) -> Prediction | None:
     """Predict the speed with ``count`` workers; None if the time of a single worker is unknown.
 
-    Args:
-        v: The verdict.
-        count: Number of workers, at least 1.
-        change: ``"workers"`` of the present kind; ``"processes"``; or ``"threads"``, of a source
-            that served one at a time.
+    ``change`` is ``"workers"`` of the present kind; ``"processes"``; or ``"threads"``, for a source
+    that served one at a time.
     """
     if v.alone is None or v.workers.kind == "unknown":
         return None
@@ -131,10 +128,7 @@ def with_workers(v: Verdict, count: int, change: str = WORKERS) -> Prediction | 
 
 
 def with_threads(v: Verdict) -> Prediction | None:
-    """Predict the speed if threads may read the source concurrently; None if it isn't applicable.
-
-    Only the source's author can permit that: ``thread_safe``.
-    """
+    """Predict the speed if threads may read a source that served one; None if that can't be."""
     if not (v.waits and v.serial):
         return None
     return with_workers(v, max(2, min(_needed_workers(v) or MOST_WAITING, MOST_WAITING)), THREADS)

@@ -104,7 +104,7 @@ def examine(
     seconds: float,
     progress: Progress = _QUIET,
 ) -> Diagnosis:
-    """Diagnose a loader with any kind of trainer."""
+    """Diagnose a loader with any kind of trainer; ``progress`` is given rounds done and in all."""
     with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
         while examination.goes_on:
             examination.round()
@@ -112,20 +112,10 @@ def examine(
 
 
 class Examination:
-    """The measurements of one loader.
+    """The measurements of one loader; the arguments are those of ``examine``.
 
     For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``;
     ``close`` ends all workers.
-
-    Args:
-        loader: See ``diagnose``.
-        trainer: Trains on its batches; None examines the loader only.
-        t: See ``diagnose``.
-        seconds: See ``diagnose``.
-        progress: Called with the number of measured rounds and the total.
-
-    Raises:
-        TypeError: The loader can't be iterated over.
     """
 
     def __init__(

@@ -133,14 +133,9 @@ def front_end_for(loader: Any) -> FrontEnd | None:
 
 
 def examinable(loader: Any) -> tuple[Any, FrontEnd | None, str]:
-    """The loader to examine, which may be a replacement.
+    """The loader to examine, its front end, and what it replaces, as described in the advice.
 
-    Returns:
-        The loader, its front end (None if it can only be iterated over), and the replacement as
-        described in the advice; "" if it replaces nothing.
-
-    Raises:
-        TypeError: The loader can't be iterated over.
+    A foreign loader, which can only be iterated over, has no front end; "" replaces nothing.
     """
     for front_end in front_ends_near(loader):
         if front_end.owns(loader):

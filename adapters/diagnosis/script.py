@@ -41,14 +41,7 @@ _BEGIN_BYTES = 4096
 
 @contextlib.contextmanager
 def code_of(name: str) -> Iterator[None]:
-    """Turn any exception in the ``with`` block into a ``ScriptError``: it runs the user's code.
-
-    Args:
-        name: Name of the script, or of the object loaded from it.
-
-    Raises:
-        ScriptError: The block raises an exception.
-    """
+    """Turn any exception in the ``with`` block, which runs user code, into a ``ScriptError``."""
     try:
         yield
     except Exception as error:
@@ -72,15 +65,7 @@ def diagnose_script(
     seconds: float,
     progress: Progress = lambda done, total: None,
 ) -> Diagnosis | None:
-    """Run a script up to its first training loop and examine it.
-
-    Args:
-        path: Path of the script.
-        arguments: Arguments of the script.
-        skip: Number of loops or calls of ``fit`` to skip.
-        t: See ``diagnose``.
-        seconds: See ``diagnose``.
-        progress: Called with the number of measured rounds and the total.
+    """Run a script up to its first training loop and examine it; ``skip`` leaves out so many.
 
     Returns:
         The diagnosis; None if the script ended without a training loop.
@@ -130,22 +115,13 @@ def diagnose_script(
 def with_loader_of(
     path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
 ) -> Any:
-    """Run a script up to its first training loop and call a function with the loop's loader.
-
-    Args:
-        path: Path of the script.
-        arguments: Arguments of the script.
-        act: Called with the loader while the script has it open; for ``fit``, with its data.
-        skip: Number of loops or calls of ``fit`` to skip.
+    """Run a script up to its first training loop and call ``act`` with the loop's loader.
 
     Returns:
         The result of ``act``; None if the script ended without a training loop.
 
     Raises:
-        OSError: There is no such script.
-        ScriptError: The script raises an error.
-        ValueError: The file isn't a Python program.
-        Exception: ``act`` raises an error.
+        Exception: ``act`` raises an error, or as for ``diagnose_script``.
     """
 
     def in_fit(loader: Callable[[], Any], _: Any) -> Any:

@@ -95,16 +95,9 @@ def sweep(
     rounds: int = ROUNDS,
     progress: Callable[[int, int], Any] = lambda done, total: None,
 ) -> Sweep:
-    """Measure a loader's source and transforms with other workers.
+    """Measure a loader's source and transforms with other workers; ``TypeError`` if it isn't ours.
 
-    Args:
-        loader: A loader of this package.
-        seconds: Duration of each measurement, once its workers have started.
-        rounds: Number of measurements of each setting.
-        progress: Called with the number of finished measurements and the total.
-
-    Raises:
-        TypeError: The loader isn't of this package.
+    Each of ``rounds`` measurements of a setting takes ``seconds``, once its workers have started.
     """
     front_end = _front_end_for(loader)
     with undisturbed():

@@ -31,13 +31,7 @@ _MOST_REST_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Timing:
-    """The result of a ``Clock``.
-
-    Args:
-        batches: Number of batches.
-        seconds: Total time.
-        waits_seconds: Wait for each batch; empty if unknown.
-    """
+    """The result of a ``Clock``."""
 
     batches: int
     seconds: float
@@ -130,11 +124,7 @@ def timed(
 
 
 def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
-    """Iterate over batches without end, pass after pass.
-
-    Raises:
-        ValueError: A pass has no batches.
-    """
+    """Iterate over batches without end, pass after pass; ``ValueError`` if one has none."""
     while True:
         empty = True
         for batch in batches:
@@ -149,11 +139,7 @@ def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def wait_for_devices(result: Any = None) -> None:
-    """Wait until all devices have finished their work.
-
-    Args:
-        result: The result of a step, which may contain arrays of any framework.
-    """
+    """Wait until devices have finished their work, and the arrays in a step's result are there."""
     _wait_for_arrays(result)
     for name, wait in DEVICES.items():
         if (framework := sys.modules.get(name)) is not None:

@@ -53,12 +53,7 @@ class FunctionTrainer:
 
 
 def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
-    """The trainer for a function or a model of a registered front end; None without a step.
-
-    Raises:
-        TypeError: ``step`` is neither, or a model that can't be trained.
-        ValueError: ``to_device`` is given without a function as ``step``.
-    """
+    """The trainer for a function or a model of a registered front end; None without a step."""
     found = (front_end.trainer(step) for front_end in front_ends_near(step))
     trainer = next((each for each in found if each is not None), None)
     if to_device is not None and (step is None or trainer is not None):

@@ -10,6 +10,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from adapters.diagnosis.contention import Contention
 
@@ -53,39 +54,29 @@ _STEP_MATTERS = 0.25
 _DECIDING = ("whole", "loader", "same", "alone")
 
 
-@dataclass(frozen=True)
-class Workers:
-    """The workers that compute batches.
-
-    Args:
-        kind: ``"inline"``, ``"threads"``, ``"processes"``, another kind of the engine, or
-            ``"unknown"`` for a foreign loader.
-        count: Number of workers.
-        cpus: Number of CPUs that this process may use.
-        keyword: Name of the loader's argument for the number of workers.
-        finding: The engine's own finding about its workers, as text.
-    """
+class Workers(NamedTuple):
+    """The workers that compute batches."""
 
     kind: str
+    """``"inline"``, ``"threads"``, ``"processes"``, ``"unknown"`` (foreign), or another kind."""
     count: int
     cpus: int
+    """Number of CPUs that this process may use."""
     keyword: str = "workers"
+    """Name of the loader's argument for the number of workers."""
     finding: str = ""
+    """The engine's own finding about its workers, as text."""
 
 
-@dataclass(frozen=True)
-class Hints:
-    """Advice that depends on the kind of loader, as text; "" for none.
-
-    Args:
-        transforms: Advice if transforms are the bottleneck.
-        one_at_a_time: Advice if the source serves one thread at a time.
-        processes: The argument that makes the loader's workers processes.
-    """
+class Hints(NamedTuple):
+    """Advice that depends on the kind of loader, as text; "" for none."""
 
     transforms: str = ""
+    """Advice if transforms are the bottleneck."""
     one_at_a_time: str = ""
+    """Advice if the source serves one thread at a time."""
     processes: str = ""
+    """The argument that makes the loader's workers processes."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +154,8 @@ class Verdict(Figures):
     store: str = ""
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
-    contention: Contention = field(default_factory=Contention)
-    hints: Hints = field(default_factory=Hints, repr=False)
+    contention: Contention = field(default=Contention())
+    hints: Hints = field(default=Hints(), repr=False)
 
     @property
     def one_at_a_time(self) -> bool:

@@ -21,8 +21,6 @@ from adapters.errors import WorkerError, note
 
 log = logging.getLogger("adapters")
 
-# Time without a result after which the cluster is checked for workers.
-_LOOK_SECONDS = 20.0
 _FORGOTTEN = (
     "the Dask cluster has forgotten what it was given: its scheduler has ended, or the client was "
     "closed; what is packed is kept for the next run"
@@ -42,11 +40,10 @@ class Workers(NamedTuple):
 
 @contextmanager
 def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
-    """Provide workers within the context.
+    """Provide workers within the context, which ends threads of its own.
 
-    Args:
-        executor: An ``Executor``, a Dask ``Client``, or None for threads that end with the context.
-        workers: Number of concurrent tasks; ``"auto"`` asks the executor, or counts the CPUs.
+    ``executor`` is an ``Executor``, a Dask ``Client``, or None for threads. ``workers="auto"`` asks
+    it, or counts the CPUs.
     """
     asked = None if workers == "auto" else max(1, workers)
     if executor is None:
@@ -60,19 +57,17 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
             future = executor.submit(_do, task, pure=False, priority=next(priorities))
             return _Future(executor, future)
 
-        yield Workers(submit, asked or max(1, sum(executor.nthreads().values())), True)
+        threads = sum(executor.nthreads().values())
+        if not threads:
+            log.warning("the Dask cluster has no workers: waiting for one to come")
+        yield Workers(submit, asked or max(1, threads), True)
     else:
         count = asked or getattr(executor, "_max_workers", None) or usable_cpus()
         yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
 
 
 def check_executor(executor: Any) -> None:
-    """Check ``executor``.
-
-    Raises:
-        TypeError: It is no executor.
-        ValueError: The client is asynchronous.
-    """
+    """Raise ``TypeError`` for what is no executor, ``ValueError`` for an asynchronous client."""
     if not (executor is None or is_cluster(executor) or isinstance(executor, Executor)):
         raise TypeError(
             "executor must be a concurrent.futures.Executor, a dask.distributed.Client or None, "
@@ -84,13 +79,7 @@ def check_executor(executor: Any) -> None:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Connect a Dask ``Client`` to the scheduler at this address, within the context.
-
-    Raises:
-        ImportError: Dask isn't installed.
-        OSError: No scheduler answers there.
-        ValueError: The address isn't a scheduler's.
-    """
+    """Connect a Dask ``Client`` to the scheduler at this address, within the context."""
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
@@ -120,7 +109,6 @@ class _Future:
         """Fetch the task's result from its worker, and release it there."""
         distributed: Any = importlib.import_module("distributed")
         try:
-            self._wait(distributed.as_completed)
             result = self._client.gather(self._future, direct=True)
         except distributed.KilledWorker as error:
             raise WorkerError(
@@ -139,18 +127,6 @@ class _Future:
             raise
         self._future.release()
         return result
-
-    def _wait(self, as_completed: Callable[..., Any]) -> None:
-        told, loop = False, self._client.loop
-        asyncio: Any = importlib.import_module("asyncio")  # Dask has imported it already.
-        while not self._future.done():
-            try:
-                for _ in as_completed([self._future], loop=loop, timeout=_LOOK_SECONDS):
-                    pass
-            except (TimeoutError, asyncio.TimeoutError):  # Two classes in Python 3.10.
-                if not (told or self._client.nthreads()):
-                    log.warning("the Dask cluster has no workers: waiting for one to come")
-                    told = True
 
     def cancel(self) -> None:
         """Cancel the task."""

@@ -96,11 +96,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes, name: str) -> Manifest:
-        """Parse a manifest's text.
-
-        Raises:
-            ValueError: This is no manifest.
-        """
+        """Parse a manifest's text; ``name`` is for the ``ValueError`` if this is no manifest."""
         try:
             content = json.loads(text)
             content["skipped"] = [Skipped(**each) for each in content["skipped"]]

@@ -35,18 +35,7 @@ OnError = Literal["raise", "skip"]
 
 
 class Run:
-    """Working folder of a run, with the files that it has already.
-
-    Args:
-        out: Output as named by the user.
-        inputs: Inputs to pack.
-        encoder: Encoder of records.
-        shard_bytes: Maximum size of a file, unless one record is larger.
-        on_error: Action for inputs that can't be packed.
-
-    Raises:
-        OSError: The folder can't be made, another run works in it, or the manifest's name is taken.
-    """
+    """Working folder of a run, with the files that it has already; the arguments are ``pack``'s."""
 
     def __init__(
         self,
@@ -88,11 +77,6 @@ class Run:
         """Write the files that are missing, give all files their names, and unlock the folder.
 
         After an interrupt, the working folder stays only if another run can resume from it.
-
-        Args:
-            executor: As for ``opened``.
-            workers: As for ``opened``.
-            progress: Called with the number of finished inputs and the total.
         """
         try:
             if not self._finished:
@@ -132,13 +116,18 @@ class Run:
         manifest = Manifest.load(self._folder / "manifest.json")
         names = self._names(len(manifest.files))
         for packed, name in zip(manifest.files, names):
-            _publish(self._folder / packed.name, name)
+            file = self._folder / packed.name
+            if file.exists():
+                sidecar.remove(name)
+                os.replace(file, name)
+            sidecar.follow(file, name)
         manifest.files = [
             replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
         ]
         for old in self._before:
             if old not in names:
-                _remove(old)
+                sidecar.remove(old)
+                old.unlink(missing_ok=True)
         temporary = self._folder / "published.json"
         manifest.write(temporary)
         os.replace(temporary, self._manifest)
@@ -147,10 +136,7 @@ class Run:
         return manifest
 
     def _published_before(self) -> tuple[Path, list[Path]]:
-        """Find the manifest's name, and the files that an earlier manifest of that name lists.
-
-        As with indexes, the short name may be taken, usually for files of the other format.
-        """
+        """Find the manifest's name, and the files that an earlier manifest of that name lists."""
         free = None
         for ending in (".json", f"{self._suffix}.json"):
             path = self._stem.with_name(self._stem.name + ending)
@@ -260,11 +246,7 @@ class FolderInUseError(FileExistsError):
 
 
 def locked_folder(folder: Path) -> int:
-    """Make a folder, and lock it until the returned descriptor is closed.
-
-    Raises:
-        FolderInUseError: Another run has locked it.
-    """
+    """Make a folder, and lock it until the descriptor is closed; else ``FolderInUseError``."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -283,17 +265,3 @@ def locked_folder(folder: Path) -> int:
                 f"another run packs into {folder}: wait for its end, or give out another name"
             ) from None
         os.close(descriptor)
-
-
-def _publish(file: Path, name: Path) -> None:
-    """Give a file and its index their names, replacing earlier files."""
-    if file.exists():
-        sidecar.remove(name)
-        os.replace(file, name)
-    sidecar.follow(file, name)
-
-
-def _remove(file: Path) -> None:
-    """Remove a published file and its index."""
-    sidecar.remove(file)
-    file.unlink(missing_ok=True)

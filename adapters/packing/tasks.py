@@ -70,15 +70,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Some inputs to encode.
-
-    Args:
-        items: The inputs.
-        numbers: Numbers of those to encode.
-        encoder: Makes records of them.
-        skip: True to skip inputs that can't be packed.
-        elsewhere: True if another process runs it, which can't send every exception.
-    """
+    """Some inputs to encode."""
 
     items: Inputs | Sequence[Item]
     numbers: range

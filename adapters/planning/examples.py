@@ -31,24 +31,16 @@ _INFERRED = "n, t and GPUs are inferred from the figures"
 
 
 class Comparison(NamedTuple):
-    """Published figure, and its formula's result.
-
-    Args:
-        subject: Model and device, or storage, of the figure.
-        formula: Formula in words.
-        computed: One value, or the ends of a range.
-        printed: Published value or range; empty if it isn't known.
-        unit: Unit of both.
-        decimals: Number of decimals that were printed.
-        note: Reason for a difference, or a deviation from the publication.
-    """
+    """Published figure or range, and its formula's result."""
 
     subject: str
     formula: str
     computed: tuple[float, ...]
     printed: tuple[float, ...]
+    """Empty if it isn't known."""
     unit: str
     decimals: int = 0
+    """Number of decimals that were printed."""
     note: str = ""
 
     @property

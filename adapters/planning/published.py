@@ -107,11 +107,7 @@ STORAGE: tuple[Storage, ...] = (
 
 
 def row_of(kind: str, name: str, table: Mapping[str, _Row]) -> tuple[str, _Row]:
-    """Find key and row of a table, ignoring case and punctuation.
-
-    Raises:
-        ValueError: The name is unknown; the message lists the known ones.
-    """
+    """Find key and row of a table, ignoring case and punctuation."""
     key = "".join(filter(str.isalnum, name.lower()))
     if key not in table:
         raise ValueError(

@@ -15,13 +15,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def plan_lines(workload: Workload, step: Step, rate_basis: str = "") -> Iterator[str]:
-    """Format requirements, their reasons, and kinds of storage.
-
-    Args:
-        workload: Workload.
-        step: Step time t and its basis.
-        rate_basis: Basis of a core's rate.
-    """
+    """Format requirements, their reasons, and kinds of storage."""
     need, n, t = workload, workload.batch_size, f"{workload.batch_seconds:.4g} s"
     load = f"{_count(need.gpus, 'GPU')} x {_count(need.experiments, 'experiment')}"
     bandwidth = f"{_size(need.bytes_per_second)}/s"

@@ -29,28 +29,14 @@ def step_of(
     precision: str | None = None,
     utilisation: float | None = None,
 ) -> Step:
-    """Return the best known time of a step.
+    """Return the best known time of a step of ``batch_size`` examples.
 
     This is the measured time, if it is given. Else it is from the published throughput of the model
-    on the device, unless one of the last three arguments asks for an estimate. An estimate counts
-    six operations for each multiply-add of the forward pass, at a share of the device's peak.
-
-    Args:
-        batch_size: n.
-        model: Name such as ``"resnet50"``.
-        device: Name such as ``"v100"``.
-        step_seconds: Measured time.
-        multiply_adds: Multiply-adds of one forward pass for one example, instead of the model's.
-        precision: Precision of the device's peak; by default the fastest one.
-        utilisation: Share of the peak that training reaches, 0 to 1; by default 0.35.
+    on the device, unless one of the last three arguments asks for an estimate: six operations for
+    each multiply-add of the forward pass, at a share (0.35) of the device's peak.
 
     Raises:
         ValueError: A model, device or precision is unknown, or there is too little to go by.
-
-    Example:
-        >>> from adapters.planning import step_of
-        >>> step_of(128, model="resnet50", device="v100").basis
-        'published: ResNet-50 on Tesla V100 (SXM2), 1,457 examples/s at n 128'
     """
     # Unknown names are refused even if the measured time makes them unnecessary.
     model_key, network = (None, None) if model is None else row_of("model", model, MODELS)

@@ -37,10 +37,8 @@ _CHANCE = math.log(1e-9)
 class Inspection:
     """Inspects the first batches of one training.
 
-    Args:
-        shuffled: True if the order of the samples is random.
-        scales: True if the model rescales values of 0 to 255, or may do so.
-        source: The source of the batches; its labels are read if the first batches have one class.
+    ``scales`` says that the model rescales values of 0 to 255, or may do so. The labels of
+    ``source`` are read if the first batches have one class.
     """
 
     def __init__(self, shuffled: bool, scales: bool = True, source: Source | None = None) -> None:
