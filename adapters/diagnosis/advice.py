@@ -20,6 +20,8 @@ from adapters.diagnosis.verdict import COLLATION, COPY, STEP, STORAGE, TRANSFORM
 # Maximum number of waiting threads, as for workers="auto", and of waiting processes per CPU: more
 # processes would take minutes to start, and memory.
 MOST_WAITING, _MOST_PROCESSES = 64, 4
+# Seconds for which a step needs the interpreter lock, at most, while threads compute batches.
+_STEP_LOCKED = 0.001
 # Several threads with a speedup below this hold the interpreter lock in turn.
 _SCALES = 1.3
 # Total time relative to the slower of loader and step. Up to this, they overlap and disturb each
@@ -115,16 +117,16 @@ def with_workers(v: Verdict, count: int, change: str = WORKERS) -> Prediction | 
     if v.alone is None or v.workers.kind == "unknown":
         return None
     at_once, now = _at_once(v, count), _at_once(v, v.workers.count)
-    loader = v.alone / at_once
-    more = change == WORKERS
-    if more and (v.one_at_a_time or _threads_bring_nothing(v)):
-        return _predicted(v, change, count, v.loader)
-    if more and now > 1:  # Assume that they scale as well as they do now.
-        loader = v.loader * now / at_once
-    if change == THREADS or (more and v.waits and v.workers.kind != "processes"):
-        # Only one thread at a time computes; the others wait.
-        loader = max(loader, _computed(v, v.alone))
-    return _predicted(v, change, count, loader)
+    loader, locked = v.alone / at_once, 0.0
+    if change == WORKERS:
+        if v.one_at_a_time or _threads_bring_nothing(v):
+            loader = v.loader
+        elif now > 1:  # Assume that they scale as well as they do now.
+            loader = v.loader * now / at_once
+    of_threads = change == WORKERS and v.workers.kind != "processes" and not v.one_at_a_time
+    if change == THREADS or (of_threads and v.waits):
+        locked = _computed(v, v.alone)
+    return _predicted(v, change, count, loader, locked)
 
 
 def with_threads(v: Verdict) -> Prediction | None:
@@ -139,8 +141,14 @@ def _without_storage(v: Verdict, change: str = WITHOUT_STORAGE) -> Prediction | 
     return _predicted(v, change, None, v.memory or 0.0) if v.parts else None
 
 
-def _predicted(v: Verdict, change: str, count: int | None, loader: float) -> Prediction:
-    """Predict training with a loader that takes ``loader`` seconds alone."""
+def _predicted(
+    v: Verdict, change: str, count: int | None, loader: float, locked: float = 0.0
+) -> Prediction:
+    """Predict training with a loader that takes ``loader`` seconds alone.
+
+    ``locked`` is the part of them in which threads take turns.
+    """
+    loader = max(loader, locked)
     if v.whole is None or v.same is None:
         now, seconds = v.loader, loader
     else:
@@ -149,6 +157,8 @@ def _predicted(v: Verdict, change: str, count: int | None, loader: float) -> Pre
         if count or v.workers.count or overlap:
             disturbed = v.whole / slower if overlap and v.workers.count else 1.0
             seconds = max(loader, v.same) * max(1.0, disturbed)
+            if locked:  # The step needs the interpreter, too.
+                seconds = max(seconds, locked + min(v.same, _STEP_LOCKED))
         else:
             seconds = loader + v.same
     seconds = min(max(seconds, 1e-9), now)

@@ -89,7 +89,7 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
         ),
         (
             made_up(storage=0.038, workers=Workers("processes", 2, 4), serial=True),
-            "workers=8, and another source (+245%)",
+            "workers=8, and another source (+217%)",
         ),
         # Samples in a store behind URLs.
         (made_up(storage=0.038, store="uncached"), 'cache="/a/local/folder"'),
@@ -177,17 +177,17 @@ NO_STEP = changed(WAITING, alone_computes=0.1, whole=None, same=None)
         (TRANSFORMS, 8, 0.020),
         # those that bring nothing bring nothing more.
         (made_up(memory=0.038, alone=0.041), 4, 0.040),
-        # What computes beside waiting limits threads.
+        # What computes beside waiting limits threads, as does the step's millisecond.
         (
             made_up(
                 workers=INLINE, alone=0.04, loader=0.04, storage=0.02, memory=0.018, whole=0.05
             ),
             64,
-            0.022,
+            0.023,
         ),
         # A transform that waits needs no CPU for each worker.
         (changed(WAITING, alone_computes=0.1), 8, 0.005),
-        (changed(WAITING, alone_computes=0.1), 20, 0.004),
+        (changed(WAITING, alone_computes=0.1), 20, 0.005),
         (made_up(storage=0.038, alone=0.04, serial=True), 8, 0.040),
         # Training that its loader disturbs stays so.
         (made_up(memory=0.038, whole=0.044), 4, 0.022),
@@ -250,10 +250,10 @@ def test_prediction_of_threads_that_may_ask_at_once():
     threads = with_threads(changed(SLOW, serial=True))
     assert (threads.change, threads.workers) == ("threads", 40)
     # A tenth of the fetching computes, one thread at a time.
-    assert threads.seconds == pytest.approx(0.040)
+    assert threads.seconds == pytest.approx(0.041)
     copied = Workers("processes", 2, 4)
     copies = changed(SLOW, storage=0.2, loader=0.2, workers=copied, serial=True)
-    assert with_threads(copies).seconds == pytest.approx(0.040)
+    assert with_threads(copies).seconds == pytest.approx(0.041)
     assert with_threads(SLOW) is None
     assert with_threads(made_up(memory=0.04, serial=True)) is None
 

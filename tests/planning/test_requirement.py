@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -244,28 +245,9 @@ def test_step_by_an_estimate_if_asked(option):
     assert step.basis.startswith("estimated: ")
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("model", MODELS)
-def test_step_of_every_model_on_every_device(model, device):
-    assert 0 < step_of(32, model=model, device=device).batch_seconds < 10
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"model": "vgg99", "device": "v100"}, "model must be one of alexnet, .*, got 'vgg99'"),
-        ({"model": "vgg16", "device": "abacus"}, "device must be one of p100, .*, got 'abacus'"),
-        ({"model": "vgg16"}, "--model and --device, .* must be given, got model 'vgg16'"),
-        ({"device": "v100"}, "--model and --device, .* must be given, .* device 'v100'"),
-        (
-            {"model": "vgg16", "device": "v100", "precision": "fp8"},
-            "precision must be one of fp32, fp16 on Tesla V100 .*, got 'fp8'",
-        ),
-    ],
-)
-def test_step_that_there_is_none_of(given, message):
-    with pytest.raises(ValueError, match=message):
-        step_of(**{"batch_size": 32, **given})
+def test_step_of_every_model_on_every_device():
+    for model, device in itertools.product(MODELS, DEVICES):
+        assert 0 < step_of(32, model=model, device=device).batch_seconds < 10
 
 
 # --- the tables ---
