@@ -1,7 +1,7 @@
 """Diagnosis of training throughput: loader and step are timed together and part by part.
 
 examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  report.py (as text)
-   trainers.py, timing.py (timed loops)      advice.py (changes, and what each brings)
+   timing.py (timed loops)                   advice.py (changes, and what each brings)
    ablation.py (plans that do only part of the work)
    contention.py (use of the CPUs by other programs)
 script.py (the same within a training script)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from adapters.planning.examples import Comparison, published_examples
-from adapters.planning.published import DEVICES, MODELS, STORAGE, THROUGHPUTS, Storage
+from adapters.planning.published import (
+    DEVICES,
+    MODELS,
+    STORAGE,
+    THROUGHPUTS,
+    Step,
+    Storage,
+    step_of,
+)
 from adapters.planning.report import comparison_lines, plan_lines
 from adapters.planning.requirement import Workload
-from adapters.planning.step import Step, step_of
 
 __all__ = [
     "DEVICES",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from adapters.planning.examples import Comparison
-from adapters.planning.published import STORAGE
+from adapters.planning.published import STORAGE, Step
 from adapters.planning.requirement import CACHE_SHARE, MIB, Workload
-from adapters.planning.step import Step
 
 # Percentage of the mini-batches that must arrive within t.
 _ENOUGH_PERCENT = 99

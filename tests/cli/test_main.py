@@ -441,19 +441,6 @@ def test_bar_says_what_is_done(watched):
     assert re.search(r"verify: .*1/20 \[.*record", terminal.getvalue())
 
 
-@pytest.mark.full  # It tries processes, too.
-def test_bar_of_tune(watched, tmp_path, capsys):
-    terminal = watched()
-    pytest.importorskip("keras", reason="Keras is an extra")
-    program = tmp_path / "data.py"
-    program.write_text(
-        "import numpy as np\nfrom adapters import SafeSequence\n"
-        "train = SafeSequence(np.zeros((100, 4)), 10)\n"
-    )
-    assert main(["doctor", "--tune", f"{program}:train", "--seconds", "0.01", "--rounds", "1"]) == 0
-    assert re.search(r"tune: .*measurement", terminal.getvalue())
-
-
 def test_bar_of_the_doctor(watched, tmp_path, capsys):
     terminal = watched()
     pytest.importorskip("keras", reason="Keras is an extra")

@@ -14,7 +14,7 @@ from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.advice import Prediction, with_threads, with_workers
 from adapters.diagnosis.verdict import Hints, Workers
 from tests.diagnosis.made_up import BUSY, THREADS, made_up
-from tests.diagnosis.planted import BATCH_SIZE, Numbers, burning
+from tests.diagnosis.planted import BATCH_SIZE, Numbers
 from tests.diagnosis.test_verdict import (
     COLLATION,
     COPY,
@@ -330,29 +330,3 @@ def test_followed_advice_of_workers_for_a_transform():
     assert (chosen.change, chosen.gain > 3) == ("workers", True)
     taken = trained_seconds(Numbers(), batch_transform=waiting, workers="auto")
     assert taken == happens(chosen.seconds)
-
-
-@pytest.mark.serial
-@pytest.mark.full
-def test_followed_advice_of_samples_in_memory():
-    predicted = named(before(Stored(), workers=0), "without storage")
-    assert trained_seconds(Numbers(), workers=0) == happens(predicted.seconds)
-
-
-@pytest.mark.serial
-@pytest.mark.full
-def test_followed_advice_of_processes():
-    found = before(Numbers(), transform=burning, workers=2)
-    if found.workers.cpus < 2:
-        pytest.skip("two processes that compute need two CPUs")
-    predicted = with_workers(found, 2, "processes")
-    options = {"workers": 2, "use_multiprocessing": True, "transform": burning}
-    assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
-
-
-@pytest.mark.serial
-@pytest.mark.full
-def test_followed_advice_for_a_busy_device_brings_nothing():
-    found = before(Numbers(), waiting, workers=0)
-    assert (found.bottleneck, found.predictions) == ("step", ())
-    assert trained_seconds(Numbers(), waiting, workers=2) == happens(found.whole)
