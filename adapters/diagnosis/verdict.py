@@ -54,7 +54,8 @@ _STEP_MATTERS = 0.25
 _DECIDING = ("whole", "loader", "same", "alone")
 
 
-class Workers(NamedTuple):
+@dataclass(frozen=True)
+class Workers:
     """The workers that compute batches."""
 
     kind: str

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from adapters.arguments import check_client, is_cluster
 from adapters.cpus import usable_cpus
@@ -27,7 +28,8 @@ _FORGOTTEN = (
 )
 
 
-class Workers(NamedTuple):
+@dataclass(frozen=True)
+class Workers:
     """Executor of tasks."""
 
     submit: Callable[[Callable[[], Any]], Any]

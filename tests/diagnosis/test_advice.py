@@ -45,7 +45,7 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
         # By what one takes and the step does, in the loader's own word, up to 64.
         (STORAGE, "workers=8: that many fetches at once keep up with the step (+"),
         (
-            made_up(storage=0.038, workers=THREADS._replace(keyword="num_workers")),
+            made_up(storage=0.038, workers=dataclasses.replace(THREADS, keyword="num_workers")),
             "num_workers=8: ",
         ),
         (

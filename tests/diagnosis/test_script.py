@@ -7,6 +7,7 @@ of real frameworks are in ``tests/cli/test_doctor.py``.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import py_compile
 import sys
@@ -238,7 +239,7 @@ def test_front_end_is_named_in_errors_and_advice(registered):
     assert foreign.startswith("SafeSequence (Keras) or gluon_loader (Gluon) or Feed (Toys) around")
     copy = made_up(whole=0.0105, loader=0.005, alone=0.01, copy=0.0085).advice
     assert copy[1].endswith("during the step (gluon_loader: ctx=; Feed: hose=)")
-    workers = THREADS._replace(keyword=ToyFrontEnd.workers_keyword)
+    workers = dataclasses.replace(THREADS, keyword=ToyFrontEnd.workers_keyword)
     assert made_up(storage=0.038, workers=workers).advice[0].startswith("hands=8: ")
 
 
