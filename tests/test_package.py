@@ -51,7 +51,7 @@ ALLOWED = {
     "lazily": set(),
     "signatures": set(),
     "user_code": set(),
-    "markup": set(),
+    "progress": set(),
     "readahead": set(),
     "seeding": {"generators"},
     "failure": set(),
@@ -103,6 +103,7 @@ ALLOWED = {
     "viewing": {
         "arguments",
         "batch",
+        "progress",
         "selecting",
         "sources",
         "structure",
@@ -125,12 +126,13 @@ ALLOWED = {
     "replaying": BELOW_ENGINE | {"images", "viewing"},
     "keras": ANY | {"replaying", "resuming"},
     "gluon": ANY | {"replaying", "resuming"},
-    "diagnosis": ANY | {"markup"},
+    "diagnosis": ANY,
     "planning": {"errors"},
     "selecting": {"arguments", "batch", "sources", "structure"},
     "machine": {"engine", "images"},
     "cli": ANY
-    | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "selecting", "__init__"},
+    | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "progress", "selecting"}
+    | {"__init__"},
     "__init__": ANY
     | {"collating", "diagnosis", "keras", "gluon", "machine", "packing", "selecting"},
 }

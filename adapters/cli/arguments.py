@@ -78,11 +78,7 @@ def files(given: list[str], manifests: bool = False) -> list[str]:
 
 
 def format_of(out: str) -> str:
-    """The record format for the suffix of a file name.
-
-    Raises:
-        argparse.ArgumentError: The suffix is unknown.
-    """
+    """The record format for the suffix of a file name."""
     codec = codec_of(out)
     if codec is not None:
         return codec.name

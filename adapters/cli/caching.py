@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.cli import arguments
-from adapters.cli.progress import bar
+from adapters.progress import bar
 from adapters.records import RecordFiles
 from adapters.remote import Cache
 from adapters.remote.cache import DEFAULT_LIMIT_BYTES
@@ -59,11 +59,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_warm(options: argparse.Namespace) -> int:
-    """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says.
-
-    Raises:
-        OSError: The folder isn't writable.
-    """
+    """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says."""
     limit = int(options.limit) if options.limit.isdecimal() else options.limit
     cache = Cache(options.folder, limit)
     _check_writable(cache.folder)
@@ -83,11 +79,7 @@ def run_warm(options: argparse.Namespace) -> int:
 
 
 def _check_writable(folder: str) -> None:
-    """Check that the folder is writable before fetching anything.
-
-    Raises:
-        OSError: The folder can't be created or written to.
-    """
+    """Check that the folder is writable before fetching anything."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import nullcontext
 from typing import Any
 
 from adapters.cli.arguments import above_zero, from_zero, positive
 from adapters.cli.named import is_path, object_named
-from adapters.cli.progress import bar
 from adapters.diagnosis.advice import gain_in_words
-from adapters.diagnosis.loaders import front_end_for
-from adapters.diagnosis.page import page_of
+from adapters.diagnosis.front_end import front_end_for
 from adapters.diagnosis.script import code_of, diagnose_script
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.machine import described_machine
+from adapters.progress import bar
 from adapters.sources import names_images
 
 _SECONDS, _TUNED_SECONDS = 2.0, 1.0
@@ -41,9 +39,6 @@ def add_parser(subparsers: Any) -> None:
         help="the step time to keep up with; else the script's",
     )
     doctor.add_argument(
-        "--html", metavar="FILE", help="also write a page with the waits of each batch"
-    )
-    doctor.add_argument(
         "--tune",
         metavar="TARGET",
         help="without a script: find the fastest workers of FILE.py:NAME or MODULE:NAME, a "
@@ -65,11 +60,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Run ``adapters doctor``; 1 if the script has no training loop.
-
-    Raises:
-        ScriptError: The user's code raises an error.
-    """
+    """Run ``adapters doctor``; 1 if the script has no training loop."""
     _check(options)
     if options.tune is not None:
         return _tune(options)
@@ -94,33 +85,21 @@ def run_doctor(options: argparse.Namespace) -> int:
         )
         return 1
     print(found)
-    if options.html is not None:
-        with open(options.html, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(page_of(found, os.path.basename(options.script)))
-        print(f"\n{options.html}: the same as a page")
     return 0
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Check options that depend on each other, before anything runs.
-
-    Raises:
-        ArgumentError: They contradict each other.
-    """
+    """Check options that depend on each other, before anything runs."""
     if options.tune is not None and options.script is not None:
         raise argparse.ArgumentError(
             None, f"--tune measures a loader without a script, got {options.script!r} as well"
         )
     if options.script is None:
-        for name in ("html", "skip", "step_ms"):
+        for name in ("skip", "step_ms"):
             if getattr(options, name):
                 raise argparse.ArgumentError(None, f"--{name.replace('_', '-')} needs a script")
     if options.tune is None and options.rounds is not None:
         raise argparse.ArgumentError(None, "--rounds needs --tune TARGET")
-    if options.html is not None and not os.path.isdir(os.path.dirname(options.html) or "."):
-        raise argparse.ArgumentError(
-            None, f"--html must be a file in an existing folder, got {options.html!r}"
-        )
 
 
 def _tune(options: argparse.Namespace) -> int:
@@ -148,14 +127,7 @@ def _tune(options: argparse.Namespace) -> int:
 
 
 def _loader_of(name: str) -> Any:
-    """Find or make the loader of that name.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ModuleNotFoundError: There is no such module.
-        ScriptError: The file, the module or the function raises an error.
-        ValueError: There is no loader of that name, or it is a function that needs arguments.
-    """
+    """Find or make the loader of that name."""
     if is_path(name):
         return _of_records(name)
     loader = object_named(name)

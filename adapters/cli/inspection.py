@@ -4,16 +4,45 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from adapters.cli import arguments
-from adapters.cli.description import described, images_of, records_among
 from adapters.cli.named import is_path, object_named
 from adapters.diagnosis.script import code_of
-from adapters.errors import ContentError
+from adapters.errors import AdapterError, ContentError
+from adapters.images import ImageDecoder, decode, size_of
+from adapters.records import RecordFiles, example, tfrecord
+from adapters.records.tensor import tensor_in
+from adapters.remote import clean
 from adapters.selecting.given import source_given
-from adapters.sources import names_images, open_guessed
+from adapters.sources import (
+    Images,
+    ImageSource,
+    guessed,
+    names_images,
+    open_guessed,
+    open_images,
+    open_records,
+    suggested,
+)
 from adapters.viewing import Peek, statistics
+from adapters.viewing.images import TILE_PIXELS
+
+_NPY = b"\x93NUMPY"
+_KINDS = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG": "PNG",
+    _NPY: "raw (NPY)",
+    b"GIF8": "GIF",
+    b"BM": "BMP",
+    b"RIFF": "WebP",
+}
+_SHOWN_BYTES = 16
+# Records read to find out which features there are.
+_LOOKED_AT = 100
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,16 +80,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_inspect(options: argparse.Namespace) -> int:
-    """Run ``adapters inspect``.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ModuleNotFoundError: There is no such module.
-        ScriptError: The user's code raises an error.
-        TypeError: The named object can't be shown.
-        ValueError: There is nothing of that name, a function needs arguments, or there are no
-            images for a sheet.
-    """
+    """Run ``adapters inspect``."""
     names = [name for name in options.targets if not is_path(name)]
     if not names:
         _inspect_paths(arguments.files(options.targets), options)
@@ -75,15 +95,15 @@ def run_inspect(options: argparse.Namespace) -> int:
 
 def _inspect_paths(paths: list[str], options: argparse.Namespace) -> None:
     """Show the first records or images of each path."""
-    for line in described(paths, options.count):
+    for line in _described(paths, options.count):
         print(line)
     if options.statistics:
         for path in filter(names_images, paths):
             print(statistics(path))
-        if records := records_among(paths):
+        if records := _records_among(paths):
             print(statistics(open_guessed(records)))
     if options.sheet is not None:
-        images = images_of(paths, options.count)
+        images = _images_of(paths, options.count)
         if not images:
             raise ContentError("records that are images", "none")
         Peek.of_samples(images).save(options.sheet)
@@ -110,3 +130,157 @@ def _inspect_object(name: str, options: argparse.Namespace) -> None:
     print(peek)
     if options.sheet is not None:
         print(f"{peek.save(options.sheet)}: their images")
+
+
+# --- descriptions of files ---
+
+
+def _described(paths: Sequence[str], count: int) -> Iterator[str]:
+    """Describe each file with its first records, or each folder with its first images."""
+    for path in filter(names_images, paths):
+        with open_images(path) as source:
+            yield from _files(path, source, count)
+    if not (records := _records_among(paths)):
+        return
+    files = RecordFiles(records)
+    for shard in files.shards:
+        yield (
+            f"{shard.storage.name}: {shard.format}, {len(shard):,} records, "
+            f"{shard.storage.size:,} bytes"
+        )
+        for number in range(min(count, len(shard))):
+            try:
+                payload = shard.read(number)
+                yield f"  {number}: {len(payload):,} bytes, {_content(payload, shard.format)}"
+            except (AdapterError, ContentError) as error:
+                yield f"  {number}: damaged: {error}"
+    yield from suggested(_examples(files))
+
+
+def _records_among(paths: Sequence[str]) -> list[str]:
+    """The paths that aren't folders, lists or tables of images."""
+    return [path for path in paths if not names_images(path)]
+
+
+def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
+    """Describe the classes and the first images under a path."""
+    names = source.classes
+    yield f"{clean(path)}: {len(source):,} images" + (
+        "" if names is None else f", {len(names)} classes"
+    )
+    images = np.bincount(source.labels, minlength=len(names or ())).tolist() if names else []
+    for label, name in enumerate((names or [])[:count]):
+        yield f"  label {label}, {name!r}: {images[label]:,} images"
+    if names and len(names) > count:
+        yield f"  and {len(names) - count} classes more"
+    source.bring(np.arange(min(count, len(source))))
+    for number in range(min(count, len(source))):
+        try:
+            encoded = source.read(number)
+            shown = _image(encoded, source.labels[number])
+            yield f"  {number}: {source.named(number)}, {len(encoded):,} bytes, {shown}"
+        except (AdapterError, OSError) as error:
+            yield f"  {number}: {error}"
+
+
+def _examples(files: RecordFiles) -> Iterator[memoryview]:
+    """Yield some records that are Examples or SequenceExamples, but not images with labels."""
+    for number in range(min(_LOOKED_AT, len(files))):
+        shard, own = files.locate(number)
+        with contextlib.suppress(AdapterError):
+            payload = shard.read(own)
+            kind = guessed(payload, shard.format)
+            if kind == "example" or (kind is None and _feature_lists(payload, shard.format)):
+                yield payload
+
+
+def _feature_lists(payload: memoryview, format: str) -> dict[str, list[bytes]]:
+    """The feature lists of a SequenceExample, as bytes per step; empty for other records."""
+    if format != tfrecord.NAME:
+        return {}
+    try:
+        return {
+            str(name, "utf-8", "replace"): [_bytes_of(payload, step) for step in steps]
+            for name, steps in example.feature_lists(payload).items()
+        }
+    except ContentError:
+        return {}
+
+
+def _bytes_of(payload: memoryview, step: example.Span) -> bytes:
+    """The first bytes value of a step; ``b""`` if its values are numbers."""
+    held = example.list_in(payload, step)
+    if held.kind != example.BYTES_LIST:
+        return b""
+    return bytes(next(iter(example.strings(payload, held.begin, held.end)), b""))
+
+
+def _images_of(paths: Sequence[str], count: int) -> list[Any]:
+    """Decode the first images of all files and folders, with their labels; skip what is none."""
+    decoder = ImageDecoder(TILE_PIXELS, crop="center", channels=3)
+    sources: list[Any] = [open_images(path, decode=decoder) for path in paths if names_images(path)]
+    if records := _records_among(paths):
+        sources.append(open_records(records, decode=decoder))
+    images: list[Any] = []
+    for source in sources:
+        with source:
+            for number in range(len(source)):
+                if len(images) == count:
+                    break
+                with contextlib.suppress(AdapterError, ContentError, OSError):
+                    images.append(source.sample(number))
+    return images
+
+
+def _content(payload: memoryview, format: str) -> str:
+    kind = guessed(payload, format)
+    if kind == "image":
+        return _image(*Images(None, {}).split(payload, format))
+    if kind == "example":
+        features = example.decode(payload)
+        return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
+    if kind is None and (lists := _feature_lists(payload, format)):
+        return ", ".join(
+            f"{name}: {len(values)} steps" + (f", {_values(values)}" if any(values) else "")
+            for name, values in sorted(lists.items())
+        )
+    if tensor := tensor_in(payload):
+        return f"a serialized tensor of {tensor}, {tensor.remedy}"
+    more = ", ..." if len(payload) > _SHOWN_BYTES else ""
+    return f"{bytes(payload[:_SHOWN_BYTES])!r}{more}"
+
+
+def _kind(image: memoryview | bytes) -> str | None:
+    head = bytes(image[:8])
+    return next((name for begin, name in _KINDS.items() if head.startswith(begin)), None)
+
+
+def _image(image: memoryview | bytes, label: Any) -> str:
+    head = bytes(image[:8])
+    name = _kind(image) or "image"
+    shown = label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
+    try:
+        if head.startswith(_NPY):
+            array = decode(image)
+            return f"label {shown}, {name}, {array.dtype} {array.shape}"
+        height, width = size_of(image)
+    except ContentError as error:
+        return f"label {shown}, {name}, damaged: {error}"
+    return f"label {shown}, {name} of {height} x {width}"
+
+
+def _values(values: example.FeatureValues) -> str:
+    if isinstance(values, np.ndarray):
+        shown = values[:4].tolist()
+        return f"{values.dtype} {shown}" + (f" and {len(values) - 4} more" * (len(values) > 4))
+    first = values[0] if values else b""
+    if tensor := tensor_in(memoryview(first)):
+        return f"serialized tensor {tensor}"
+    if name := _kind(first):
+        with contextlib.suppress(ContentError):
+            height, width = size_of(first)
+            return f"{len(values)} x {name}, the first of {height} x {width}"
+    sizes = [len(value) for value in values[:4]]
+    if len(values) == 1 and len(values[0]) <= _SHOWN_BYTES:
+        return repr(values[0])
+    return f"{len(values)} x bytes of length {sizes}"

@@ -16,8 +16,8 @@ from adapters.errors import AdapterError, ScriptError
 # Module of each command; only the module of the given command is imported.
 _MODULES = {
     "pack": "packing",
-    "verify": "files",
-    "convert": "files",
+    "verify": "packing",
+    "convert": "packing",
     "inspect": "inspection",
     "cache": "caching",
     "doctor": "doctor",
@@ -69,14 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse a command line.
-
-    Returns:
-        The parser, and the options; ``arguments`` are those of a training script.
-
-    Raises:
-        SystemExit: With status 2, for invalid arguments.
-    """
+    """The parser, and the options; ``arguments`` are those of a training script."""
     command = words[0] if words else None
     parser, own = _parser_of(command), len(words)
     if command in _OF_SCRIPTS and "--" in words:

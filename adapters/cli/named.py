@@ -24,14 +24,7 @@ def is_path(name: str) -> bool:
 
 
 def object_named(name: str) -> Any:
-    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ModuleNotFoundError: There is no such module.
-        ScriptError: The file, the module or the function raises an error.
-        ValueError: There is nothing of that name, or it is a function that needs arguments.
-    """
+    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called."""
     place, _, attribute = name.rpartition(":")
     names = _names_in(place)
     if attribute not in names:

@@ -1,31 +1,25 @@
-"""``adapters pack``: pack images into record files, or compare the cost of encodings."""
+"""``adapters pack``, ``verify`` and ``convert``: record files are written, checked, rewritten."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+import sys
 from typing import Any
 
 from adapters.cli import arguments
-from adapters.cli.progress import bar
-from adapters.packing import ENCODINGS, Comparison, compare, pack
+from adapters.errors import RecordError
+from adapters.packing import ENCODINGS, convert, pack, verify
 from adapters.packing.executors import connected
+from adapters.progress import bar
 from adapters.records import CODECS
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``pack`` to the command line."""
+    """Add the three commands to the command line."""
     command = subparsers.add_parser("pack", help="images into record files")
     command.add_argument("source", help="a folder with a folder per class, or an .lst or CSV file")
-    command.add_argument(
-        "out", nargs="?", help='"train" gives train-00000-of-00003.tfrecord, and so on'
-    )
-    command.add_argument(
-        "--compare",
-        action="store_true",
-        help="pack nothing: say what each encoding costs in bytes and gives in samples/s here",
-    )
+    command.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
     command.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
     command.add_argument(
         "--resize", type=arguments.positive, metavar="PIXELS", help="of the shorter side"
@@ -53,24 +47,26 @@ def add_parser(subparsers: Any) -> None:
     )
     command.set_defaults(run=run_pack)
 
+    checked = subparsers.add_parser("verify", help="read all, check all, list what is wrong")
+    checked.add_argument("files", nargs="+", help="record files, or manifests (.json)")
+    checked.add_argument(
+        "--write-index",
+        action="store_true",
+        help="also write the index beside each record file; it lists the whole records",
+    )
+    checked.set_defaults(run=run_verify)
+
+    converted = subparsers.add_parser("convert", help="RecordIO to TFRecord and back")
+    converted.add_argument("files", nargs="+")
+    converted.add_argument("out")
+    converted.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
+    converted.set_defaults(run=run_convert)
+
 
 def run_pack(options: argparse.Namespace) -> int:
     """Run ``adapters pack``."""
-    if options.compare:
-        for line in compared(
-            compare(
-                options.source, resize=options.resize, quality=options.quality, root=options.root
-            )
-        ):
-            print(line)
-        return 0
-    if options.out is None:
-        raise argparse.ArgumentError(
-            None, "the following arguments are required: out (but with --compare)"
-        )
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(connected(options.dask)) if options.dask else None
-        progress = stack.enter_context(bar("pack", "picture"))
         manifest = pack(
             options.source,
             options.out,
@@ -82,7 +78,7 @@ def run_pack(options: argparse.Namespace) -> int:
             workers=options.workers,
             on_error=options.on_error,
             root=options.root,
-            progress=progress,
+            progress=stack.enter_context(bar("pack", "picture")),
             seed=options.seed,
             executor=executor,
         )
@@ -92,22 +88,38 @@ def run_pack(options: argparse.Namespace) -> int:
     print(
         f"{manifest.read} read, {manifest.packed} packed, {len(manifest.skipped)} skipped: "
         f"{len(manifest.files)} files, {size / 2**20:,.1f} MiB, "
-        f"{size / max(manifest.packed, 1):,.0f} bytes a record in {options.encoding} "
-        "(--compare says what each encoding costs, and gives here)"
+        f"{size / max(manifest.packed, 1):,.0f} bytes a record in {options.encoding}"
     )
     return 0
 
 
-def compared(comparison: Comparison) -> Iterator[str]:
-    """The encodings as a table."""
-    yield (
-        f"{comparison.inputs:,} pictures, of which {comparison.pictures:,} were encoded; from "
-        f"memory to uint8 224x224, random boxes, in {comparison.workers} threads:"
-    )
-    yield f"{'--encoding':<12}{'bytes a picture':>17}{'all of them':>16}{'samples/s':>12}"
-    for cost in comparison.costs:
-        total = cost.picture_bytes * comparison.inputs / 2**20
-        yield (
-            f"{cost.encoding:<12}{cost.picture_bytes:>17,.0f}{total:>12,.1f} MiB"
-            f"{cost.samples_per_second:>12,.0f}"
+def run_verify(options: argparse.Namespace) -> int:
+    """Run ``adapters verify``; 1 if anything is wrong."""
+    written: dict[str, int] = {}
+    with bar("verify", "record") as progress:
+        good, wrong = verify(
+            arguments.files(options.files, manifests=True),
+            progress,
+            on_index=written.__setitem__ if options.write_index else None,
         )
+    for place, records in written.items():
+        print(f"{place}: {records} records")
+    for problem in wrong:
+        print(problem)
+    print(f"{good} records are right, {len(wrong)} things are wrong")
+    return 1 if wrong else 0
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    """Run ``adapters convert``; 1 if damaged records were skipped."""
+    damage: list[RecordError] = []
+    format = options.format or arguments.format_of(options.out)
+    with bar("convert", "record") as progress:
+        files = arguments.files(options.files)
+        count = convert(
+            files, options.out, format=format, progress=progress, on_damage=damage.append
+        )
+    print(f"{options.out}: {count} records")
+    for error in damage:
+        print(f"adapters convert: skipped: {error}", file=sys.stderr)
+    return 1 if damage else 0

@@ -12,14 +12,11 @@ from adapters.cli import arguments
 from adapters.planning import (
     DEVICES,
     MODELS,
-    STORAGE,
     Workload,
     comparison_lines,
     plan_lines,
     published_examples,
-    required,
     step_of,
-    storage_that_fits,
 )
 from adapters.sources import names_images
 
@@ -79,11 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> int:
-    """Run ``adapters plan``.
-
-    Raises:
-        argparse.ArgumentError: Options are missing, or a model, device or precision is unknown.
-    """
+    """Run ``adapters plan``."""
     for line in comparison_lines(published_examples()) if options.published else _plan(options):
         print(line)
     return 0
@@ -94,15 +87,6 @@ def measured_rate(path: str, seconds: float = _MEASURED_SECONDS) -> float:
 
     Records are read in order, starting over after the last. The time that counts is the larger of
     wall time, which includes waiting for reads, and CPU time, which includes decoder threads.
-
-    Args:
-        path: Record files of images, or a folder with a folder per class.
-        seconds: Duration of the measurement.
-
-    Raises:
-        OSError: The file doesn't exist or can't be read.
-        RecordError: A record is damaged or isn't an image.
-        ValueError: There are no records.
     """
     decode = ImageDecoder(_IMAGE_SIZE, crop="random_resized", flip=True)
     with (open_images if names_images(path) else open_records)(path, decode=decode) as source:
@@ -123,14 +107,6 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
     if missing:
         named = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise argparse.ArgumentError(None, f"{named} must be given, or --published alone")
-    if options.step_ms is None and (
-        options.device is None or (options.model is None and options.flops is None)
-    ):
-        raise argparse.ArgumentError(
-            None,
-            "--model and --device, or --flops and --device, or --step-ms must be given, got "
-            f"model {options.model!r}, device {options.device!r}",
-        )
     try:
         step = step_of(
             options.batch_size,
@@ -156,5 +132,4 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
         memory_bytes=options.memory,
         core_examples_per_second=rate,
     )
-    need = required(workload)
-    yield from plan_lines(workload, step, need, storage_that_fits(need, STORAGE), basis)
+    yield from plan_lines(workload, step, basis)

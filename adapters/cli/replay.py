@@ -46,12 +46,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Run ``adapters replay``; 1 if the script has no training loop.
-
-    Raises:
-        ScriptError: The script raises an error.
-        TypeError: The script's loader can't be replayed.
-    """
+    """Run ``adapters replay``; 1 if the script has no training loop."""
 
     def act(loader: Any) -> str:
         if not hasattr(loader, "replay"):

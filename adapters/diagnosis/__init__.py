@@ -1,9 +1,10 @@
 """Diagnosis of training throughput: loader and step are timed together and part by part.
 
 examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  report.py (as text)
-   loaders.py, trainers.py                   advice.py (changes, and what each brings)
-   timing.py (timed loops), ablation.py (plans that do only part of the work)
+   timing.py (timed loops)                   advice.py (changes, and what each brings)
+   ablation.py (plans that do only part of the work)
    contention.py (use of the CPUs by other programs)
+script.py (the same within a training script)
 sweep.py (the same source with other workers)  ->  ``adapters doctor --tune``
 
 front_end.py defines the interface that a front end implements in its module ``diagnosed.py``;

@@ -57,11 +57,7 @@ class Ablations:
 # Compared by identity: ``==`` on arrays isn't a bool.
 @dataclass(frozen=True, eq=False)
 class Repeated(Order):
-    """An endless order that repeats a few batches.
-
-    Args:
-        batches: The sample numbers of each batch.
-    """
+    """An endless order that repeats a few batches."""
 
     batches: Sequence[Any] = field(kw_only=True)
 
@@ -84,12 +80,7 @@ class Repeated(Order):
 
 
 class KeptSamples:
-    """A data set that has only some of its samples, in memory.
-
-    Args:
-        samples: The samples by number.
-        size: Length of the whole data set.
-    """
+    """A data set that has only some of its samples, by number, in memory."""
 
     thread_safe = True
 
@@ -118,12 +109,7 @@ class Fetching(SourcePlan):
 
 
 def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
-    """Build the ablations of a plan.
-
-    Args:
-        plan: The plan; some of its samples are fetched and transformed here.
-        epoch: The epoch whose first batches are repeated.
-    """
+    """Build the ablations of a plan, which repeat the first batches of an epoch."""
     order, source = plan.order, plan.source
     count = _KEPT_BATCHES if order.num_batches is None else min(_KEPT_BATCHES, order.num_batches)
     batches: Sequence[Any] = [order.batch(epoch, index) for index in range(count)]
@@ -155,11 +141,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
 def _made(
     plan: SourcePlan, batches: Sequence[Any], make: Callable[[int], Any]
 ) -> tuple[dict[int, Any], Sequence[Any]]:
-    """The samples of some batches by number, and these batches without failed samples.
-
-    Raises:
-        Exception: A sample fails and ``on_error`` is ``"raise"``.
-    """
+    """The samples of some batches by number, and these batches without failed samples."""
     made = {}
     for number in np.concatenate(batches).tolist():
         try:

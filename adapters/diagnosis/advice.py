@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.remoteness import CACHED, UNCACHED
@@ -57,29 +58,22 @@ class Prediction:
         return gain_in_words(self.gain)
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change to make.
-
-    Args:
-        text: The advice.
-        predictions: The effect; those after the first are of fewer workers.
-        condition: When the first prediction holds.
-        counted: True if the advice is a number computed from the figures.
-    """
+class Change(NamedTuple):
+    """A change to make."""
 
     text: str
-    predictions: tuple[Prediction, ...] = ()
+    """The advice."""
+    prediction: Prediction | None = None
+    """The effect."""
     condition: str = ""
+    """When the prediction holds."""
     counted: bool = False
+    """True if the advice is a number computed from the figures."""
 
-    def line(self, keyword: str) -> str:
-        """The advice, with the predicted gains in parentheses."""
-        if not self.predictions:
-            return self.text
-        first, *fewer = self.predictions
-        others = "".join(f"; {keyword}={each.workers}: {each}" for each in fewer)
-        return f"{self.text} ({first}{self.condition}{others})"
+    def __str__(self) -> str:
+        """The advice, with the predicted gain in parentheses."""
+        gain = "" if self.prediction is None else f" ({self.prediction}{self.condition})"
+        return self.text + gain
 
 
 def gain_in_words(gain: float) -> str:
@@ -94,65 +88,57 @@ def advice_of(v: Verdict) -> Iterator[str]:
             "nothing, on the strength of these figures: measure again when the machine has nothing "
             "else to do, and for longer (--seconds, or seconds=)"
         )
-        return
-    noisy = bool(v.noise)
-    for change in _changes(v):
-        if not noisy:
-            yield change.line(v.workers.keyword)
-        elif not change.counted:
-            yield change.text
-    if noisy and v.bottleneck in (STORAGE, TRANSFORMS, COLLATION) and not v.one_at_a_time:
-        yield (
-            "for how many workers it takes, measure again when the machine has nothing else to do: "
-            "these figures are too uncertain to say"
-        )
+    elif not v.noise:
+        yield from map(str, _changes(v))
+    else:
+        yield from (change.text for change in _changes(v) if not change.counted)
+        if v.bottleneck in (STORAGE, TRANSFORMS, COLLATION) and not v.one_at_a_time:
+            yield (
+                "for how many workers it takes, measure again when the machine has nothing else to "
+                "do: these figures are too uncertain to say"
+            )
 
 
 def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
     """The effect of each change that concerns the bottleneck, fastest first."""
-    found = (prediction for change in _changes(v) for prediction in change.predictions)
-    return tuple(sorted(found, key=lambda each: each.seconds))
+    found = (change.prediction for change in _changes(v))
+    return tuple(sorted(filter(None, found), key=lambda each: each.seconds))
 
 
 # --- the effect of a change ---
 
 
-def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction | None:
+def with_workers(v: Verdict, count: int, change: str = WORKERS) -> Prediction | None:
     """Predict the speed with ``count`` workers; None if the time of a single worker is unknown.
 
-    Args:
-        v: The verdict.
-        count: Number of workers, at least 1.
-        processes: True to predict a change to processes.
+    ``change`` is ``"workers"`` of the present kind; ``"processes"``; or ``"threads"``, for a source
+    that served one at a time.
     """
     if v.alone is None or v.workers.kind == "unknown":
         return None
     at_once, now = _at_once(v, count), _at_once(v, v.workers.count)
     loader, locked = v.alone / at_once, 0.0
-    if not processes:
+    if change == WORKERS:
         if v.one_at_a_time or _threads_bring_nothing(v):
             loader = v.loader
         elif now > 1:  # Assume that they scale as well as they do now.
             loader = v.loader * now / at_once
-        if v.waits and v.workers.kind != "processes" and not v.one_at_a_time:
-            locked = _computed(v)
-    return _predicted(v, PROCESSES if processes else WORKERS, count, loader, locked)
+    of_threads = change == WORKERS and v.workers.kind != "processes" and not v.one_at_a_time
+    if change == THREADS or (of_threads and v.waits):
+        locked = _computed(v, v.alone)
+    return _predicted(v, change, count, loader, locked)
 
 
 def with_threads(v: Verdict) -> Prediction | None:
-    """Predict the speed if threads may read the source concurrently; None if it isn't applicable.
-
-    Only the source's author can permit that: ``thread_safe``.
-    """
-    if v.alone is None or not v.waits or not v.serial:
+    """Predict the speed if threads may read a source that served one; None if that can't be."""
+    if not (v.waits and v.serial):
         return None
-    count = max(2, min(_needed_workers(v) or MOST_WAITING, MOST_WAITING))
-    return _predicted(v, THREADS, count, v.alone / count, _computed(v))
+    return with_workers(v, max(2, min(_needed_workers(v) or MOST_WAITING, MOST_WAITING)), THREADS)
 
 
-def _without_storage(v: Verdict, change: str = WITHOUT_STORAGE) -> tuple[Prediction, ...]:
-    """Predict the speed with samples in memory; nothing if fetching can't be told apart."""
-    return (_predicted(v, change, None, v.memory or 0.0),) if v.parts else ()
+def _without_storage(v: Verdict, change: str = WITHOUT_STORAGE) -> Prediction | None:
+    """Predict the speed with samples in memory; None if fetching can't be told apart."""
+    return _predicted(v, change, None, v.memory or 0.0) if v.parts else None
 
 
 def _predicted(
@@ -179,14 +165,13 @@ def _predicted(
     return Prediction(change, count, seconds, now / seconds)
 
 
-def _computed(v: Verdict) -> float:
+def _computed(v: Verdict, alone: float) -> float:
     """Seconds for which one thread computes for a batch, without waiting."""
-    assert v.alone is not None
-    waited = v.alone * (1 - v.alone_computes)
+    waited = alone * (1 - v.alone_computes)
     if v.bottleneck == STORAGE:
         at_once = 1 if v.one_at_a_time else max(1, v.workers.count)
         waited = (v.storage or 0.0) * at_once * (1 - v.fetch_computes)
-    return max(0.0, v.alone - waited)
+    return max(0.0, alone - waited)
 
 
 # --- numbers of workers ---
@@ -206,35 +191,26 @@ def _needed_workers(v: Verdict) -> int | None:
 
 def _threads_bring_nothing(v: Verdict) -> bool:
     """True if several threads were measured to be hardly faster than one."""
-    workers = v.workers
-    if workers.kind != "threads" or workers.count < 2 or v.alone is None:
-        return False
-    return v.alone / v.loader < _SCALES
+    several = v.workers.kind == "threads" and v.workers.count >= 2
+    return several and v.alone is not None and v.alone / v.loader < _SCALES
 
 
-def _more_workers(v: Verdict) -> tuple[Prediction, ...]:
-    """The effect of larger numbers of workers: as many as are useful, and two more than now.
-
-    The second is left out unless it is smaller than the first.
-    """
+def _more_workers(v: Verdict) -> Prediction | None:
+    """The effect of as many workers as are useful; None if those are no more than now."""
     workers, needed = v.workers, _needed_workers(v)
     if v.one_at_a_time or _threads_bring_nothing(v):
-        return ()
-    most_useful = workers.cpus
+        return None
+    # Without a step to keep up with: all CPUs, or enough waiting transforms to keep one CPU busy.
+    most_useful = enough = workers.cpus
     if v.waits:
         processes = workers.kind == "processes"
         most_useful = (
             min(_MOST_PROCESSES * workers.cpus, MOST_WAITING) if processes else MOST_WAITING
         )
-    # Without a step to keep up with: all CPUs, or enough waiting transforms to keep one CPU busy.
-    enough = workers.cpus
-    if v.waits and v.bottleneck == TRANSFORMS:
-        enough = math.ceil(1 / max(v.alone_computes, 1 / MOST_WAITING))
+        if v.bottleneck == TRANSFORMS:
+            enough = math.ceil(1 / max(v.alone_computes, 1 / MOST_WAITING))
     count = min(needed if needed is not None else enough, most_useful)
-    few = max(workers.count, 1 if workers.kind == "inline" else 0) + 2
-    counts = [each for each in (count, few) if workers.count < each <= count]
-    found = [with_workers(v, each) for each in dict.fromkeys(counts)]
-    return tuple(each for each in found if each is not None)
+    return with_workers(v, count) if workers.count < count else None
 
 
 # --- changes by bottleneck ---
@@ -267,16 +243,14 @@ def _about_storage(v: Verdict) -> Iterator[Change]:
             " from there",
         )
     if more := _more_workers(v):  # Waiting threads need no CPU.
-        count, needed, effect = more[0].workers, _needed_workers(v), ""
+        count, needed, effect = more.workers, _needed_workers(v), ""
         asked = f"{v.workers.keyword}={count}"
         if v.workers.kind == "processes":
             asked += f", {v.hints.processes or 'processes'} as now"
-        if needed is not None:
+        if needed == count:
             effect = " keep up with the step"
-            if needed != count:
-                effect = (
-                    f" are the most that pay as a rule, where it would take {needed:,} to keep up"
-                )
+        elif needed is not None:
+            effect = f" are the most that pay as a rule, where it would take {needed:,} to keep up"
         yield Change(f"{asked}: that many fetches at once{effect}", more, counted=True)
     if v.store:
         yield Change(
@@ -304,7 +278,7 @@ def _about_threads(v: Verdict) -> Iterator[Change]:
     asked = f"{v.workers.keyword}={found.workers}"
     if v.replaced:
         asked = f"{v.replaced}, with {asked}"
-    yield Change(f"{asked}, and {v.hints.one_at_a_time}", (found,))
+    yield Change(f"{asked}, and {v.hints.one_at_a_time}", found)
 
 
 def _about_transforms(v: Verdict) -> Iterator[Change]:
@@ -319,7 +293,7 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
         yield from _about_threads(v)
     inline = workers.kind == "inline"
     if v.waits and more:
-        count = f'"auto", or {more[0].workers}' if inline else f"{more[0].workers}"
+        count = f'"auto", or {more.workers}' if inline else f"{more.workers}"
         yield Change(
             f"{workers.keyword}={count}: the transform waits for {1 - v.alone_computes:.0%} of its "
             "time, which takes no CPU",
@@ -335,11 +309,11 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
     elif more:
         yield _left_cpus(v, more)
     if _threads_bring_nothing(v) and v.alone is not None:
-        found = with_workers(v, max(1, min(workers.cpus, needed or workers.cpus)), processes=True)
+        found = with_workers(v, max(1, min(workers.cpus, needed or workers.cpus)), PROCESSES)
         yield Change(
             f"worker processes: {workers.count} threads make {v.alone / v.loader:.2g} times as "
             "many batches as one, so the transform holds the interpreter lock",
-            () if found is None else (found,),
+            found,
             "" if found is None else f" with {found.workers}",
             counted=True,
         )
@@ -350,8 +324,7 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
     else:
         yield Change(
             "do once, out of band, what is the same in every epoch; of pictures, decode and resize "
-            "to what training needs (adapters pack --resize 256; --compare says what each "
-            "--encoding gives)"
+            "to what training needs (adapters pack --resize 256)"
         )
     if v.hints.transforms and v.has_transform and not v.waits:
         yield Change(v.hints.transforms)
@@ -372,8 +345,8 @@ def _about_collation(v: Verdict) -> Iterator[Change]:
         yield _left_cpus(v, more)
 
 
-def _left_cpus(v: Verdict, more: tuple[Prediction, ...]) -> Change:
-    text = f"{v.workers.keyword}={more[0].workers}: there are CPUs left"
+def _left_cpus(v: Verdict, more: Prediction) -> Change:
+    text = f"{v.workers.keyword}={more.workers}: there are CPUs left"
     return Change(text, more, counted=True)
 
 

@@ -9,8 +9,8 @@ Linux has the busy time of each CPU in ``/proc/stat``, and the CPU time of each 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _PROC = Path("/proc")
 # Fields of a cpu line: user, nice, system, idle, iowait, irq, softirq, steal.
@@ -19,17 +19,13 @@ _IDLE_FIELDS, _KNOWN_FIELDS = (3, 4), 8
 _MUCH, _LITTLE_IDLE = 0.15, 0.25
 
 
-@dataclass(frozen=True)
-class Contention:
-    """Shares of the time of the CPUs that this process may use, 0 to 1.
-
-    Args:
-        others: Share taken by other programs, or by the host of a virtual machine.
-        idle: Idle share.
-    """
+class Contention(NamedTuple):
+    """Shares of the time of the CPUs that this process may use, 0 to 1."""
 
     others: float = 0.0
+    """Share taken by other programs, or by the host of a virtual machine."""
     idle: float = 1.0
+    """Idle share."""
 
     @property
     def disturbs(self) -> bool:
@@ -37,19 +33,15 @@ class Contention:
         return self.others > _MUCH and self.idle < _LITTLE_IDLE
 
 
-@dataclass(frozen=True)
-class Account:
-    """Seconds of CPU time since an arbitrary moment.
-
-    Args:
-        busy: Busy time of the usable CPUs.
-        idle: Idle time of the usable CPUs.
-        own: Time of this process and its descendants.
-    """
+class Account(NamedTuple):
+    """Seconds of CPU time since an arbitrary moment."""
 
     busy: float
+    """Busy time of the CPUs that this process may use."""
     idle: float
+    """Their idle time."""
     own: float
+    """Time of this process and its descendants."""
 
     @classmethod
     def now(cls) -> Account | None:
@@ -63,12 +55,15 @@ class Account:
             return None
         return cls(busy / ticks, idle / ticks, own / ticks) if busy + idle else None
 
-    def until(self, later: Account) -> Contention:
-        """The use of the CPUs between this reading and a later one."""
-        busy, idle = later.busy - self.busy, later.idle - self.idle
-        own = later.own - self.own
-        whole = max(busy + idle, 1e-9)
-        return Contention(max(0.0, busy - own) / whole, max(0.0, idle) / whole)
+
+def contention_since(before: Account | None) -> Contention:
+    """The use of the CPUs since a reading; no contention if the system doesn't report it."""
+    now = Account.now()
+    if before is None or now is None:
+        return Contention()
+    busy, idle, own = (later - earlier for earlier, later in zip(before, now))
+    whole = max(busy + idle, 1e-9)
+    return Contention(max(0.0, busy - own) / whole, max(0.0, idle) / whole)
 
 
 def _usable(stat: str, cpus: set[int]) -> tuple[int, int]:

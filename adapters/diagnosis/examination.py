@@ -21,30 +21,36 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
-from adapters.diagnosis.contention import Account, Contention
-from adapters.diagnosis.front_end import FrontEnd, Trainer
-from adapters.diagnosis.loaders import (
+from adapters.diagnosis.contention import Account, contention_since
+from adapters.diagnosis.front_end import (
+    FrontEnd,
+    Trainer,
     engine_of,
     examinable,
-    rest,
-    samples_in,
+    front_ends_near,
     settled_of,
-    undisturbed,
 )
+from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     SKIPPED,
     SKIPPED_AGAIN,
+    SKIPPED_OF_THE_SAME,
+    Timing,
     endless,
+    rest,
+    samples_in,
     timed,
+    undisturbed,
+    wait_for_devices,
 )
-from adapters.diagnosis.trainers import FunctionTrainer, trainer_of
 from adapters.diagnosis.verdict import Figures, Workers, medians_of
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
 Progress = Callable[[int, int], Any]
+_QUIET: Progress = lambda done, total: None  # noqa: E731
 # Rounds of each measurement, and the maximum if the figures are uncertain.
 ROUNDS, MOST_ROUNDS = 3, 6
 # A round has a batch from each worker, as all may deliver at once, but no more than this.
@@ -101,14 +107,63 @@ def diagnose(
     return examine(loader, trainer_of(step, to_device), t, seconds)
 
 
+class FunctionTrainer:
+    """Trains with the user's function ``step(batch)``."""
+
+    def __init__(self, step: Callable[[Any], Any], to_device: Callable[[Any], Any] | None) -> None:
+        self._step = step if to_device is None else lambda batch: step(to_device(batch))
+        self._to_device = to_device
+        self._skipped = SKIPPED
+
+    def whole(self, loader: Any, seconds: float) -> Timing:
+        """Train on the loader's batches; the first call skips more warm-up batches."""
+        skipped, self._skipped = self._skipped, SKIPPED_AGAIN
+        batches, settled = endless(loader), settled_of(loader)
+        try:
+            return timed(batches, self._step, seconds, skipped, settled, LEAST_OF_A_ROUND)
+        finally:
+            batches.close()
+
+    def same(self, batch: Any, seconds: float) -> Timing:
+        """Train on one batch, again and again."""
+        again, skipped = itertools.repeat(batch), SKIPPED_OF_THE_SAME
+        return timed(again, self._step, seconds, skipped, least=LEAST_OF_A_ROUND)
+
+    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
+        """Time ``to_device`` in seconds per batch; None without one."""
+        if self._to_device is None:
+            return None
+        copy = self._to_device
+        return timed(
+            itertools.repeat(batch), lambda each: wait_for_devices(copy(each)), seconds, 1
+        ).batch_seconds
+
+
+def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
+    """The trainer for a function or a model of a registered front end; None without a step."""
+    found = (front_end.trainer(step) for front_end in front_ends_near(step))
+    trainer = next((each for each in found if each is not None), None)
+    if to_device is not None and (step is None or trainer is not None):
+        raise ValueError(
+            "to_device must be None unless step is a function, which is given what it returns; got "
+            f"to_device={to_device!r} with step={step!r}"
+        )
+    if step is None or trainer is not None:
+        return trainer
+    if not callable(step):
+        kinds = " or ".join(["a function of a batch", *texts_of("step")])
+        raise TypeError(f"step must be {kinds}, got {step!r}")
+    return FunctionTrainer(step, to_device)
+
+
 def examine(
     loader: Any,
     trainer: Trainer | None,
     t: float | None,
     seconds: float,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = _QUIET,
 ) -> Diagnosis:
-    """Diagnose a loader with any kind of trainer."""
+    """Diagnose a loader with any kind of trainer; ``progress`` is given rounds done and in all."""
     with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
         while examination.goes_on:
             examination.round()
@@ -116,20 +171,10 @@ def examine(
 
 
 class Examination:
-    """The measurements of one loader.
+    """The measurements of one loader; the arguments are those of ``examine``.
 
     For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``;
     ``close`` ends all workers.
-
-    Args:
-        loader: See ``diagnose``.
-        trainer: Trains on its batches; None examines the loader only.
-        t: See ``diagnose``.
-        seconds: See ``diagnose``.
-        progress: Called with the number of measured rounds and the total.
-
-    Raises:
-        TypeError: The loader can't be iterated over.
     """
 
     def __init__(
@@ -138,7 +183,7 @@ class Examination:
         trainer: Trainer | None,
         t: float | None,
         seconds: float,
-        progress: Progress = lambda done, total: None,
+        progress: Progress,
     ) -> None:
         self._progress = progress
         self._trainer = trainer
@@ -160,7 +205,7 @@ class Examination:
             else:
                 self._read = self._front_end.twin(self._loader)
                 # Keep the workers alive between calls of fit, too.
-                self._engine.retain()
+                self._front_end.engine(self._read).retain()
         # A framework's own training reads foreign loaders itself; a function is given the batches.
         own_way = self._front_end is None or self._replaced
         others = not isinstance(trainer, FunctionTrainer)
@@ -201,15 +246,12 @@ class Examination:
     def _loader_seconds(self) -> float:
         """Measure the loader alone, in seconds per batch, and keep a batch for later."""
         skipped = SKIPPED_AGAIN if self._rounds else SKIPPED
-        least = LEAST_OF_A_ROUND if self._front_end is None else _least_batches(self._settings)
-        batches = endless(self._read)
-        try:
-            settled = settled_of(self._read)
-            timing = timed(batches, None, self._seconds, skipped, settled, least)
+        engine = engine_of(self._read)
+        least = LEAST_OF_A_ROUND if engine is None else _least_batches(engine.chosen)
+        with contextlib.closing(endless(self._read)) as batches:
+            timing = timed(batches, None, self._seconds, skipped, settled_of(self._read), least)
             if self._batch is None:
                 self._batch = next(batches)
-        finally:
-            batches.close()
         self._pause(timing.batch_seconds)
         return timing.batch_seconds
 
@@ -219,7 +261,7 @@ class Examination:
             self._ablations = front_end.ablations(self._loader)
             plans = {name: getattr(self._ablations, name) for name in _PARTS}
             self._parts = {name: _Part(plan) for name, plan in plans.items() if plan is not None}
-        settings, seconds = self._settings, self._seconds / 2
+        settings, seconds = front_end.engine(self._read).chosen, self._seconds / 2
         found = {name: part.seconds(settings, seconds) for name, part in self._parts.items()}
         first = _INLINE_BATCHES * len(self._rounds)
         fetch = _inline(self._ablations.storage, first)
@@ -238,48 +280,32 @@ class Examination:
                 self._read.load_state_dict(self._read.state_dict())
 
     @property
-    def _engine(self) -> Engine:
-        assert self._front_end is not None
-        return self._front_end.engine(self._read)
-
-    @property
-    def _settings(self) -> Settings:
-        return self._engine.chosen
-
-    @property
     def diagnosis(self) -> Diagnosis:
         """The diagnosis from the rounds measured so far."""
-        now, contention = Account.now(), Contention()
-        if self._before is not None and now is not None:
-            contention = self._before.until(now)
-        found = Diagnosis(
+        known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
+        ablations, front_end = self._ablations, self._front_end
+        if ablations is not None and front_end is not None:
+            engine = front_end.engine(self._read)
+            known = {
+                "workers": _workers(engine, front_end.workers_keyword),
+                "fetch_computes": max(fetch.computes for fetch, _ in self._inline),
+                "alone_computes": max(whole.any_computes for _, whole in self._inline),
+                "hints": front_end.hints,
+                "has_transform": ablations.has_transform,
+                "serial": ablations.whole.one_thread_at_a_time,
+                "kernel_missing": ablations.decodes and load() is None,
+                "gathers": ablations.gathers,
+                "store": ablations.store,
+            }
+        return Diagnosis(
             samples=samples_in(self._batch),
             **dataclasses.asdict(medians_of(self._rounds)),
             waits_seconds=tuple(self._waits),
-            workers=Workers("unknown", 0, usable_cpus()),
             replaced=self._replaced,
             t=self._t,
             rounds=tuple(self._rounds),
-            contention=contention,
-        )
-        ablations, front_end = self._ablations, self._front_end
-        if ablations is None or front_end is None:
-            return found
-        settings, finding = self._settings, self._engine.finding
-        count = _count(settings)
-        kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-        keyword = front_end.workers_keyword
-        return dataclasses.replace(
-            found,
-            fetch_computes=max(fetch.computes for fetch, _ in self._inline),
-            alone_computes=max(whole.any_computes for _, whole in self._inline),
-            workers=Workers(settings.kind or kind, count, usable_cpus(), keyword, finding),
-            hints=front_end.hints,
-            has_transform=ablations.has_transform,
-            serial=ablations.whole.one_thread_at_a_time,
-            kernel_missing=ablations.decodes and load() is None,
-            gathers=ablations.gathers,
-            store=ablations.store,
+            contention=contention_since(self._before),
+            **known,
         )
 
 
@@ -331,6 +357,13 @@ def _inline(plan: Plan, first: int) -> _Inline:
         own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
         found.append(_Inline(spent.seconds, cpu / own, busy / own))
     return min(found)
+
+
+def _workers(engine: Engine, keyword: str) -> Workers:
+    settings = engine.chosen
+    count = _count(settings)
+    kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
+    return Workers(settings.kind or kind, count, usable_cpus(), keyword, engine.finding)
 
 
 def _count(settings: Settings) -> int:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from adapters.diagnosis.ablation import Ablations
-from adapters.diagnosis.registry import FRONT_ENDS
+from adapters.diagnosis.registry import FRONT_ENDS, texts_of
 from adapters.diagnosis.timing import Timing
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
@@ -40,12 +40,7 @@ class Observer(Protocol):
     """Receives notice of the training in a script, and may end the script."""
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """Handle the start of the framework's own training.
-
-        Args:
-            loader: Creates the loader.
-            trainer: Creates the trainer.
-        """
+        """Handle the start of the framework's own training; the arguments create its parts."""
         ...
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
@@ -65,8 +60,6 @@ class FrontEnd(abc.ABC):
     """Name of the loaders' argument for the number of workers."""
     hints = Hints()
     """Advice specific to this front end."""
-
-    # --- loaders ---
 
     @abc.abstractmethod
     def owns(self, loader: Any) -> bool:
@@ -106,8 +99,6 @@ class FrontEnd(abc.ABC):
             queue: Maximum number of batches read ahead.
         """
 
-    # --- training ---
-
     def trainer(self, step: Any) -> Trainer | None:
         """The trainer for a model of the framework; None for all others.
 
@@ -134,3 +125,40 @@ def front_ends_near(thing: Any) -> Iterator[FrontEnd]:
         package = registered.module.rpartition(".")[0]
         if any(place.startswith((f"{framework}.", f"{package}.")) for place in places):
             yield front_end_of(framework)
+
+
+def front_end_for(loader: Any) -> FrontEnd | None:
+    """The registered front end that a loader belongs to; None for a foreign loader."""
+    return next((each for each in front_ends_near(loader) if each.owns(loader)), None)
+
+
+def examinable(loader: Any) -> tuple[Any, FrontEnd | None, str]:
+    """The loader to examine, its front end, and what it replaces, as described in the advice.
+
+    A foreign loader, which can only be iterated over, has no front end; "" replaces nothing.
+    """
+    for front_end in front_ends_near(loader):
+        if front_end.owns(loader):
+            return loader, front_end, ""
+        if (replacing := front_end.in_place_of(loader)) is not None:
+            another, replaced = replacing
+            return another, front_end, replaced
+    if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        kinds = ", ".join([*texts_of("own"), *texts_of("others")])
+        raise TypeError(
+            f"loader must be {kinds}, or something else that gives batches when it is iterated "
+            f"over, got {type(loader).__name__}"
+        )
+    return loader, None, ""
+
+
+def engine_of(loader: Any) -> Engine | None:
+    """The engine that computes a loader's batches; None for a foreign loader."""
+    front_end = front_end_for(loader)
+    return None if front_end is None else front_end.engine(loader)
+
+
+def settled_of(loader: Any) -> Callable[[], bool]:
+    """A function that is true once a loader's workers are final; always true for foreign ones."""
+    engine = engine_of(loader)
+    return lambda: engine is None or engine.at_full_speed

@@ -10,29 +10,24 @@ Each entry of ``FRONT_ENDS`` registers one front end; its module has a ``FRONT_E
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Registered:
-    """A front end's module, and its texts for messages.
-
-    Args:
-        module: The module with ``FRONT_END``, in the package of the front end's loaders.
-        made_by: The class or function that makes its loaders, and the framework.
-        own: Name of its loaders.
-        others: The framework's own loaders that it can replace, if messages should name them.
-        step: Accepted values of ``step`` other than a function.
-        copies: The argument that makes its loaders copy batches to the device ahead of time.
-    """
+class Registered(NamedTuple):
+    """A front end's module, and its texts for messages."""
 
     module: str
+    """The module with ``FRONT_END``, in the package of the front end's loaders."""
     made_by: str
+    """The class or function that makes its loaders, and the framework."""
     own: str
+    """Name of its loaders."""
     others: str = ""
+    """The framework's own loaders that it can replace, if messages should name them."""
     step: str = ""
+    """Accepted values of ``step`` other than a function."""
     copies: str = ""
+    """The argument that makes its loaders copy batches to the device ahead of time."""
 
 
 # Keys are packages of frameworks.

@@ -27,9 +27,6 @@ def held_of(source: Source, numbers: NDArray[np.int64]) -> Source:
     """Copy a source with these samples in memory, if it would fetch them from a store each time.
 
     Records read from a store stay in memory anyway.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
     """
     if isinstance(source, Subset):
         whole = held_of(source.whole, source.numbers[numbers])

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
-from adapters.diagnosis.front_end import Observer, Trainer, front_end_of
-from adapters.diagnosis.loaders import engine_of, rest, settled_of
+from adapters.diagnosis.front_end import Observer, Trainer, engine_of, front_end_of, settled_of
 from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
@@ -32,6 +31,7 @@ from adapters.diagnosis.timing import (
     Clock,
     Timing,
     endless,
+    rest,
 )
 from adapters.errors import ScriptError
 
@@ -41,14 +41,7 @@ _BEGIN_BYTES = 4096
 
 @contextlib.contextmanager
 def code_of(name: str) -> Iterator[None]:
-    """Turn any exception in the ``with`` block into a ``ScriptError``: it runs the user's code.
-
-    Args:
-        name: Name of the script, or of the object loaded from it.
-
-    Raises:
-        ScriptError: The block raises an exception.
-    """
+    """Turn any exception in the ``with`` block, which runs user code, into a ``ScriptError``."""
     try:
         yield
     except Exception as error:
@@ -72,15 +65,7 @@ def diagnose_script(
     seconds: float,
     progress: Progress = lambda done, total: None,
 ) -> Diagnosis | None:
-    """Run a script up to its first training loop and examine it.
-
-    Args:
-        path: Path of the script.
-        arguments: Arguments of the script.
-        skip: Number of loops or calls of ``fit`` to skip.
-        t: See ``diagnose``.
-        seconds: See ``diagnose``.
-        progress: Called with the number of measured rounds and the total.
+    """Run a script up to its first training loop and examine it; ``skip`` leaves out so many.
 
     Returns:
         The diagnosis; None if the script ended without a training loop.
@@ -91,31 +76,124 @@ def diagnose_script(
         ScriptError: The script raises an error.
         ValueError: The file isn't a Python program.
     """
-    found: Diagnosis | None = _run(path, arguments, _Observer(skip, t, seconds, progress))
+
+    def in_fit(loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> Any:
+        try:
+            examined = loader(), trainer()
+        except (TypeError, ValueError) as error:
+            return error
+        return examine(*examined, t, seconds, progress)
+
+    def in_loop(loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        loop, round_seconds = _Loop(plain), seconds / ROUNDS
+        batches, settled, skipped = endless(loop), settled_of(loader), SKIPPED
+        examination: Examination | None = None
+        try:
+            while examination is None or examination.goes_on:
+                whole = Clock(batches, round_seconds, skipped, settled, LEAST_OF_A_ROUND)
+                yield from whole
+                found = whole.stop()
+                rest(engine_of(loader), found.batch_seconds)
+                again = itertools.repeat(whole.latest)
+                same = Clock(again, round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                yield from same
+                loop.latest, skipped = (found, same.stop()), SKIPPED_AGAIN
+                with observer.ignoring():
+                    if examination is None:
+                        examination = Examination(loader, loop, t, seconds, progress)
+                    examination.round()
+            raise _Examined(examination.diagnosis)
+        finally:
+            if examination is not None:
+                examination.close()
+
+    observer = _FirstLoop(skip, in_fit, in_loop)
+    found: Diagnosis | None = _run(path, arguments, observer)
     return found
 
 
 def with_loader_of(
     path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
 ) -> Any:
-    """Run a script up to its first training loop and call a function with the loop's loader.
-
-    Args:
-        path: Path of the script.
-        arguments: Arguments of the script.
-        act: Called with the loader while the script has it open; for ``fit``, with its data.
-        skip: Number of loops or calls of ``fit`` to skip.
+    """Run a script up to its first training loop and call ``act`` with the loop's loader.
 
     Returns:
         The result of ``act``; None if the script ended without a training loop.
 
     Raises:
-        OSError: There is no such script.
-        ScriptError: The script raises an error.
-        ValueError: The file isn't a Python program.
-        Exception: ``act`` raises an error.
+        Exception: ``act`` raises an error, or as for ``diagnose_script``.
     """
-    return _run(path, arguments, _Actor(skip, act))
+
+    def in_fit(loader: Callable[[], Any], _: Any) -> Any:
+        try:
+            return act(loader())
+        except Exception as error:
+            return error
+
+    def in_loop(loader: Any, _: Any) -> Iterator[Any]:
+        with observer.ignoring():
+            raise _Examined(in_fit(lambda: loader, None))
+
+    observer = _FirstLoop(skip, in_fit, in_loop)
+    return _run(path, arguments, observer)
+
+
+class _FirstLoop:
+    """Handles the first loop of a script that isn't skipped; a ``front_end.Observer``."""
+
+    def __init__(
+        self, skip: int, in_fit: Callable[..., Any], in_loop: Callable[..., Iterator[Any]]
+    ) -> None:
+        self._skip = skip
+        self._in_fit = in_fit
+        self._in_loop = in_loop
+
+    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
+        """End the script with the result of ``in_fit``."""
+        if not self._skips():
+            with self.ignoring():
+                raise _Examined(self._in_fit(loader, trainer))
+
+    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Return the iterator of ``in_loop``, which ends the script."""
+        return plain() if self._skips() else self._in_loop(loader, plain)
+
+    def _skips(self) -> bool:
+        self._skip -= 1
+        return self._skip >= 0
+
+    @contextlib.contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """Skip all loops in the ``with`` block."""
+        before, self._skip = self._skip, sys.maxsize
+        try:
+            yield
+        finally:
+            self._skip = before
+
+
+class _Loop:
+    """A loop of the script: iterates over its passes, and is the trainer of its examination."""
+
+    def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
+        self._plain = plain
+        self.latest = Timing(0, 0.0), Timing(0, 0.0)
+        """The times of the latest round, with the loader's batches and with one batch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._plain()
+
+    def whole(self, loader: Any, seconds: float) -> Timing:
+        """The time with the loader's batches."""
+        return self.latest[0]
+
+    def same(self, batch: Any, seconds: float) -> Timing:
+        """The time with one batch."""
+        return self.latest[1]
+
+    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
+        """None, as the copy is part of the loop's body."""
+        return None
 
 
 def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
@@ -155,127 +233,6 @@ def _is_program(path: str) -> bool:
     with open(path, "rb") as file:
         begin = file.read(_BEGIN_BYTES)
     return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
-
-
-class _Actor:
-    """Calls a function with the loader of the first loop; a ``front_end.Observer``.
-
-    Args:
-        skip: Number of loops to skip.
-        act: See ``with_loader_of``.
-    """
-
-    def __init__(self, skip: int, act: Callable[[Any], Any]) -> None:
-        self._skip = skip
-        self._act = act
-
-    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """Handle a call of the framework's own ``fit``."""
-        if self._skip:
-            self._skip -= 1
-            return
-        self._skip = sys.maxsize  # Ignore loops in the function.
-        try:
-            done = self._act(loader())
-        except Exception as error:
-            done = error
-        raise _Examined(done)
-
-    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Handle a loop over a loader."""
-        self.fit(lambda: loader, lambda: _Loop(plain))
-        return plain()
-
-
-class _Observer:
-    """Examines the first loop of a script; a ``front_end.Observer``.
-
-    Args:
-        skip: See ``diagnose_script``.
-        t: Likewise.
-        seconds: Likewise.
-        progress: Likewise.
-    """
-
-    def __init__(
-        self,
-        skip: int,
-        t: float | None,
-        seconds: float,
-        progress: Progress = lambda done, total: None,
-    ) -> None:
-        self._skip = skip
-        self._t = t
-        self._seconds = seconds
-        self._progress = progress
-
-    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """Examine a call of the framework's own ``fit``."""
-        if self._skip:
-            self._skip -= 1
-            return
-        try:
-            examined = loader(), trainer()
-        except (TypeError, ValueError) as error:
-            raise _Examined(error) from None
-        raise _Examined(examine(*examined, self._t, self._seconds, self._progress))
-
-    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Examine a loop over a loader, and yield the batches that it reads."""
-        if self._skip:
-            self._skip -= 1
-            yield from plain()
-            return
-        loop, seconds = _Loop(plain), self._seconds / ROUNDS
-        batches, settled, skipped = endless(loop), settled_of(loader), SKIPPED
-        examination: Examination | None = None
-        try:
-            while examination is None or examination.goes_on:
-                whole = Clock(batches, seconds, skipped, settled, LEAST_OF_A_ROUND)
-                yield from whole
-                found = whole.stop()
-                rest(engine_of(loader), found.batch_seconds)
-                again = itertools.repeat(whole.latest)
-                same = Clock(again, seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
-                yield from same
-                loop.latest = found, same.stop()
-                self._skip, skipped = sys.maxsize, SKIPPED_AGAIN  # Ignore the examination's loops.
-                if examination is None:
-                    examination = Examination(loader, loop, self._t, self._seconds, self._progress)
-                examination.round()
-                self._skip = 0
-            raise _Examined(examination.diagnosis)
-        finally:
-            if examination is not None:
-                examination.close()
-
-
-class _Loop:
-    """A loop of the script: iterates over its passes, and is the trainer of its examination.
-
-    Args:
-        plain: Starts a pass.
-    """
-
-    def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
-        self._plain = plain
-        self.latest = Timing(0, 0.0), Timing(0, 0.0)
-        """The times of the latest round, with the loader's batches and with one batch."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._plain()
-
-    def whole(self, loader: Any, seconds: float) -> Timing:
-        """The time with the loader's batches."""
-        return self.latest[0]
-
-    def same(self, batch: Any, seconds: float) -> Timing:
-        """The time with one batch."""
-        return self.latest[1]
-
-    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """None, as the copy is part of the loop's body."""
-        return None
 
 
 class _Notice(importlib.abc.MetaPathFinder):

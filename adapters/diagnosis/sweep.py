@@ -7,18 +7,18 @@ workers is recommended.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from adapters.batch.plan import Plan
-from adapters.diagnosis.front_end import FrontEnd
-from adapters.diagnosis.loaders import front_end_for, samples_in, undisturbed
+from adapters.diagnosis.front_end import FrontEnd, front_end_for
 from adapters.diagnosis.registry import texts_of
-from adapters.diagnosis.timing import SKIPPED, timed
+from adapters.diagnosis.timing import SKIPPED, samples_in, timed, undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
 ROUNDS = 3
@@ -29,29 +29,19 @@ _MOST_THREADS = 64
 _AUTO = "auto"
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A setting of the workers.
-
-    Args:
-        kind: ``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``.
-        workers: Number of workers; 0 for the first two kinds.
-        queue: Maximum number of batches read ahead.
-    """
+class Setting(NamedTuple):
+    """A setting of the workers."""
 
     kind: str
+    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``."""
     workers: int
+    """Number of workers; 0 for the first two kinds."""
     queue: int
+    """Maximum number of batches read ahead."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """The measured speeds of a setting.
-
-    Args:
-        setting: The setting.
-        speeds: Samples/s in each round.
-    """
+class Found(NamedTuple):
+    """The measured speeds of a setting, samples/s in each round."""
 
     setting: Setting
     speeds: tuple[float, ...]
@@ -60,6 +50,12 @@ class Found:
     def median(self) -> float:
         """Median speed in samples/s."""
         return statistics.median(self.speeds)
+
+    @property
+    def cost(self) -> tuple[bool, int, bool, int]:
+        """Sort key for the cost of the setting."""
+        kind, workers, queue = self.setting
+        return kind != _AUTO, workers, kind == "processes", queue
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ class Sweep:
         """The cheapest of the best settings: ``"auto"`` if it is one, else the fewest workers."""
         best = max(found.median for found in self.found)
         good = [found for found in self.found if found.median >= _TIE * best]
-        return min(good, key=_cost)
+        return min(good, key=lambda found: found.cost)
 
 
 def sweep(
@@ -99,16 +95,9 @@ def sweep(
     rounds: int = ROUNDS,
     progress: Callable[[int, int], Any] = lambda done, total: None,
 ) -> Sweep:
-    """Measure a loader's source and transforms with other workers.
+    """Measure a loader's source and transforms with other workers; ``TypeError`` if it isn't ours.
 
-    Args:
-        loader: A loader of this package.
-        seconds: Duration of each measurement, once its workers have started.
-        rounds: Number of measurements of each setting.
-        progress: Called with the number of finished measurements and the total.
-
-    Raises:
-        TypeError: The loader isn't of this package.
+    Each of ``rounds`` measurements of a setting takes ``seconds``, once its workers have started.
     """
     front_end = _front_end_for(loader)
     with undisturbed():
@@ -134,7 +123,7 @@ def sweep(
             best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
             # With many workers, also a queue that has a batch for each.
             more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
-            queues = [dataclasses.replace(best, queue=queue) for queue in (*_QUEUES, *more)]
+            queues = [best._replace(queue=queue) for queue in (*_QUEUES, *more)]
             for setting in [each for each in queues if each not in speeds] * rounds:
                 measure(setting)
     progress(total, total)
@@ -192,14 +181,11 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         kind=None,
         cluster=None,
     )
-    engine = Engine(plan, settings)
-    try:
+    with contextlib.closing(Engine(plan, settings)) as engine:
         stream = engine.stream(0, 0, False)
         first = stream.next()
-        batches: Iterator[Any] = (stream.next() for _ in itertools.count())
+        batches = (stream.next() for _ in itertools.count())
         timing = timed(batches, None, seconds, SKIPPED, lambda: engine.at_full_speed)
-    finally:
-        engine.close()
     samples = samples_in(first)
     return samples, samples / timing.batch_seconds
 
@@ -221,9 +207,3 @@ def line_of(loader: Any, setting: Setting) -> str:
     """The arguments to paste into the loader's call."""
     workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
     return _front_end_for(loader).call(setting.kind, workers, setting.queue)
-
-
-def _cost(found: Found) -> tuple[bool, int, bool, int]:
-    """Sort key for the cost of a setting."""
-    setting = found.setting
-    return setting.kind != _AUTO, setting.workers, setting.kind == "processes", setting.queue

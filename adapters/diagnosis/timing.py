@@ -1,14 +1,19 @@
-"""Timing of a loop over batches: total time and the wait for each batch."""
+"""Timing of a loop over batches: total time and the wait for each batch; undisturbed."""
 
 from __future__ import annotations
 
+import contextlib
+import random
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from adapters.diagnosis.registry import DEVICES
+from adapters.engine import Engine
 from adapters.structure import flatten
 
 LEAST_BATCHES = 3
@@ -20,17 +25,13 @@ SKIPPED_AGAIN = 6
 SKIPPED_OF_THE_SAME = 3
 # Maximum seconds to wait for workers: several times the start of processes that import a framework.
 _SETTLING_SECONDS = 20.0
+# Maximum seconds to wait for the read-ahead queue to fill.
+_MOST_REST_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The result of a ``Clock``.
-
-    Args:
-        batches: Number of batches.
-        seconds: Total time.
-        waits_seconds: Wait for each batch; empty if unknown.
-    """
+    """The result of a ``Clock``."""
 
     batches: int
     seconds: float
@@ -75,25 +76,26 @@ class Clock:
         """The latest batch."""
 
     def __iter__(self) -> Iterator[Any]:
-        self.latest = next(self._batches)
+        yield self._next()
         began = time.perf_counter()
-        yield self.latest
         while not self._settled() and time.perf_counter() - began < _SETTLING_SECONDS:
-            self.latest = next(self._batches)
-            yield self.latest
+            yield self._next()
         began = time.perf_counter()
         for _ in range(self._skipped - 1):
             if time.perf_counter() - began > self._seconds:
                 break
-            self.latest = next(self._batches)
-            yield self.latest
+            yield self._next()
         wait_for_devices()
         self._began = asked = time.perf_counter()
         while asked - self._began < self._seconds or len(self._waits) < self._least:
-            self.latest = next(self._batches)
+            batch = self._next()
             self._waits.append(time.perf_counter() - asked)
-            yield self.latest
+            yield batch
             asked = time.perf_counter()
+
+    def _next(self) -> Any:
+        self.latest = next(self._batches)
+        return self.latest
 
     def stop(self) -> Timing:
         """Wait for the devices, end the timing, and return the result."""
@@ -110,16 +112,7 @@ def timed(
     settled: Callable[[], bool] = lambda: True,
     least: int = LEAST_BATCHES,
 ) -> Timing:
-    """Time a step on batch after batch.
-
-    Args:
-        batches: An endless iterator.
-        step: The step; None only reads the batches.
-        seconds: Duration.
-        skipped: Number of batches before the timing starts.
-        settled: See ``Clock``.
-        least: See ``Clock``.
-    """
+    """Time a step on batch after batch; None only reads them. The rest is as for ``Clock``."""
     clock, result = Clock(batches, seconds, skipped, settled, least), None
     for batch in clock:
         if step is not None:
@@ -131,11 +124,7 @@ def timed(
 
 
 def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
-    """Iterate over batches without end, pass after pass.
-
-    Raises:
-        ValueError: A pass has no batches.
-    """
+    """Iterate over batches without end, pass after pass; ``ValueError`` if one has none."""
     while True:
         empty = True
         for batch in batches:
@@ -150,11 +139,7 @@ def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def wait_for_devices(result: Any = None) -> None:
-    """Wait until all devices have finished their work.
-
-    Args:
-        result: The result of a step, which may contain arrays of any framework.
-    """
+    """Wait until devices have finished their work, and the arrays in a step's result are there."""
     _wait_for_arrays(result)
     for name, wait in DEVICES.items():
         if (framework := sys.modules.get(name)) is not None:
@@ -166,3 +151,26 @@ def _wait_for_arrays(result: Any) -> None:
         for name in ("block_until_ready", "wait_to_read"):
             if hasattr(leaf, name):
                 getattr(leaf, name)()
+
+
+def rest(engine: Engine | None, batch_seconds: float) -> None:
+    """Wait until the read-ahead queue is full, so that workers don't disturb what follows."""
+    if engine is not None and engine.chosen.workers:
+        time.sleep(min(_MOST_REST_SECONDS, engine.chosen.max_queue_size * batch_seconds))
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore the states of ``random`` and ``numpy.random`` at the end of the ``with`` block."""
+    own, numpys = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(numpys)
+
+
+def samples_in(batch: Any) -> int:
+    """Number of samples in a batch: the length of the first axis of its first array."""
+    shapes = (getattr(leaf, "shape", None) for leaf in flatten(batch)[0])
+    return next((int(shape[0]) for shape in shapes if shape), 1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from adapters.diagnosis.contention import Contention
 
@@ -55,37 +56,28 @@ _DECIDING = ("whole", "loader", "same", "alone")
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers that compute batches.
-
-    Args:
-        kind: ``"inline"``, ``"threads"``, ``"processes"``, another kind of the engine, or
-            ``"unknown"`` for a foreign loader.
-        count: Number of workers.
-        cpus: Number of CPUs that this process may use.
-        keyword: Name of the loader's argument for the number of workers.
-        finding: The engine's own finding about its workers, as text.
-    """
+    """The workers that compute batches."""
 
     kind: str
+    """``"inline"``, ``"threads"``, ``"processes"``, ``"unknown"`` (foreign), or another kind."""
     count: int
     cpus: int
+    """Number of CPUs that this process may use."""
     keyword: str = "workers"
+    """Name of the loader's argument for the number of workers."""
     finding: str = ""
+    """The engine's own finding about its workers, as text."""
 
 
-@dataclass(frozen=True)
-class Hints:
-    """Advice that depends on the kind of loader, as text; "" for none.
-
-    Args:
-        transforms: Advice if transforms are the bottleneck.
-        one_at_a_time: Advice if the source serves one thread at a time.
-        processes: The argument that makes the loader's workers processes.
-    """
+class Hints(NamedTuple):
+    """Advice that depends on the kind of loader, as text; "" for none."""
 
     transforms: str = ""
+    """Advice if transforms are the bottleneck."""
     one_at_a_time: str = ""
+    """Advice if the source serves one thread at a time."""
     processes: str = ""
+    """The argument that makes the loader's workers processes."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +155,8 @@ class Verdict(Figures):
     store: str = ""
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
-    contention: Contention = field(default_factory=Contention)
-    hints: Hints = field(default_factory=Hints, repr=False)
+    contention: Contention = field(default=Contention())
+    hints: Hints = field(default=Hints(), repr=False)
 
     @property
     def one_at_a_time(self) -> bool:
@@ -257,43 +249,36 @@ class Verdict(Figures):
     @property
     def contradictions(self) -> tuple[str, ...]:
         """Descriptions of figures that contradict each other."""
-        return tuple(self._contradictions())
-
-    @property
-    def noise(self) -> tuple[str, ...]:
-        """Reasons why the figures are uncertain: other programs, rounds that differ."""
-        return tuple(self._noise())
-
-    def _contradictions(self) -> Iterator[str]:
-        alone, workers = self.alone, self.workers
+        found, alone, workers = [], self.alone, self.workers
         if alone is not None and workers.kind != "unknown":
             by = f"{workers.count} {workers.kind}" if workers.count else "no workers"
             too_fast = _longer(alone / max(1, workers.count), self.loader)
             if too_fast or (not workers.count and _longer(self.loader, alone)):
-                yield f"{self._shown('loader')}, with {by}, and {self._shown('alone')}"
-        parts = [("same", "whole")]
+                found.append(f"{self._shown('loader')}, with {by}, and {self._shown('alone')}")
+        parts = [("same", "whole"), ("memory", "loader"), ("collation", "loader"), ("copy", "same")]
         # A replacement may be faster or slower than the original loader.
         if not self.replaced:
             parts.append(("loader", "whole"))
         # A gather into new memory may take longer than one into reused memory.
         if not self.gathers:
             parts.append(("storage", "loader"))
-        for part, whole in [
-            *parts,
-            ("memory", "loader"),
-            ("collation", "loader"),
-            ("copy", "same"),
-        ]:
-            if _longer(getattr(self, part), getattr(self, whole)):
-                yield f"{self._shown(part)}, and {self._shown(whole)}, of which that is a part"
-        if self.whole is None or self.same is None or self.replaced:
-            return
-        if self.whole > _TURNS * (self.loader + self.same) + _TOLERATED_SECONDS:
-            yield f"{self._shown('whole')}, {self._shown('loader')}, and {self._shown('same')}"
+        found += [
+            f"{self._shown(part)}, and {self._shown(whole)}, of which that is a part"
+            for part, whole in parts
+            if _longer(getattr(self, part), getattr(self, whole))
+        ]
+        turns = None if self.same is None or self.replaced else _TURNS * (self.loader + self.same)
+        if turns is not None and self.whole is not None and self.whole > turns + _TOLERATED_SECONDS:
+            names = map(self._shown, ("whole", "loader", "same"))
+            found.append("{}, {}, and {}".format(*names))
+        return tuple(found)
 
-    def _noise(self) -> Iterator[str]:
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """Reasons why the figures are uncertain: other programs, rounds that differ."""
+        found = []
         if self.contention.disturbs:
-            yield (
+            found.append(
                 f"other programs took {self.contention.others:.0%} of the CPU time meanwhile, and "
                 f"{self.contention.idle:.0%} was left"
             )
@@ -306,7 +291,10 @@ class Verdict(Figures):
                 continue
             if spread > _TOLERATED_SECONDS and spread > _STEADY * sorted(values)[len(values) // 2]:
                 least, most = 1000 * min(values), 1000 * max(values)
-                yield f"{NAMES[name]} took {least:.3g} to {most:.3g} ms, from round to round"
+                found.append(
+                    f"{NAMES[name]} took {least:.3g} to {most:.3g} ms, from round to round"
+                )
+        return tuple(found)
 
     def _shown(self, name: str) -> str:
         return f"{NAMES[name]} takes {1000 * getattr(self, name):.3g} ms"

@@ -1,8 +1,7 @@
-"""Record files: packing of images, comparison of encodings, conversion and verification."""
+"""Record files: packing of images, conversion and verification."""
 
 from __future__ import annotations
 
-from adapters.packing.comparison import Comparison, Cost, compare
 from adapters.packing.convert import convert
 from adapters.packing.encoding import ENCODINGS
 from adapters.packing.manifest import Manifest
@@ -12,10 +11,7 @@ from adapters.packing.verify import verify
 
 __all__ = [
     "ENCODINGS",
-    "Comparison",
-    "Cost",
     "Manifest",
-    "compare",
     "convert",
     "materialize",
     "pack",

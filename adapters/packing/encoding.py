@@ -28,14 +28,7 @@ _MOST_PIXELS = 65_500
 
 @dataclass(frozen=True)
 class ImageEncoder:
-    """Encoder of items as records.
-
-    Args:
-        format: Format of the file, one of ``CODECS``.
-        encoding: One of ``ENCODINGS``.
-        resize: Pixels of the shorter side, or None.
-        quality: JPEG quality; None keeps JPEGs that needn't be resized as they are.
-    """
+    """Encoder of items as records; the fields are arguments of ``pack``."""
 
     format: str
     encoding: str
@@ -48,22 +41,13 @@ class ImageEncoder:
         return {"encoding": self.encoding, "resize": self.resize, "quality": self.quality}
 
     def record(self, item: Item) -> bytes:
-        """Encode an item as its record in the file.
-
-        Raises:
-            ContentError: This is no image, it is damaged, or the format can't hold the label.
-            OSError: A file can't be read.
-        """
+        """Encode an item as its record; ``ContentError`` for what is no image, or another label."""
         codec = CODECS[self.format]
         image = self.image(item.content())
         return codec.encode(codec.envelope.pack(image, item.label, item.number))
 
     def image(self, content: bytes | NDArray[Any]) -> bytes:
-        """Encode an image for its record; upright if it is encoded again.
-
-        Raises:
-            ContentError: This is no image, or it is damaged.
-        """
+        """Encode an image for its record, upright if it is encoded again; else ``ContentError``."""
         if isinstance(content, bytes) and self._is_kept(content):
             decode_stored(content)  # Raises if it can't be decoded.
             return content

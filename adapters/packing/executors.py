@@ -22,37 +22,30 @@ from adapters.errors import WorkerError, note
 
 log = logging.getLogger("adapters")
 
-# Time without a result after which the cluster is checked for workers.
-_LOOK_SECONDS = 20.0
 _FORGOTTEN = (
     "the Dask cluster has forgotten what it was given: its scheduler has ended, or the client was "
     "closed; what is packed is kept for the next run"
 )
-INSTALL_DASK = "pip install 'loader-adapters[dask]'"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Executor of tasks.
-
-    Args:
-        submit: Runs a task: ``submit(task)`` returns a future.
-        count: Number of concurrent tasks.
-        elsewhere: True if tasks leave this process, and so are pickled.
-    """
+    """Executor of tasks."""
 
     submit: Callable[[Callable[[], Any]], Any]
+    """Runs a task: ``submit(task)`` returns a future."""
     count: int
+    """Number of concurrent tasks."""
     elsewhere: bool
+    """True if tasks leave this process, and so are pickled."""
 
 
 @contextmanager
 def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
-    """Provide workers within the context.
+    """Provide workers within the context, which ends threads of its own.
 
-    Args:
-        executor: An ``Executor``, a Dask ``Client``, or None for threads that end with the context.
-        workers: Number of concurrent tasks; ``"auto"`` asks the executor, or counts the CPUs.
+    ``executor`` is an ``Executor``, a Dask ``Client``, or None for threads. ``workers="auto"`` asks
+    it, or counts the CPUs.
     """
     asked = None if workers == "auto" else max(1, workers)
     if executor is None:
@@ -60,26 +53,23 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
         with ThreadPoolExecutor(count, "adapters-pack") as pool:
             yield Workers(pool.submit, count, False)
     elif is_cluster(executor):
-        submitted = itertools.count(1)
+        priorities = itertools.count(-1, -1)  # A task runs after those submitted earlier.
 
         def submit(task: Callable[[], Any]) -> _Future:
-            """Submit a task, to run after those submitted earlier."""
-            future = executor.submit(_do, task, pure=False, priority=-next(submitted))
+            future = executor.submit(_do, task, pure=False, priority=next(priorities))
             return _Future(executor, future)
 
-        yield Workers(submit, asked or threads_of(executor), True)
+        threads = sum(executor.nthreads().values())
+        if not threads:
+            log.warning("the Dask cluster has no workers: waiting for one to come")
+        yield Workers(submit, asked or max(1, threads), True)
     else:
         count = asked or getattr(executor, "_max_workers", None) or usable_cpus()
         yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
 
 
 def check_executor(executor: Any) -> None:
-    """Check ``executor``.
-
-    Raises:
-        TypeError: It is no executor.
-        ValueError: The client is asynchronous.
-    """
+    """Raise ``TypeError`` for what is no executor, ``ValueError`` for an asynchronous client."""
     if not (executor is None or is_cluster(executor) or isinstance(executor, Executor)):
         raise TypeError(
             "executor must be a concurrent.futures.Executor, a dask.distributed.Client or None, "
@@ -89,27 +79,15 @@ def check_executor(executor: Any) -> None:
         check_client("executor", executor)
 
 
-def threads_of(client: Any) -> int:
-    """Count the threads of a cluster's workers; 1 if there are none yet."""
-    known = client.scheduler_info()
-    # Some versions of Dask list at most five workers, and give the sum separately.
-    listed = sum(int(worker["nthreads"]) for worker in known["workers"].values())
-    return max(1, int(known.get("total_threads", listed)))
-
-
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Connect a Dask ``Client`` to the scheduler at this address, within the context.
-
-    Raises:
-        ImportError: Dask isn't installed.
-        OSError: No scheduler answers there.
-        ValueError: The address isn't a scheduler's.
-    """
+    """Connect a Dask ``Client`` to the scheduler at this address, within the context."""
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
-        raise ImportError(f"a Dask cluster needs dask.distributed: {INSTALL_DASK}") from error
+        raise ImportError(
+            "a Dask cluster needs dask.distributed: pip install 'loader-adapters[dask]'"
+        ) from error
     # Check before there is a client: one that can't connect would delay the end of the process.
     try:
         distributed.comm.get_address_host(address)
@@ -123,12 +101,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 class _Future:
-    """Future of a task on the cluster.
-
-    Args:
-        client: Client of the cluster.
-        future: Dask's future.
-    """
+    """Future of a task on the cluster."""
 
     def __init__(self, client: Any, future: Any) -> None:
         self._client = client
@@ -138,7 +111,6 @@ class _Future:
         """Fetch the task's result from its worker, and release it there."""
         distributed: Any = importlib.import_module("distributed")
         try:
-            self._wait(distributed.as_completed)
             result = self._client.gather(self._future, direct=True)
         except distributed.KilledWorker as error:
             raise WorkerError(
@@ -157,18 +129,6 @@ class _Future:
             raise
         self._future.release()
         return result
-
-    def _wait(self, as_completed: Callable[..., Any]) -> None:
-        told, loop = False, self._client.loop
-        asyncio: Any = importlib.import_module("asyncio")  # Dask has imported it already.
-        while not self._future.done():
-            try:
-                for _ in as_completed([self._future], loop=loop, timeout=_LOOK_SECONDS):
-                    pass
-            except (TimeoutError, asyncio.TimeoutError):  # Two classes in Python 3.10.
-                if not (told or self._client.scheduler_info()["workers"]):
-                    log.warning("the Dask cluster has no workers: waiting for one to come")
-                    told = True
 
     def cancel(self) -> None:
         """Cancel the task."""

@@ -19,12 +19,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import check_integer
 from adapters.batch.permutation import PACKED, permute
 from adapters.errors import ContentError
 from adapters.remote import clean, is_url
 from adapters.sources import (
     ImageSource,
+    Source,
     Subset,
     as_source,
     holds_arrays,
@@ -62,24 +62,20 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Samples to be packed, in the order in which they are written.
-
-    Args:
-        items: Items, in their own order.
-        classes: Names of the classes by label; None if there are none.
-        fingerprint: Changes when the input does, so that an interrupted run can resume; None if
-            changes can't be detected.
-        fetch: Starts to fetch items, by their numbers; None if nothing has to be fetched.
-        order: Numbers of the items in the order in which they are written; None for their own.
-        seed: Seed of that order; None for their own.
-    """
+    """Samples to be packed, in the order in which they are written."""
 
     items: Sequence[Item]
+    """Items, in their own order."""
     classes: list[str] | None
+    """Names of the classes by label; None if there are none."""
     fingerprint: str | None
+    """Changes when the input does, so that an interrupted run can resume; None if unknown."""
     fetch: Callable[[NDArray[np.int64]], None] | None = None
+    """Starts to fetch items, by their numbers; None if nothing has to be fetched."""
     order: NDArray[np.int64] | None = None
+    """Numbers of the items in the order in which they are written; None for their own."""
     seed: int | None = None
+    """Seed of that order; None for their own."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -95,18 +91,7 @@ class Inputs:
 
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
-    """Make inputs of a user's source.
-
-    Args:
-        source: A folder with a folder per class, an ``.lst`` or CSV file, arrays, or a source of
-            (image, label).
-        root: Folder of the paths in a list; by default its own.
-
-    Raises:
-        FileNotFoundError: There is no such folder or list.
-        TypeError: The source is of another type.
-        ValueError: A folder has no classes, or a list has invalid lines.
-    """
+    """Make inputs of what ``pack`` takes as its source; lists have their paths below ``root``."""
     if is_url(source):
         if not names_images(source):
             raise ValueError(
@@ -128,12 +113,11 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
             "source must be a folder with a folder per class, an .lst or .csv file, arrays or a "
             f"source, got {os.fspath(source)!r}; for record files, see `adapters convert`"
         )
-    if isinstance(source, ImageSource) and source.as_stored:
-        return _images(source)
+    whole, numbers = source, None
     if isinstance(source, Subset):
-        whole = source.whole
-        if isinstance(whole, ImageSource) and whole.as_stored:
-            return _images(whole, source.numbers.tolist())
+        whole, numbers = source.whole, source.numbers.tolist()
+    if isinstance(whole, ImageSource) and whole.as_stored:
+        return _images(whole, numbers)
     fingerprint = None
     if isinstance(source, tuple) and all(map(_is_column, source)):
         fingerprint = digest(map(_described, source))
@@ -188,19 +172,14 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
 class _Samples(Sequence[Item]):
     """Items of a source, made on access."""
 
-    def __init__(self, source: Any) -> None:
-        self._source = source
+    def __init__(self, source: Source) -> None:
+        self.source = source
 
     def __len__(self) -> int:
-        return len(self._source)
-
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
-        """Return the labels of these samples; None if that takes making the samples."""
-        labels: NDArray[Any] | None = self._source.labels_of(numbers)
-        return labels
+        return len(self.source)
 
     def __getitem__(self, number: Any) -> Any:
-        sample = self._source.sample(number)
+        sample = self.source.sample(number)
         if not isinstance(sample, tuple) or len(sample) != 2:
             raise TypeError(
                 f"source must give (image, label), got {type(sample).__name__} for sample {number}"
@@ -212,9 +191,12 @@ class _Samples(Sequence[Item]):
                 f"{label.shape} for sample {number}: images and their masks become records by a "
                 "RecordWriter, as two features"
             )
-        content = _as_content(image)
+        is_encoded = isinstance(image, (bytes, bytearray, memoryview))
+        content = bytes(image) if is_encoded else _as_array(image)
         size = len(content) if isinstance(content, bytes) else content.nbytes
-        return Item(f"sample {number}", number, _plain(label), partial(_held, content), size)
+        labels = _as_array(label)
+        plain = labels.item() if labels.size == 1 else labels
+        return Item(f"sample {number}", number, plain, partial(_held, content), size)
 
 
 class _Stored:
@@ -235,24 +217,8 @@ def _held(content: Content) -> Content:
     return content
 
 
-def _as_content(image: Any) -> Content:
-    if isinstance(image, (bytes, bytearray, memoryview)):
-        return bytes(image)
-    return _as_array(image)
-
-
-def _plain(label: Any) -> Any:
-    array = _as_array(label)
-    return array.item() if array.size == 1 else array
-
-
 def _read(path: str, folder: str) -> bytes:
-    """Read a file's content.
-
-    Args:
-        path: Path as given.
-        folder: Folder that it is relative to; another process may have another working directory.
-    """
+    """Read a file whose path is relative to a folder: processes have a working directory each."""
     place = os.path.join(folder, path)
     try:
         if not stat.S_ISREG(os.stat(place).st_mode):  # Opening a pipe would block.
@@ -298,26 +264,10 @@ def digest(parts: Any) -> str:
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def check_seed(seed: Any) -> None:
-    """Check ``seed``.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is below 0.
-    """
-    if seed is not None and not (isinstance(seed, str) and seed == "auto"):
-        check_integer("seed", seed, 0, ', "auto" or None')
-
-
 def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
-    """Put inputs in the order in which they are written.
-
-    Args:
-        inputs: Inputs in their own order.
-        seed: Seed of the permutation; ``"auto"`` permutes only labels in runs; None nothing.
-    """
+    """Put inputs in the order of a seed; ``"auto"`` permutes only labels in runs, None nothing."""
     if seed == "auto":
-        seed = 0 if in_runs(inputs.items) else None
+        seed = 0 if _in_runs(inputs.items) else None
     if seed is None:
         return inputs
     size = len(inputs)
@@ -325,7 +275,7 @@ def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
     return replace(inputs, order=order, seed=int(seed))
 
 
-def in_runs(items: Sequence[Item]) -> bool:
+def _in_runs(items: Sequence[Item]) -> bool:
     """True if neighbours share a label far more often than in a random order."""
     if len(items) < _LEAST:
         return False
@@ -342,14 +292,11 @@ def in_runs(items: Sequence[Item]) -> bool:
 
 def _labels(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
     """Return one label each; None if items have several, or labels aren't known yet."""
-    known = getattr(items, "labels_of", None)
-    if known is not None:
+    if isinstance(items, _Samples):
         try:
-            labels = known(numbers)
+            known = items.source.labels_of(numbers)
         except Exception:  # Damage is reported when the sample is packed.
             return None
-        return None if labels is None else np.asarray(labels)
+        return None if known is None else np.asarray(known)
     found = [items[number].label for number in numbers.tolist()]
-    if any(np.ndim(label) for label in found):
-        return None
-    return np.array(found)
+    return None if any(np.ndim(label) for label in found) else np.array(found)

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-_BLOCK_BYTES = 1 << 20
-
 
 @dataclass(frozen=True)
 class PackedFile:
@@ -28,12 +26,8 @@ class PackedFile:
     bytes: int
     sha256: str
 
-    def check(self) -> None:
-        """Check that ``pack`` may have written these values.
-
-        Raises:
-            ValueError: It can't have.
-        """
+    def __post_init__(self) -> None:
+        """Check that ``pack`` may have written these values; a manifest may be anyone's file."""
         named = isinstance(self.name, str) and self.name == os.path.basename(self.name) != ""
         counted = isinstance(self.records, int) and isinstance(self.bytes, int)
         if not (named and counted and isinstance(self.sha256, str)):
@@ -77,6 +71,13 @@ class Manifest:
     files: list[PackedFile] = field(default_factory=list)
     seed: int | None = None
 
+    def add(self, packed: PackedFile, read: int, skipped: list[Skipped]) -> None:
+        """Add a file and the inputs skipped for it; ``read`` counts all inputs so far."""
+        self.files.append(packed)
+        self.packed += packed.records
+        self.skipped += skipped
+        self.read = read
+
     def write(self, path: Path) -> None:
         """Write as JSON, the same bytes for the same content."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
@@ -95,17 +96,11 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes, name: str) -> Manifest:
-        """Parse a manifest's text.
-
-        Raises:
-            ValueError: This is no manifest.
-        """
+        """Parse a manifest's text; ``name`` is for the ``ValueError`` if this is no manifest."""
         try:
             content = json.loads(text)
             content["skipped"] = [Skipped(**each) for each in content["skipped"]]
             content["files"] = [PackedFile(**each) for each in content["files"]]
-            for packed in content["files"]:
-                packed.check()
             return cls(**content)
         except (KeyError, TypeError) as error:  # Their messages are about Python.
             raise ValueError(
@@ -120,6 +115,6 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     """Compute the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
+        while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
 from adapters.packing.executors import check_executor
-from adapters.packing.inputs import check_seed, inputs_of, shuffled
+from adapters.packing.inputs import inputs_of, shuffled
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
 from adapters.packing.upload import packed_to
@@ -98,7 +98,8 @@ def pack(
         ((28, 28), 3.0)
     """
     _check(format, shard_bytes, resize, quality, encoding, workers, on_error)
-    check_seed(seed)
+    if seed is not None and not (isinstance(seed, str) and seed == "auto"):
+        check_integer("seed", seed, 0, ', "auto" or None')
     check_executor(executor)
     encoder = ImageEncoder(format, encoding, resize, quality)
 

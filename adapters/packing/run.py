@@ -23,6 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from adapters.failure import Failure
 from adapters.packing.executors import Workers, opened
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
@@ -34,18 +35,7 @@ OnError = Literal["raise", "skip"]
 
 
 class Run:
-    """Working folder of a run, with the files that it has already.
-
-    Args:
-        out: Output as named by the user.
-        inputs: Inputs to pack.
-        encoder: Encoder of records.
-        shard_bytes: Maximum size of a file, unless one record is larger.
-        on_error: Action for inputs that can't be packed.
-
-    Raises:
-        OSError: The folder can't be made, another run works in it, or the manifest's name is taken.
-    """
+    """Working folder of a run, with the files that it has already; the arguments are ``pack``'s."""
 
     def __init__(
         self,
@@ -87,11 +77,6 @@ class Run:
         """Write the files that are missing, give all files their names, and unlock the folder.
 
         After an interrupt, the working folder stays only if another run can resume from it.
-
-        Args:
-            executor: As for ``opened``.
-            workers: As for ``opened``.
-            progress: Called with the number of finished inputs and the total.
         """
         try:
             if not self._finished:
@@ -113,17 +98,16 @@ class Run:
 
     def _write_all(self, workers: Workers, progress: Callable[[int, int], Any]) -> None:
         """Write the missing files, and the manifest."""
-        manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
-        manifest.seed = self._inputs.seed
-        done = self._load(manifest)
-        total = len(self._inputs)
-        progress(done, total)
+        manifest, total = self._noted(), len(self._inputs)
+        progress(manifest.read, total)
         skip = self._on_error == "skip"
-        outcomes = outcomes_of(self._inputs, done, self._encoder, skip, workers)
+        outcomes = outcomes_of(self._inputs, manifest.read, self._encoder, skip, workers)
         with contextlib.closing(outcomes):
             pending = next(outcomes, None)
             while pending is not None:
-                pending, done = self._write_one(manifest, pending, outcomes, done, total, progress)
+                pending = self._write_one(
+                    manifest, pending, outcomes, lambda done: progress(done, total)
+                )
         manifest.write(self._folder / "manifest.json.tmp")
         os.replace(self._folder / "manifest.json.tmp", self._folder / "manifest.json")
 
@@ -132,13 +116,18 @@ class Run:
         manifest = Manifest.load(self._folder / "manifest.json")
         names = self._names(len(manifest.files))
         for packed, name in zip(manifest.files, names):
-            _publish(self._folder / packed.name, name)
+            file = self._folder / packed.name
+            if file.exists():
+                sidecar.remove(name)
+                os.replace(file, name)
+            sidecar.follow(file, name)
         manifest.files = [
             replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
         ]
         for old in self._before:
             if old not in names:
-                _remove(old)
+                sidecar.remove(old)
+                old.unlink(missing_ok=True)
         temporary = self._folder / "published.json"
         manifest.write(temporary)
         os.replace(temporary, self._manifest)
@@ -147,10 +136,7 @@ class Run:
         return manifest
 
     def _published_before(self) -> tuple[Path, list[Path]]:
-        """Find the manifest's name, and the files that an earlier manifest of that name lists.
-
-        As with indexes, the short name may be taken, usually for files of the other format.
-        """
+        """Find the manifest's name, and the files that an earlier manifest of that name lists."""
         free = None
         for ending in (".json", f"{self._suffix}.json"):
             path = self._stem.with_name(self._stem.name + ending)
@@ -192,42 +178,40 @@ class Run:
 
     def _is_complete(self) -> bool:
         """True if all files noted as finished exist, perhaps under their final names."""
-        noted = Manifest("", {}, None)
-        self._load(noted)
-        names = self._names(len(noted.files)) if self._finished else []
-        for number, packed in enumerate(noted.files):
+        files = self._noted().files
+        names = self._names(len(files)) if self._finished else []
+        for number, packed in enumerate(files):
             places = [self._folder / packed.name, *names[number : number + 1]]
             if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
                 return False
         return True
 
-    def _load(self, manifest: Manifest) -> int:
-        """Add finished files to a manifest; return the number of their inputs."""
+    def _noted(self) -> Manifest:
+        """The manifest of the files that are finished so far."""
+        inputs = self._inputs
+        manifest = Manifest(self._encoder.format, self._settings, inputs.classes, seed=inputs.seed)
         while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
             content = json.loads(note.read_text())
-            manifest.files.append(PackedFile(**content["file"]))
-            manifest.skipped += [Skipped(**each) for each in content["skipped"]]
-            manifest.read = content["read"]
-            manifest.packed += manifest.files[-1].records
-        return manifest.read
+            skipped = [Skipped(**each) for each in content["skipped"]]
+            manifest.add(PackedFile(**content["file"]), content["read"], skipped)
+        return manifest
 
     def _write_one(
         self,
         manifest: Manifest,
         pending: Outcome,
         outcomes: Iterator[Outcome],
-        done: int,
-        total: int,
-        progress: Callable[[int, int], Any],
-    ) -> tuple[Outcome | None, int]:
-        """Write one file; return the first outcome that didn't fit, and the inputs done."""
-        name = f"{len(manifest.files):05d}{self._suffix}"
+        progress: Callable[[int], Any],
+    ) -> Outcome | None:
+        """Write one file, and return the first outcome that didn't fit."""
+        number, done = len(manifest.files), manifest.read
+        path = self._folder / f"{number:05d}{self._suffix}"
         skipped: list[Skipped] = []
         following: Outcome | None = pending
-        with RecordWriter(self._folder / name, format=self._encoder.format) as writer:
+        with RecordWriter(path, format=self._encoder.format) as writer:
             while following is not None:
-                if following.error is not None:
-                    raise following.error
+                if (error := following.error) is not None:
+                    raise error.restore() if isinstance(error, Failure) else error
                 if following.skipped is not None:
                     skipped.append(following.skipped)
                 elif following.record is not None:
@@ -236,25 +220,16 @@ class Run:
                         break
                     writer.write_encoded(following.record, following.number)
                 done += 1
-                progress(done, total)
+                progress(done)
                 following = next(outcomes, None)
             records, size = len(writer), writer.size_bytes
-        path = self._folder / name
-        packed = PackedFile(name, records, size, sha256_of(path))
-        manifest.read = done
-        manifest.packed += records
-        manifest.skipped += skipped
-        manifest.files.append(packed)
-        note = self._folder / f"{len(manifest.files) - 1:05d}.json"
-        content = {
-            "file": asdict(packed),
-            "read": done,
-            "skipped": [asdict(each) for each in skipped],
-        }
-        temporary = note.with_name(note.name + ".tmp")
-        temporary.write_text(json.dumps(content))
-        os.replace(temporary, note)
-        return following, done
+        packed = PackedFile(path.name, records, size, sha256_of(path))
+        manifest.add(packed, done, skipped)
+        note = {"file": asdict(packed), "read": done, "skipped": list(map(asdict, skipped))}
+        temporary = self._folder / f"{number:05d}.json.tmp"
+        temporary.write_text(json.dumps(note))
+        os.replace(temporary, temporary.with_suffix(""))
+        return following
 
     def _names(self, count: int) -> list[Path]:
         """Make the names of so many files."""
@@ -271,11 +246,7 @@ class FolderInUseError(FileExistsError):
 
 
 def locked_folder(folder: Path) -> int:
-    """Make a folder, and lock it until the returned descriptor is closed.
-
-    Raises:
-        FolderInUseError: Another run has locked it.
-    """
+    """Make a folder, and lock it until the descriptor is closed; else ``FolderInUseError``."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -294,17 +265,3 @@ def locked_folder(folder: Path) -> int:
                 f"another run packs into {folder}: wait for its end, or give out another name"
             ) from None
         os.close(descriptor)
-
-
-def _publish(file: Path, name: Path) -> None:
-    """Give a file and its index their names, replacing earlier files."""
-    if file.exists():
-        sidecar.remove(name)
-        os.replace(file, name)
-    sidecar.follow(file, name)
-
-
-def _remove(file: Path) -> None:
-    """Remove a published file and its index."""
-    sidecar.remove(file)
-    file.unlink(missing_ok=True)

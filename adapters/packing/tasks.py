@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from adapters.errors import ContentError, RecordError
 from adapters.failure import Failure
@@ -50,31 +50,18 @@ class Encoder(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Outcome of one input: a record, or the reason why there is none."""
 
-    record: bytes | None
-    skipped: Skipped | None
-    error: Exception | None = None
+    record: bytes | None = None
+    skipped: Skipped | None = None
+    error: Exception | Failure | None = None
     """Error that ends the run, once all inputs before this one are done."""
     number: int | None = None
     """Id of the record."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        failure = None if self.error is None else Failure.of(self.error)
-        return _opened, (self.record, self.skipped, failure, self.number)
 
-
-def _opened(
-    record: bytes | None, skipped: Skipped | None, failure: Failure | None, number: int | None
-) -> Outcome:
-    error: Any = None if failure is None else failure.restore()
-    return Outcome(record, skipped, error, number)
-
-
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """Outcomes of a task's inputs, in order, and the time taken."""
 
     outcomes: list[Outcome]
@@ -83,19 +70,13 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Task:
-    """Some inputs to encode.
-
-    Args:
-        items: The inputs.
-        numbers: Numbers of those to encode.
-        encoder: Makes records of them.
-        skip: True to skip inputs that can't be packed.
-    """
+    """Some inputs to encode."""
 
     items: Inputs | Sequence[Item]
     numbers: range
     encoder: Encoder
     skip: bool
+    elsewhere: bool
 
     def __call__(self) -> Encoded:
         """Encode the inputs."""
@@ -108,17 +89,15 @@ class Task:
         try:
             item = self.items[number]
             name = item.name
-            return Outcome(self.encoder.record(item), None, number=item.number)
-        except (ContentError, OSError, RecordError) as error:
-            if self.skip:
-                return Outcome(None, Skipped(name, str(error)))
-            if isinstance(error, ContentError):
-                told = RecordError(name, None, 0, error.expected, error.found)
-                told.__cause__ = error
-                return Outcome(None, None, told)
-            return Outcome(None, None, error)
+            return Outcome(self.encoder.record(item), number=item.number)
         except Exception as error:
-            return Outcome(None, None, error)
+            raised = error
+            if isinstance(error, (ContentError, OSError, RecordError)) and self.skip:
+                return Outcome(skipped=Skipped(name, str(error)))
+            if isinstance(error, ContentError):
+                raised = RecordError(name, None, 0, error.expected, error.found)
+                raised.__cause__ = error
+            return Outcome(error=Failure.of(raised) if self.elsewhere else raised)
 
 
 def outcomes_of(
@@ -129,68 +108,56 @@ def outcomes_of(
     If the generator is closed before its end, it cancels the tasks in flight.
     """
     waiting: deque[Any] = deque()
-    length = _Length(workers.elsewhere)
     ahead = workers.count * (_TASKS_AHEAD_ELSEWHERE if workers.elsewhere else _TASKS_AHEAD)
-    expected = first
+    length, expected = _FIRST_ITEMS, first
     try:
         while first < len(inputs) or waiting:
             while first < len(inputs) and len(waiting) <= ahead:
-                stop = first + length.fitting(len(inputs) - first, workers.count)
-                if not workers.elsewhere and stop > expected - _EXPECTED_ITEMS // 2:
-                    until = min(len(inputs), stop + _EXPECTED_ITEMS)
-                    inputs.expect(expected, until)
-                    expected = until
-                task = Task(inputs, range(first, stop), encoder, skip)
                 if workers.elsewhere:
-                    task = _portable(task)
+                    left = len(inputs) - first
+                    # Few inputs near the end, so that workers finish together.
+                    share = max(-(-left // (2 * workers.count)), _FIRST_ITEMS)
+                    size = min(left, length, max(share, length // _LEAST_SHARE))
+                    items = _portable(inputs, range(first, first + size))
+                    task = Task(items, range(len(items)), encoder, skip, True)
+                else:
+                    if first + 1 > expected - _EXPECTED_ITEMS // 2:
+                        until = min(len(inputs), first + 1 + _EXPECTED_ITEMS)
+                        inputs.expect(expected, until)
+                        expected = until
+                    task = Task(inputs, range(first, first + 1), encoder, skip, False)
                 waiting.append(workers.submit(task))
                 first += len(task.numbers)
             encoded: Encoded = waiting.popleft().result()
-            length.learn(encoded)
+            length = _fitting(length, encoded)
             yield from encoded.outcomes
     finally:
         for future in waiting:
             future.cancel()
 
 
-class _Length:
-    """Number of inputs per task, adapted to the time and bytes that tasks take."""
-
-    def __init__(self, elsewhere: bool) -> None:
-        self.items = _FIRST_ITEMS if elsewhere else 1
-        self._fixed = not elsewhere
-
-    def fitting(self, left: int, workers: int) -> int:
-        """Size the next task: few inputs near the end, so that workers finish together."""
-        if self._fixed:
-            return self.items
-        share = -(-left // (2 * workers))
-        return min(left, self.items, max(share, _FIRST_ITEMS, self.items // _LEAST_SHARE))
-
-    def learn(self, encoded: Encoded) -> None:
-        """Adapt to the time that a task took, and the bytes that it returned."""
-        if self._fixed:
-            return
-        size = sum(len(each.record) for each in encoded.outcomes if each.record is not None)
-        share = max(encoded.seconds / _TASK_SECONDS, size / _TASK_BYTES, 1e-6)
-        fitting = int(len(encoded.outcomes) / share)
-        self.items = max(1, min(fitting, 2 * self.items, _MOST_ITEMS))
+def _fitting(length: int, encoded: Encoded) -> int:
+    """Number of inputs of the next task, by the time that one took and the bytes it returned."""
+    outcomes, seconds = encoded
+    size = sum(len(each.record) for each in outcomes if each.record is not None)
+    share = max(seconds / _TASK_SECONDS, size / _TASK_BYTES, 1e-6)
+    return max(1, min(int(len(outcomes) / share), 2 * length, _MOST_ITEMS))
 
 
-def _portable(task: Task) -> Task:
-    """Copy a task with only its own inputs; fewer of them if they hold much memory."""
+def _portable(inputs: Inputs, numbers: range) -> list[Item]:
+    """The items of these inputs; fewer of them if they hold much memory."""
     items: list[Item] = []
     held = 0
-    for number in task.numbers:
+    for number in numbers:
         try:
-            item = task.items[number]
+            item = inputs[number]
         except Exception as error:  # Raised in its turn, like other errors.
             item = Item(f"sample {number}", number, 0, partial(_raise, Failure.of(error)))
         items.append(item)
         held += item.held_bytes
         if held > _TASK_BYTES:
             break
-    return Task(items, range(len(items)), task.encoder, task.skip)
+    return items
 
 
 def _raise(failure: Failure) -> Content:

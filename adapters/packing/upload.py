@@ -26,17 +26,7 @@ log = logging.getLogger("adapters")
 
 
 def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
-    """Pack into a temporary folder, and put the files in parallel at a URL.
-
-    Args:
-        url: ``out`` of ``pack``.
-        pack: Packs into files of this local name.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        PermissionError: The store doesn't permit writing.
-        ValueError: The URL names no file, or has a query.
-    """
+    """Let ``pack`` write files of a local name, and put them in parallel at a URL."""
     if url.lower().startswith(("http://", "https://")) and ("?" in url or "#" in url):
         raise ValueError(
             f"out must be a URL without a query, as several files are put, got {clean(url)!r} and "

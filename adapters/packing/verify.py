@@ -81,10 +81,8 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
     path, files, wrong = clean(place), [], []
     try:
         manifest = _manifest(place)
-    except ValueError as error:
-        return [], [str(error)]
-    except OSError as error:
-        return [], [f"{path}: {error.strerror or error}"]
+    except (OSError, ValueError) as error:
+        return [], [_fault(path, error)]
     if manifest.read != manifest.packed + len(manifest.skipped):
         wrong.append(
             f"{path}: {manifest.read} read, but {manifest.packed} packed and "
@@ -102,11 +100,8 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
             continue
         except NoAnswer:  # The next file's request would fail as slowly.
             raise
-        except RecordError as error:
-            wrong.append(str(error))
-            continue
-        except OSError as error:
-            wrong.append(f"{file}: {error.strerror or error}")
+        except (OSError, RecordError) as error:
+            wrong.append(_fault(file, error))
             continue
         files.append(named)
         if found != packed.sha256:
@@ -114,6 +109,11 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
         elif size != packed.bytes:
             wrong.append(f"{file}: {packed.bytes} bytes expected, {size} found")
     return files, wrong
+
+
+def _fault(name: str, error: Exception) -> str:
+    """A line about a file that can't be read; other errors than the system's name it themselves."""
+    return f"{name}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
 
 
 def _manifest(place: str) -> Manifest:
@@ -152,11 +152,8 @@ def _problems(
     """Yield None for each good record, and a line for each fault; parts may be empty."""
     try:
         shard = Shard(path, "auto", True, index="search")
-    except RecordError as error:
-        yield str(error)
-        return
-    except OSError as error:
-        yield f"{clean(path)}: {error.strerror or error}"
+    except (OSError, RecordError) as error:
+        yield _fault(clean(path), error)
         return
     yield from map(str, shard.damage.values())
     if not len(shard) and not is_part:

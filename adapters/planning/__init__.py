@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from adapters.planning.examples import Comparison, published_examples
-from adapters.planning.published import DEVICES, MODELS, STORAGE, THROUGHPUTS
-from adapters.planning.report import comparison_lines, plan_lines
-from adapters.planning.requirement import (
-    Requirement,
-    Workload,
-    required,
-    suggested_shard_bytes,
+from adapters.planning.published import (
+    DEVICES,
+    MODELS,
+    STORAGE,
+    THROUGHPUTS,
+    Step,
+    Storage,
+    step_of,
 )
-from adapters.planning.step import Step, step_of
-from adapters.planning.storage import Fit, Verdict, storage_that_fits
+from adapters.planning.report import comparison_lines, plan_lines
+from adapters.planning.requirement import Workload
 
 __all__ = [
     "DEVICES",
@@ -20,16 +21,11 @@ __all__ = [
     "STORAGE",
     "THROUGHPUTS",
     "Comparison",
-    "Fit",
-    "Requirement",
     "Step",
-    "Verdict",
+    "Storage",
     "Workload",
     "comparison_lines",
     "plan_lines",
     "published_examples",
-    "required",
     "step_of",
-    "storage_that_fits",
-    "suggested_shard_bytes",
 ]

@@ -15,43 +15,32 @@ the printed figures:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from adapters.planning.published import THROUGHPUTS
-from adapters.planning.requirement import MIB, Workload, required
+from adapters.planning.requirement import MIB, Workload
 
 _EXAMPLE_BYTES = 64 << 10
 # Size of ImageNet's training set; no figure here depends on it.
 _EXAMPLES = 1_281_167
 _PRINTED_SECONDS = 0.087
-_NFS_IOPS = (640.0, 1280.0)
-_SMALL_FILE_IOPS = (25_600.0, 51_200.0)
 _INFERRED_SECONDS = (0.1, 0.05)
 _CUT_OFF = "t was printed cut off"
 _INFERRED = "n, t and GPUs are inferred from the figures"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Published figure, and its formula's result.
-
-    Args:
-        subject: Model and device, or storage, of the figure.
-        formula: Formula in words.
-        computed: One value, or the ends of a range.
-        printed: Published value or range; empty if it isn't known.
-        unit: Unit of both.
-        decimals: Number of decimals that were printed.
-        note: Reason for a difference, or a deviation from the publication.
-    """
+class Comparison(NamedTuple):
+    """Published figure or range, and its formula's result."""
 
     subject: str
     formula: str
     computed: tuple[float, ...]
     printed: tuple[float, ...]
+    """Empty if it isn't known."""
     unit: str
     decimals: int = 0
+    """Number of decimals that were printed."""
     note: str = ""
 
     @property
@@ -65,47 +54,39 @@ class Comparison:
 
 def published_examples() -> list[Comparison]:
     """List the published examples."""
-    small, large = THROUGHPUTS
-    exact_seconds = small.batch_size / small.examples_per_second
-    whole, cut, four_whole, four_cut = (
-        required(_workload(small.batch_size, seconds, gpus))
-        for gpus in (1, 4)
-        for seconds in (exact_seconds, _PRINTED_SECONDS)
+
+    def workload(batch_size: int, seconds: float, gpus: int = 1) -> Workload:
+        return Workload(batch_size, seconds, _EXAMPLE_BYTES, _EXAMPLES, gpus)
+
+    def rate(*workloads: Workload) -> tuple[float, ...]:
+        return tuple(each.examples_per_second for each in workloads)
+
+    def bandwidth(*workloads: Workload) -> tuple[float, ...]:
+        return tuple(each.bytes_per_second / MIB for each in workloads)
+
+    small, large = (
+        workload(row.batch_size, row.batch_size / row.examples_per_second) for row in THROUGHPUTS
     )
-    of_large = _workload(large.batch_size, large.batch_size / large.examples_per_second)
-    of_one, of_many = (
-        tuple(required(_workload(64, seconds, gpus)).file_iops for seconds in _INFERRED_SECONDS)
-        for gpus in (1, 40)
-    )
-    of_gpu, of_gpu_cut = (whole.gpu_examples_per_second,), (cut.gpu_examples_per_second,)
-    of_152 = (required(of_large).gpu_examples_per_second,)
-    of_four, of_four_cut = (four_whole.file_iops,), (four_cut.file_iops,)
-    four_mib = (four_cut.bytes_per_second / MIB,)
-    small_gb = tuple(rate / 1000 for rate in _bandwidth(_SMALL_FILE_IOPS))
+    cut = workload(small.batch_size, _PRINTED_SECONDS)
+    four_whole, four_cut = replace(small, gpus=4), replace(cut, gpus=4)
+    nfs = [workload(64, seconds) for seconds in _INFERRED_SECONDS]
+    files = [workload(64, seconds, 40) for seconds in _INFERRED_SECONDS]
+    files_gb = tuple(each / 1000 for each in bandwidth(*files))
     one, four = "ResNet-50, V100, n 128", "ResNet-50, 4 x V100, n 128"
     many = "40 GPUs x n / t, n 64, t 0.1 to 0.05 s"
     shared = "n / t, n 64, t 0.1 to 0.05 s"
-    own_figure = "the printed bandwidth doesn't follow from the IOPS"
+    unknown = "the printed bandwidth doesn't follow from the IOPS"
     rows: list[tuple[Any, ...]] = [
-        (one, "t = n / rate", (whole.batch_seconds,), (0.087,), "s", 3),
-        (one, "n / t", of_gpu, (1457,), "images/s"),
-        (one, "n / t, t as printed", of_gpu_cut, (1457,), "images/s", 0, _CUT_OFF),
-        ("ResNet-152, V100, n 64", "n / t", of_152, (730,), "images/s"),
-        (four, "GPUs x n / t, t as printed", of_four_cut, (5885,), "IOPS"),
-        (four, "GPUs x n / t", of_four, (5885,), "IOPS", 0, _CUT_OFF),
-        (four, "IOPS x 64 KB", four_mib, (367,), "MB/s"),
-        ("small files", many, of_many, _SMALL_FILE_IOPS, "IOPS", 0, _INFERRED),
-        ("small files", "IOPS x 64 KB", small_gb, (1.6, 3.2), "GB/s", 1),
-        ("shared NFS", shared, of_one, _NFS_IOPS, "IOPS", 0, _INFERRED),
-        ("shared NFS", "IOPS x 64 KB", _bandwidth(_NFS_IOPS), (), "MB/s", 0, own_figure),
+        (one, "t = n / rate", (small.batch_seconds,), (0.087,), "s", 3),
+        (one, "n / t", rate(small), (1457,), "images/s"),
+        (one, "n / t, t as printed", rate(cut), (1457,), "images/s", 0, _CUT_OFF),
+        ("ResNet-152, V100, n 64", "n / t", rate(large), (730,), "images/s"),
+        (four, "GPUs x n / t, t as printed", rate(four_cut), (5885,), "IOPS"),
+        (four, "GPUs x n / t", rate(four_whole), (5885,), "IOPS", 0, _CUT_OFF),
+        (four, "IOPS x 64 KB", bandwidth(four_cut), (367,), "MB/s"),
+        ("small files", many, rate(*files), (25_600, 51_200), "IOPS", 0, _INFERRED),
+        ("small files", "IOPS x 64 KB", files_gb, (1.6, 3.2), "GB/s", 1),
+        ("shared NFS", shared, rate(*nfs), (640, 1280), "IOPS", 0, _INFERRED),
+        ("shared NFS", "IOPS x 64 KB", bandwidth(*nfs), (), "MB/s", 0, unknown),
     ]
     return [Comparison(*row) for row in rows]
-
-
-def _workload(batch_size: int, batch_seconds: float, gpus: int = 1) -> Workload:
-    return Workload(batch_size, batch_seconds, _EXAMPLE_BYTES, _EXAMPLES, gpus)
-
-
-def _bandwidth(iops: tuple[float, ...]) -> tuple[float, ...]:
-    """Compute MiB a second for reads of one example each."""
-    return tuple(rate * _EXAMPLE_BYTES / MIB for rate in iops)

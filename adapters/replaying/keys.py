@@ -18,17 +18,9 @@ from adapters.batch.order import Order
 def continuation_of(
     own: Continuation, order: Order, epoch: int, state: Any, kind: str
 ) -> Continuation:
-    """The continuation of the epoch whose batch is replayed.
+    """The continuation of the replayed epoch: of the state that it was resumed from, or ``own``.
 
-    Args:
-        own: The continuation of the sequence or loader.
-        order: Its order.
-        epoch: The epoch of the batch.
-        state: The state that the training resumed the epoch from; None for ``own``.
-        kind: ``"sequence"`` or ``"loader"``, for messages.
-
-    Raises:
-        ValueError: ``state`` is of another epoch.
+    ``kind`` is ``"sequence"`` or ``"loader"``, for messages.
     """
     if state is None:
         return own if own.epoch == epoch else WHOLE
@@ -53,15 +45,7 @@ def key_of(
 ) -> BatchKey:
     """The key of a batch of an epoch that may have been resumed in the middle.
 
-    Args:
-        continuation: The result of ``continuation_of``.
-        order: The order of the sequence or loader.
-        epoch: The epoch of the batch.
-        index: The batch, from 0.
-        number: Maps a step to a batch, if ``index`` counts batches as ``fit`` consumes them.
-
-    Raises:
-        ValueError: The batch was computed with other shards or another batch size.
+    ``number`` maps a step to a batch, if ``index`` counts batches as ``fit`` consumes them.
     """
     resumed = continuation.epoch == epoch and (continuation.origin or continuation.others)
     if resumed and index < continuation.step:

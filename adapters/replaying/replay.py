@@ -161,16 +161,7 @@ def _dtype_of(leaf: Any) -> str:
 
 
 def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
-    """Compute a batch of a plan again.
-
-    Args:
-        plan: The plan.
-        key: The key of the batch.
-        now: The current epoch, for a source that manages its own epochs.
-
-    Raises:
-        ValueError: The source manages its own epochs and is in another one.
-    """
+    """Compute a batch of a plan again; ``now`` is the epoch of a source that manages its own."""
     epoch, index = key.epoch, key.index
     if plan.changes_between_epochs and epoch != now:
         raise ValueError(

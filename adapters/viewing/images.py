@@ -53,23 +53,14 @@ def image_in(array: Any) -> NDArray[Any] | None:
 
 
 def thumbnails(images: Sequence[NDArray[Any]]) -> list[RGB]:
-    """Scale images to 8-bit RGB tiles; the longer side has ``TILE_PIXELS`` pixels.
-
-    Args:
-        images: Each ``(height, width, channels)``, as ``images_in`` and ``image_in`` return them.
-    """
+    """Scale images to RGB tiles, whose longer side has ``TILE_PIXELS`` pixels."""
     picked = [_nearest_pixels(image) for image in images]
     low, high = _value_range([image for image in picked if image.dtype != np.uint8])
     return [_rgb(image, low, high) for image in picked]
 
 
 def framed(tile: RGB, box: tuple[float, float, float, float]) -> RGB:
-    """A copy of a thumbnail with a red frame around a box.
-
-    Args:
-        tile: The thumbnail.
-        box: Top, left, height and width of the box, as fractions of the image.
-    """
+    """A copy of a thumbnail with a red frame: top, left, height and width as fractions."""
     tile = tile.copy()
     height, width = tile.shape[:2]
     top, left = int(box[0] * height), int(box[1] * width)
@@ -84,15 +75,7 @@ def framed(tile: RGB, box: tuple[float, float, float, float]) -> RGB:
 
 
 def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] = ()) -> bytes:
-    """A PNG of thumbnails in rows.
-
-    Args:
-        rows: Thumbnails, or None for an empty place.
-        captions: Texts below the thumbnails, row by row.
-
-    Raises:
-        ValueError: There is no thumbnail.
-    """
+    """A PNG of thumbnails in rows, None for an empty place, with captions below them in order."""
     if not any(map(len, rows)):
         raise ValueError("rows must hold at least one image, got none")
     writer = _caption_writer() if any(captions) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import itertools
 import os
@@ -114,10 +113,9 @@ class Peek:
     def _repr_png_(self) -> bytes | None:
         return self.png()
 
-    def _repr_html_(self) -> str:
-        sheet = self.png()
-        if sheet is not None:
-            return f'<img src="data:image/png;base64,{base64.b64encode(sheet).decode()}">'
+    def _repr_html_(self) -> str | None:
+        if self.png() is not None:
+            return None  # A notebook shows the sheet.
         first, *rest = self.table() or [[]]
 
         def row(cells: Sequence[str], kind: str) -> str:

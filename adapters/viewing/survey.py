@@ -10,7 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.collate import as_leaf
+from adapters.progress import bar
 from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.user_code import Gate
@@ -162,10 +163,12 @@ def statistics(
     size = len(source)
     fields: dict[str, _Field] = {}
     corrupt: list[tuple[int, str]] = []
-    for counts, damaged in _with_bar(_counted(source, size, threads), size, progress):
-        corrupt += damaged
-        for name, each in counts.items():
-            fields.setdefault(name, _Field()).add(each)
+    with bar("statistics", " samples", progress) as show:
+        for done, (counts, damaged) in enumerate(_counted(source, size, threads), 1):
+            corrupt += damaged
+            for name, each in counts.items():
+                fields.setdefault(name, _Field()).add(each)
+            show(min(done * _RANGE, size), size)
     found = tuple(each.result(name) for name, each in fields.items())
     return Statistics(size, found, tuple(corrupt))
 
@@ -324,23 +327,6 @@ def _count(source: Source, numbers: range, gate: Gate) -> _Counts:
             for name, value in named_leaves(sample):
                 fields.setdefault(name or "sample", _Field()).count(value)
     return fields, corrupt
-
-
-def _with_bar(ranges: Iterable[_Counts], size: int, progress: bool) -> Iterator[_Counts]:
-    if not progress:
-        yield from ranges
-        return
-    from tqdm import tqdm
-
-    class Bar(tqdm):  # type: ignore[misc]
-        """A progress bar without tqdm's monitor thread, which would outlive it."""
-
-        monitor_interval = 0
-
-    with Bar(total=size, desc="statistics", unit=" samples", leave=False) as bar:
-        for counts in ranges:
-            yield counts
-            bar.update(min(_RANGE, size - bar.n))
 
 
 def _sizes(shapes: dict[tuple[int, ...], int]) -> str:

@@ -32,7 +32,7 @@ def ours_of(
 ) -> Contestant:
     """`SafeSequence`, made anew in each round."""
     from adapters import SafeSequence
-    from adapters.diagnosis.loaders import settled_of
+    from adapters.diagnosis.front_end import settled_of
 
     def contestant() -> float:
         with SafeSequence(source, BATCH, **arguments, thread_safe=True) as sequence:

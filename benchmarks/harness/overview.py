@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.markup import Html, details, element, table
+from benchmarks.harness.markup import Html, details, element, table
 from benchmarks.harness.pairs import Bar, Pair, drawn
 from benchmarks.harness.reference import Verdict
 from benchmarks.harness.results import Experiment

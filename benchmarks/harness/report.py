@@ -16,9 +16,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from adapters.markup import Html, details, document, element, listed, table
 from benchmarks.harness.comparison import HEADS, SLOWER, Comparison, cells
 from benchmarks.harness.figures import panels_of
+from benchmarks.harness.markup import Html, details, document, element, listed, table
 from benchmarks.harness.overview import anchor, overview
 from benchmarks.harness.results import Column, Experiment, Row, is_reference
 from benchmarks.harness.tables import MISSING, failed_rows, measured_columns, number, spread

@@ -49,32 +49,6 @@ def test_caltech_training_ends_by_its_watch() -> None:
     assert model.stop_training
 
 
-@needs_keras
-def test_caltech_rows():
-    from benchmarks.experiments.caltech import DEMANDS, NAIVE_KERAS, PACKED
-    from benchmarks.test_caltech import rows
-
-    found = {(key, loader) for key, loader, _ in rows(every=True, trained=False)}
-    assert found >= {(key, loader) for key in DEMANDS for loader in (NAIVE_KERAS, PACKED)}
-    assert {key for key, _, _ in rows(every=False, trained=False)} == {"single", "h100"}
-    # A GPU that is there trains at its own pace.
-    assert {key for key, _, _ in rows(every=True, trained=True)} == {"single", "mixed"}
-
-
-@needs_keras
-@pytest.mark.parametrize(("key", "rate"), [("h100", 2_791), ("single", None)])
-def test_caltech_published_rate(key, rate):
-    from benchmarks.experiments.caltech import DEMANDS
-    from benchmarks.test_caltech import published_rate
-
-    demand = DEMANDS[key]
-    speeds = [run.metrics["samples_per_second"] for run in published_rate(demand.paced)]
-    assert speeds == ([] if rate is None else [pytest.approx(rate)])
-    assert (rate is None) == (demand.source == "")
-    if rate is not None:
-        assert f"{rate:,}" in demand.source
-
-
 CLASSES = ("001.ak47", "002.american-flag", "257.clutter")
 
 
@@ -117,7 +91,7 @@ def test_caltech_packed_pictures_are_smaller(tmp_path: Path) -> None:
 
 PLAIN = Contestants(
     framework="Plain",
-    program="tests.benchmarks.learning",
+    program="none",
     ours=("ours",),
     others=("theirs",),
     auto=("ours",),
@@ -148,21 +122,6 @@ def test_mnist_rows_of_all_cores_are_not_run_again(session: Session) -> None:
         (run.framework, run.loader, run.workers, run.metrics["samples_per_second"])
         for run in session.experiments["mnist-cpus"].runs
     ] == [("Plain", "ours auto", 1, 10), ("Plain on JAX", "theirs", 1, 20)]
-
-
-@pytest.mark.parametrize("least_repeats", [1, 2])
-def test_mnist_rows_that_are_asked_for_run(session: Session, least_repeats: int) -> None:
-    session.rows, session.least_repeats = "Plain ours auto workers 1", least_repeats
-    run, *others = cpu_sweep(session, PLAIN)
-    assert len(others) == least_repeats - 1
-    assert (run.failure, run.name) == (None, "Plain ours auto, workers 1")
-    assert session.experiments["mnist-cpus"].runs == [run, *others]
-
-
-def test_mnist_row_runs_again_with_new_seeds(session: Session) -> None:
-    session.rows, session.repeats = "Plain ours auto workers 1", 2
-    session.suspects = lambda experiment: {("Plain", "ours auto", 1)}
-    assert [run.seed for run in cpu_sweep(session, PLAIN)] == [1, 2, 3, 4]
 
 
 def test_mnist_rows_are_held_against_their_kind(session: Session) -> None:
@@ -269,15 +228,6 @@ def test_consumer_ends() -> None:
     """The fetches begin 0, 1 and 2 seconds after the call; the third ends at 3."""
     assert len(steps_of(*[0.0] * 8, batches=3).starts) == 3
     assert len(steps_of(*[2 * STEP] * 8, limit=2.5).starts) == 3
-
-
-def test_consumer_checks_its_arguments() -> None:
-    with pytest.raises(ValueError, match="at least one, got none"):
-        steps_of()
-    with pytest.raises(ValueError, match="most_batches must be >= 1, got 0"):
-        steps_of(0.0, batches=0)
-    with pytest.raises(ValueError, match="step_seconds must be > 0, got 0"):
-        consume(iter([1]), 0, most_batches=1, most_seconds=1)
 
 
 # --- the utilisation of a GPU ---

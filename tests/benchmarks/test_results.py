@@ -65,16 +65,6 @@ def test_table_stars_the_best_row_of_each_framework() -> None:
     assert starred == ["b", "c"]
 
 
-def test_table_without_a_speed() -> None:
-    runs = [made_up_run("a", 4, lost=0, repeated=3), made_up_run("b", 8, lost=2, repeated=0)]
-    experiment = Experiment("x", "X", COUNTS, axis="processors", runs=runs)
-    assert lines_of(experiment) == [
-        ["loader", "processors", "lost", "repeated"],
-        ["a", "4", "0", "3"],
-        ["b", "8", "2", "0"],
-    ]
-
-
 def test_table_says_why_rows_failed() -> None:
     runs = [*speeds("a", 10), made_up_run("b", 2, failure="killed by SIGKILL")]
     experiment = Experiment("x", "X", runs=runs)

@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from adapters import __version__, open_records
 from adapters.cli import main
-from adapters.cli.progress import bar
 from adapters.packing import Manifest
+from adapters.progress import bar
 from tests.cli.scripts import ended
 from tests.packing.materials import FORMATS, SUFFIXES, files_in
 
@@ -35,8 +35,7 @@ def test_pack_prints_the_sums(tmp_path, source, say, format):
     status, output, errors = say("pack", source, tmp_path / "x", "--format", format)
     size = Path(tmp_path / f"x-00000-of-00001{SUFFIXES[format]}").stat().st_size
     expected = (
-        f"6 read, 6 packed, 0 skipped: 1 files, 0.0 MiB, {size / 6:,.0f} bytes a record in jpeg "
-        "(--compare says what each encoding costs, and gives here)\n"
+        f"6 read, 6 packed, 0 skipped: 1 files, 0.0 MiB, {size / 6:,.0f} bytes a record in jpeg\n"
     )
     assert (status, output, errors) == (0, expected, "")
 
@@ -312,7 +311,7 @@ def test_ctrl_c_is_status_130(monkeypatch, say):
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("adapters.cli.files.verify", interrupted)
+    monkeypatch.setattr("adapters.cli.packing.verify", interrupted)
     assert say("verify", "x") == (130, "", "adapters verify: interrupted\n")
 
 
@@ -410,42 +409,6 @@ def test_raw_images_in_every_command(tmp_path, source, say, format):
     assert all((image == same).all() and label == other for (image, label), (same, other) in found)
 
 
-def test_compare_says_what_each_encoding_costs(tmp_path, source, say):
-    status, output, errors = say("pack", source, "--compare", "--resize", 16, "--quality", 80)
-    head, names, *rows = output.splitlines()
-    assert (status, errors) == (0, "")
-    assert head.startswith("6 pictures, of which 6 were encoded; ")
-    assert " ".join(names.split()) == "--encoding bytes a picture all of them samples/s"
-    costs = {
-        name: (int(size.replace(",", "")), float(pace.replace(",", "")))
-        for name, size, _, _, pace in map(str.split, rows)
-    }
-    assert list(costs) == ["jpeg", "raw"]
-    assert costs["raw"][0] == 16 * 24 * 3 + 128
-    assert all(pace > 0 for _, pace in costs.values())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
-
-
-def test_compare_leaves_out_what_is_no_image(tmp_path, source, say):
-    (source / "ant/x.jpg").write_bytes(b"no image")
-    output = say("pack", source, "--compare")[1]
-    assert output.startswith("7 pictures, of which 6 were encoded; ")
-    for path in source.glob("*/0*.jpg"):
-        path.write_bytes(b"none either")
-    status, output, errors = say("pack", source, "--compare")
-    assert (status, output) == (1, "")
-    assert "expected an image" in errors
-
-
-def test_compare_of_a_table(tmp_path, source, say):
-    names = [path.relative_to(source).as_posix() for path in sorted(source.glob("*/*.jpg"))]
-    (source / names[1]).write_bytes(b"")
-    table = source / "labels.csv"
-    table.write_text("".join(f"{name},1\n" for name in names))
-    output = say("pack", table, "--compare")[1]
-    assert output.startswith(f"{len(names)} pictures, of which {len(names) - 1} were encoded; ")
-
-
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch):
     """Put a terminal into the place of standard error, in the test: pytest sets it before that."""
@@ -476,19 +439,6 @@ def test_bar_says_what_is_done(watched):
         progress(1, 20)  # The next file
     assert re.search(r"verify: .*3/10 \[.*<.*record", first)  # So long, and so long still
     assert re.search(r"verify: .*1/20 \[.*record", terminal.getvalue())
-
-
-@pytest.mark.full  # It tries processes, too.
-def test_bar_of_tune(watched, tmp_path, capsys):
-    terminal = watched()
-    pytest.importorskip("keras", reason="Keras is an extra")
-    program = tmp_path / "data.py"
-    program.write_text(
-        "import numpy as np\nfrom adapters import SafeSequence\n"
-        "train = SafeSequence(np.zeros((100, 4)), 10)\n"
-    )
-    assert main(["doctor", "--tune", f"{program}:train", "--seconds", "0.01", "--rounds", "1"]) == 0
-    assert re.search(r"tune: .*measurement", terminal.getvalue())
 
 
 def test_bar_of_the_doctor(watched, tmp_path, capsys):

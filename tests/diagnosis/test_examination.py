@@ -203,11 +203,10 @@ def test_py_dataset_without_an_end():
     "options",
     [
         {"batch_size": SIZE},
-        {"batch_size": 48, "drop_remainder": True},
         {"shard": (1, 3), "shuffle": True},
         {"batch_transform": lambda batch: {"x": batch[0], "y": batch[1]}},
     ],
-    ids=["one batch", "one batch and a remainder", "a shard", "batches that are dicts"],
+    ids=["one batch", "a shard", "batches that are dicts"],
 )
 def test_sequence_of_any_shape(options):
     assert found(Waiting(), **options).bottleneck == "storage"

@@ -60,10 +60,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 # --- a script as a program ---
 
 
-def test_script_without_a_loop_finds_nothing(run):
-    assert run("") is None
-
-
 def test_script_is_run_as_a_program_with_its_arguments(run, tmp_path):
     (tmp_path / "lying_beside.py").write_text("")
     out = tmp_path / "out"
@@ -89,11 +85,6 @@ def test_script_leaves_the_interpreter_as_it_was(run):
 def test_script_that_exits_has_come_to_its_end(run, capsys, code):
     assert run(f"import sys\nsys.exit({code})") is None
     assert capsys.readouterr().err == ("no data\n" if "data" in code else "")
-
-
-def test_script_that_is_missing_is_an_error():
-    with pytest.raises(FileNotFoundError, match=r"script must be the path of a file, got 'x\.py'"):
-        diagnose_script("x.py", [], t=None, seconds=SECONDS)
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a zip", "compiled"])

@@ -12,7 +12,7 @@ from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
 from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
 from adapters.engine import Engine
-from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Remote, Waiting
+from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
 TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
@@ -91,7 +91,7 @@ def test_queue_is_as_long_as_many_threads(monkeypatch):
 
 def test_recommended_for_waiting_are_threads(monkeypatch):
     monkeypatch.setattr(module, "_QUEUES", ())
-    found = swept(Remote())
+    found = swept(Waiting())
     (inline,) = (each for each in found.found if each.setting.kind == "inline")
     assert found.recommended.setting.kind in ("threads", "auto")
     assert found.recommended.median > 1.5 * inline.median

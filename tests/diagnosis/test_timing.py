@@ -18,7 +18,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import contention, timing
-from adapters.diagnosis.contention import Account
+from adapters.diagnosis.contention import Account, contention_since
 from adapters.diagnosis.timing import Clock, endless, timed, wait_for_devices
 from tests.diagnosis.planted import BATCH_SIZE, SLOW, Numbers, burning
 
@@ -194,10 +194,14 @@ def test_account_is_of_usable_cpus_and_our_processes(proc):
     assert Account.now().own == 4 * (10 + 20 + 30) / 100
 
 
-def test_account_of_others_is_the_rest():
-    found = Account(10.0, 20.0, 5.0).until(Account(17.0, 23.0, 8.0))
-    assert (found.others, found.idle) == (0.4, 0.3)
-    assert Account(10.0, 20.0, 5.0).until(Account(11.0, 29.0, 6.1)).others == 0
+@pytest.mark.parametrize(
+    ("before", "shares"), [((7, 3, 3), (0.4, 0.3)), ((1, 9, 1.1), (0, 0.9)), (None, (0, 1))]
+)
+def test_account_of_others_is_the_rest(monkeypatch, before, shares):
+    now = Account(17.0, 23.0, 8.0)
+    monkeypatch.setattr(Account, "now", lambda: now)
+    earlier = before and Account(*(later - taken for later, taken in zip(now, before)))
+    assert contention_since(earlier) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("text", ["", "cpu0 nonsense\n"], ids=["nothing", "nonsense"])

@@ -1,18 +1,14 @@
-"""From times that are made up to the bottleneck, to doubts of them, and to a page of it all."""
+"""From times that are made up to the bottleneck, and to doubts of them."""
 
 from __future__ import annotations
 
 import dataclasses
-import html
-import html.parser
-import re
 from typing import Any
 
 import pytest
 
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.contention import Contention
-from adapters.diagnosis.page import page_of
 from adapters.diagnosis.verdict import Figures, Workers
 from tests.diagnosis.made_up import BUSY, THREADS, made_up
 
@@ -298,56 +294,3 @@ def test_noise_means_no_number_is_advised(quiet):
     assert "times as fast" not in str(noisy)
     full = dataclasses.replace(noisy, workers=Workers("threads", 4, 4))
     assert "CPUs would keep up" not in str(full)
-
-
-# --- a page ---
-
-FOUND = made_up(storage=0.038, waits_seconds=(0.03, 0.01) * 50)
-
-
-class Reader(html.parser.HTMLParser):
-    """Elements of a page, all of which are closed."""
-
-    VOID = frozenset({"meta", "link"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_page_is_one_file_with_all_of_the_text():
-    page = page_of(FOUND, "<b>train.py")
-    assert not re.search(r'https?:|src=|href="(?!data:)|url\(|@import|<script', page)
-    assert "<h1>bottleneck: storage: fetching the samples</h1>" in page
-    for text in (*FOUND.advice, str(FOUND)):
-        assert html.escape(text) in page
-    assert "<b>" not in page
-
-
-def test_page_draws_the_last_waits_as_wide_as_they_were():
-    seen = [attributes for _, attributes in Reader(page_of(FOUND)).seen if "width" in attributes]
-    drawn = [each for each in seen if each.get("class") == "wait"]
-    assert len(drawn) == 72
-    assert float(drawn[0]["width"]) / float(drawn[1]["width"]) == pytest.approx(3, rel=0.02)
-    bars = [float(each["x"]) + float(each["width"]) for each in seen if "x" in each]
-    assert max(bars) <= 641
-
-
-def test_page_without_waits_and_with_doubts():
-    assert "Not measured" in page_of(made_up(waits_seconds=()))
-    Reader(page_of(made_up(waits_seconds=(0.0,), whole=1e-9, same=1e-9, loader=0.0)))
-    rounds = rounds_of(TRANSFORMS, loader=[0.016, 0.04, 0.08])
-    page = page_of(dataclasses.replace(TRANSFORMS, rounds=rounds, contention=BUSY))
-    assert "16 to 80" in page
-    assert re.search(r"<strong>noise:</strong>\s+other programs took 60%", page)

@@ -21,7 +21,7 @@ import pytest
 from adapters import RecordError, open_images, open_records, pack
 from adapters.cli import main
 from adapters.packing import verify
-from adapters.packing.executors import Workers
+from adapters.packing.executors import Workers, opened
 from adapters.packing.inputs import Inputs, Item
 from adapters.packing.tasks import Encoded, outcomes_of
 from tests.cli.scripts import ended
@@ -132,6 +132,12 @@ def test_executor_stays_open(tmp_path, photos, executor):
     with pytest.raises(Stop):
         pack(photos, tmp_path / "x", executor=executor, progress=stop, **OPTIONS)
     assert executor.submit(abs, -3).result() == 3
+
+
+def test_threads_are_as_many_as_usable_cpus(monkeypatch):
+    monkeypatch.setattr("adapters.packing.executors.usable_cpus", lambda: 3)
+    with opened(None, "auto") as workers:
+        assert workers.count == 3
 
 
 class Twice(ThreadPoolExecutor):

@@ -20,7 +20,6 @@ from adapters import __version__, open_images, open_records, pack, split
 from adapters.images import decode
 from adapters.packing import Manifest, verify
 from adapters.packing.manifest import Skipped
-from adapters.packing.run import Run
 from adapters.records import CODECS, index_paths, irheader
 from adapters.records.index import parse
 from tests.packing.materials import (
@@ -412,22 +411,6 @@ def test_two_runs_at_once_are_refused(tmp_path, source):
         run.join()
     assert verify(f"{out}.json")[1] == []
     assert pack(source, out, **how).packed > 0
-
-
-def test_threads_are_as_many_as_usable_cpus(tmp_path, monkeypatch):
-    """And not as many as the machine has."""
-    counts, write_all = [], Run._write_all
-    monkeypatch.setattr("adapters.packing.executors.usable_cpus", lambda: 3)
-    monkeypatch.setattr(
-        Run,
-        "_write_all",
-        lambda run, workers, told: (
-            counts.append(workers.count),
-            write_all(run, workers, told),
-        ),
-    )
-    pack((np.zeros((4, 8, 8), np.uint8), range(4)), tmp_path / "x", format="recordio")
-    assert counts == [3]
 
 
 SORTED = np.repeat(np.arange(4), 10)
