@@ -88,7 +88,7 @@ class RecordRows:
         parsed_rows = parsed if rows is None else rows[parsed]
         for number, decoder in self._decoders.items() if len(parsed) else ():
             rng, found = chosen(rng_of, parsed), pieces[number][parsed_rows]
-            failed = decoder.decode_pieces(buffers, found, rng, parsed_rows, columns[number])
+            failed = decoder.decode_rows(buffers, rng, parsed_rows, columns[number], found)
             self._note(failures, number, parsed, failed)
         if left is not None:
             self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)

@@ -29,6 +29,8 @@ typedef struct {
     int32_t flip;  /* Left to right, at the end. */
 } Crop;
 
+enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
+
 /* Where the rows are: C-contiguous, (rows, height, width, 3) or (rows, 3, height, width). */
 typedef struct {
     void *start;

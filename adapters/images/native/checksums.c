@@ -1,4 +1,5 @@
-#include "checksums.h"
+/* CRCs of parts of memory. */
+#include "functions.h"
 
 #include "crcs.h"
 

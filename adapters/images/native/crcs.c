@@ -14,7 +14,7 @@ before n bytes counts for the whole after it was multiplied by x^(8n). */
 #define SSE42 __attribute__((target("sse4.2,pclmul")))
 #endif
 
-enum { TOGETHER = 3, THIRD = 4096, LINE = 64 };
+enum { TOGETHER = 3, THIRD = 4096, LINE_BYTES = 64 };
 
 static uint32_t crc_by_table(const uint8_t *bytes, size_t size) {
     static const uint32_t NIBBLES[16] = {
@@ -72,7 +72,7 @@ SSE42 static void crcs_together(const uint8_t *const parts[TOGETHER],
     size_t at = 0;
     for (; at + 8 <= size; at += 8)
         for (int i = 0; i < TOGETHER; i++) {
-            if (at % LINE == 0) __builtin_prefetch(next[i] + at);
+            if (at % LINE_BYTES == 0) __builtin_prefetch(next[i] + at);
             uint64_t eight;
             memcpy(&eight, parts[i] + at, sizeof eight);
             crc[i] = _mm_crc32_u64(crc[i], eight);

@@ -3,8 +3,6 @@
 #include "../vectors.h"
 #include "jpeg.h"
 
-int huffman_is_used = 1;
-
 enum {
     LOOKS = 3, /* For which the bits of one refill are enough, whatever they find. */
     REFILLED = 56,
@@ -218,7 +216,7 @@ static int add_blocks(Huffman *huffman, const struct jpeg_decompress_struct *jpe
 }
 
 int huffman_begin(Huffman *huffman, const struct jpeg_decompress_struct *jpeg) {
-    if (!huffman_is_used || jpeg->arith_code || jpeg->progressive_mode || jpeg->restart_interval != 0 ||
+    if (jpeg->arith_code || jpeg->progressive_mode || jpeg->restart_interval != 0 ||
         jpeg->data_precision != 8 || jpeg->comps_in_scan > COMPONENTS)
         return 0;
     huffman->blocks = 0;
