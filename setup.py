@@ -24,7 +24,7 @@ SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "checksums", "colours", "crcs", "crops", "decode", "floats", "gather"),
     *("raw", "records", "resize", "vectors"),
-    *(f"jpeg/{name}" for name in ("codes", "frame", "huffman", "idct", "jpeg", "ycc")),
+    *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"

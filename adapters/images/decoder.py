@@ -17,7 +17,8 @@ from adapters.generators import RngOf
 from adapters.images import kernel
 from adapters.images.bands import RGB, Unwritten, Wanted
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
-from adapters.images.pixels import INTERPOLATIONS, MOST_PIXELS, cropped, size_of
+from adapters.images.opencv import MOST_PIXELS
+from adapters.images.pixels import INTERPOLATIONS, cropped, decoded, is_jpeg, size_of
 
 _CROPS = (None, "center", "random", "random_resized")
 _LAYOUTS = ("NHWC", "NCHW")
@@ -167,8 +168,7 @@ class ImageDecoder:
         """
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
-        crop = self.crop_of(*size_of(buffer), rng)
-        return self._decode(buffer, crop, out, by_kernel=True)
+        return self._decode(buffer, rng, out, by_kernel=True)
 
     def decode_rows(
         self,
@@ -196,7 +196,9 @@ class ImageDecoder:
             raise ValueError("rng_of must give generators for a random crop or flip")
         left = None
         target = self._target(out)
-        if type(self) is ImageDecoder and target is not None and out.shape[1:] == self.shape:
+        own = type(self)
+        is_plain = own.crop_of is ImageDecoder.crop_of and own.decode is ImageDecoder.decode
+        if is_plain and target is not None and out.shape[1:] == self.shape:
             cut = _CROPS.index(self.crop)
             settings = kernel.settings_of(cut, self.resize_short, self.area, self.ratio, self.flip)
             drawn_from = rng_of if self.draws else None
@@ -208,9 +210,9 @@ class ImageDecoder:
                 buffer = buffers[at] if pieces is None else _piece(buffers, pieces[at].tolist())
                 rng = None if rng_of is None else rng_of(at)
                 if left is not None:
-                    self._decode(buffer, self.crop_of(*size_of(buffer), rng), row, by_kernel=False)
-                elif (decoded := self.decode(buffer, rng, row)) is not row:
-                    np.copyto(row, decoded)
+                    self._decode(buffer, rng, row, by_kernel=False)
+                elif (image := self.decode(buffer, rng, row)) is not row:
+                    np.copyto(row, image)
             except Exception as error:
                 failures.append((at, error))
         return failures
@@ -223,9 +225,18 @@ class ImageDecoder:
         return kernel.Target(out, self.layout == "NCHW", table)
 
     def _decode(
-        self, buffer: memoryview | bytes, crop: Crop, out: NDArray[Any] | None, by_kernel: bool
+        self,
+        buffer: memoryview | bytes,
+        rng: np.random.Generator | None,
+        out: NDArray[Any] | None,
+        by_kernel: bool,
     ) -> NDArray[Any]:
-        """Decode a crop of an image into ``out``, or a new array."""
+        """Decode an image into ``out``, or a new array; the kernel is tried first if requested."""
+        by_kernel = by_kernel and self._wanted.by_kernel and kernel.may_decode(buffer)
+        # Only a part of a JPEG may be decoded, so its crop comes first.
+        image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
+        height, width = size_of(buffer) if image is None else image.shape[:2]
+        crop = self.crop_of(height, width, rng)
         goal = self.size or (crop.height, crop.width)
         if out is not None:
             height, width = out.shape[1:] if self.layout == "NCHW" else out.shape[:2]
@@ -236,7 +247,7 @@ class ImageDecoder:
             target = self._target(out[np.newaxis])
             if target is not None and kernel.decode_crop(buffer, crop, target):
                 return out
-        return self._finished(cropped(buffer, crop, goal, self._wanted), out)
+        return self._finished(cropped(buffer, crop, goal, self._wanted, image), out)
 
     def _finished(self, pixels: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Normalise pixels and put them in the layout."""

@@ -29,8 +29,8 @@ from adapters.generators import Generators, RngOf
 from adapters.images.geometry import Crop, reduced, reduction
 
 log = logging.getLogger("adapters")
-# First byte of a JPEG. Raw images have another, and aren't decoded smaller.
-_JPEG = b"\xff"
+# First bytes of JPEGs and of raw images, which aren't decoded smaller.
+_JPEG, _RAW = b"\xff", b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
 _VERSION = 8
@@ -124,6 +124,11 @@ def decode(
         return None
     key, counters = (None, None) if rng_of is None else (rng_of.key, rng_of.counters)
     return _decode(kernel, buffers, pieces, rows, settings, key, counters, target)
+
+
+def may_decode(buffer: memoryview | bytes) -> bool:
+    """True if the buffer begins like an image that the kernel decodes."""
+    return bytes(buffer[:1]) in (_JPEG, _RAW)
 
 
 def decode_crop(buffer: memoryview | bytes, crop: Crop, target: Target) -> bool:

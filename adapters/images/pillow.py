@@ -26,8 +26,6 @@ _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 _MODES = ("L", "LA", "RGB", "RGBA")
 _KINDS = {b"GI": "Gif", b"BM": "Bmp", b"II": "Tiff", b"MM": "Tiff"}
 _PALETTE = 3  # TIFF photometric interpretation.
-# Raised by Pillow for damaged files.
-_ERRORS = (OSError, SyntaxError, ValueError)
 
 
 def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -87,7 +85,7 @@ def _opened(buffer: memoryview | bytes, name: str, needs: str, is_loaded: bool =
         image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
         if is_loaded:
             image.load()
-    except _ERRORS as error:
+    except Exception as error:  # Pillow raises many kinds for damaged files.
         if name == "Jpeg2K":
             raise ContentError("a JPEG 2000 image", f"a damaged one: {error}") from error
         raise ContentError("an image", f"what Pillow refuses: {error}") from error

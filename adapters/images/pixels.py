@@ -29,9 +29,7 @@ from adapters.errors import ContentError
 from adapters.images import npy, opencv, others, pillow, png, tiff
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
-from adapters.images.opencv import MOST_PIXELS, check_size
-
-__all__ = ["INTERPOLATIONS", "MOST_PIXELS", "cropped", "decode", "size_of", "stored"]
+from adapters.images.opencv import check_size
 
 _JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
@@ -53,8 +51,7 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     """
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
-        height, width, _ = _jpeg_header(buffer)
-        return height, width
+        return _jpeg_header(buffer)[:2]
     if head == png.MAGIC:
         return png.size_of(buffer)
     if head.startswith(pillow.JPEG2000_MAGICS):
@@ -63,10 +60,13 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     if claimed is not None:
         check_size(*claimed)
         return claimed
-    height, width, _ = _decoded(buffer, AS_STORED).shape  # TIFFs, too: OpenCV may turn them.
-    if not (height and width):
-        raise ContentError("an image", f"one of {height} x {width} pixels")
+    height, width, _ = decoded(buffer, AS_STORED).shape  # TIFFs, too: OpenCV may turn them.
     return height, width
+
+
+def is_jpeg(buffer: memoryview | bytes) -> bool:
+    """True if the buffer begins like a JPEG."""
+    return bytes(buffer[:3]) == _JPEG
 
 
 def decode(buffer: memoryview | bytes, wanted: Wanted = PLAIN) -> NDArray[Any]:
@@ -81,7 +81,7 @@ def decode(buffer: memoryview | bytes, wanted: Wanted = PLAIN) -> NDArray[Any]:
             be lost.
     """
     is_npy = bytes(buffer[:8]).startswith(npy.MAGIC)
-    return npy.read(buffer) if is_npy else _decoded(buffer, wanted)
+    return npy.read(buffer) if is_npy else decoded(buffer, wanted)
 
 
 def stored(buffer: memoryview | bytes) -> NDArray[Any]:
@@ -94,7 +94,11 @@ def stored(buffer: memoryview | bytes) -> NDArray[Any]:
 
 
 def cropped(
-    buffer: memoryview | bytes, crop: Crop, goal: tuple[int, int], wanted: Wanted
+    buffer: memoryview | bytes,
+    crop: Crop,
+    goal: tuple[int, int],
+    wanted: Wanted,
+    image: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Decode a crop of an image.
 
@@ -103,6 +107,7 @@ def cropped(
         crop: The crop.
         goal: Height and width of the result.
         wanted: Its channels, dtype and interpolation.
+        image: Result of ``decoded``, if it is there already.
 
     Returns:
         ``(*goal, channels)``, of the requested dtype; 8-bit images stay uint8 for float32. It may
@@ -111,9 +116,11 @@ def cropped(
     Raises:
         ContentError: This is no image, it is damaged, or data would be lost.
     """
-    is_reducible = bytes(buffer[:3]) == _JPEG and wanted.interpolation == "bilinear"
-    factor = reduction(crop, goal) if is_reducible else 1
-    image = _decoded(buffer, wanted, factor)
+    factor = 1
+    if image is None:
+        if is_jpeg(buffer) and wanted.interpolation == "bilinear":
+            factor = reduction(crop, goal)
+        image = decoded(buffer, wanted, factor)
     if factor == 1 and image.shape[:2] != crop.image:
         height, width, _ = image.shape
         claimed = " x ".join(map(str, crop.image))
@@ -143,7 +150,7 @@ def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDAr
     return resized.reshape(*goal, image.shape[2])
 
 
-def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDArray[Any]:
+def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDArray[Any]:
     """Decode a whole image, (height, width, channels); a JPEG at 1 / ``factor`` of its size."""
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
@@ -156,7 +163,10 @@ def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDA
         image = pillow.jpeg2000(buffer)
     else:
         image = others.decode(buffer, wanted.indices)
-    return fitted(image, wanted)
+    fitting = fitted(image, wanted)
+    if 0 in fitting.shape[:2]:
+        raise ContentError("an image", f"one of {fitting.shape[0]} x {fitting.shape[1]} pixels")
+    return fitting
 
 
 def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> NDArray[np.uint8]:

@@ -6,20 +6,12 @@
 #include "records.c"
 
 static void check_crcs(void) {
-    static uint8_t bytes[300];
+    static uint8_t bytes[9000];
     if (crc32c((const uint8_t *)"123456789", 9) != 0xE3069283) exit(4);
     for (size_t size = 0; size < sizeof bytes; size++) {
         bytes[size] = (uint8_t)draw(256);
-        for (size_t from = 0; from < 8 && from <= size; from++)
+        for (size_t from = 0; from < 8 && from <= size && (size < 300 || size % 64 == 0); from++)
             if (crc_by_table(bytes + from, size - from) != crc32c(bytes + from, size - from)) exit(5);
-    }
-    for (int64_t size = 0; size < 40; size++) { /* Three of a size, and others. */
-        int64_t begins[8], ends[8];
-        uint32_t found[8];
-        for (int i = 0; i < 8; i++) begins[i] = draw(200), ends[i] = begins[i] + size + (i == 4);
-        crcs32c(bytes, begins, ends, 8, found);
-        for (int i = 0; i < 8; i++)
-            if (found[i] != crc_by_table(bytes + begins[i], (size_t)(ends[i] - begins[i]))) exit(6);
     }
 }
 

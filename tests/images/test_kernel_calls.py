@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.generators import DECODE, Generators, generator
-from adapters.images import kernel, pixels
+from adapters.images import kernel, opencv
 from adapters.images.geometry import whole
 from adapters.images.kernel import Target
 from adapters.records import crc
@@ -209,7 +209,7 @@ def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
 def test_no_crop_leads_out_of_memory(value):
     assert raw(NUMBERS) == b"\1"
     assert len(NUMBERS) == kernel.load().CROP_NUMBERS
-    assert pixels.MOST_PIXELS == kernel.load().MOST_PIXELS
+    assert opencv.MOST_PIXELS == kernel.load().MOST_PIXELS
     for place in range(13):
         memory = np.full((3, 9, 9, 3), 77, np.uint8)
         numbers = [*NUMBERS[:place], value, *NUMBERS[place + 1 :]]
@@ -388,7 +388,7 @@ def test_crc_of_any_parts(data, pairs):
     assert crcs(data, begins, ends) == [crc32c(data[begin:end]) for begin, end in parts]
 
 
-@pytest.mark.parametrize("size", [12_287, 12_288, 24_576, 40_003])
+@pytest.mark.parametrize("size", [4_031, 4_032, 8_064, 40_003])
 def test_crc_of_long_parts(size):
     data = np.random.default_rng(size).bytes(size + 3)
     assert crcs(data, [3], [size + 3]) == [crc32c(data[3:])]
