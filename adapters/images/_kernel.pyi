@@ -1,7 +1,6 @@
 from typing import Any
 
 MOST_PIXELS: int
-CROP_NUMBERS: int
 HUFFMAN_IS_OWN: int
 
 def decode(

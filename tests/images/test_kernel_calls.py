@@ -208,7 +208,6 @@ def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
 @pytest.mark.parametrize("value", [-(2**31), -1, 0, 3, 9, 104, 2**31 - 1])
 def test_no_crop_leads_out_of_memory(value):
     assert raw(NUMBERS) == b"\1"
-    assert len(NUMBERS) == kernel.load().CROP_NUMBERS
     assert opencv.MOST_PIXELS == kernel.load().MOST_PIXELS
     for place in range(13):
         memory = np.full((3, 9, 9, 3), 77, np.uint8)

@@ -1,4 +1,4 @@
-/* RGB pictures through a matrix each, where they lie, and the sums of their channels; and pictures of
+/* RGB images through a matrix each, where they lie, and the sums of their channels; and images of
 any kind mixed with each other.
 
 Blocks of pixels are taken apart into channels, computed, and put together again, in loops that the

@@ -11,10 +11,10 @@ static PyMethodDef methods[] = {
     {"decode", kernel_decode, METH_VARARGS,
      "decode(buffers, pieces, rows, crops, key, counters, out, shape, channels_first, table)\n"
      " -> bytes\n\n"
-     "Find each picture in its buffer, and decode what is wanted of it into its row of out; a 1 for\n"
+     "Find each image in its buffer, and decode what is wanted of it into its row of out; a 1 for\n"
      "each that could be, a 0 for each that another decoder must look at. pieces: int64 (images, 3),\n"
      "number of a buffer, first byte, bytes, or None where each is a buffer; rows: int64; crops:\n"
-     "int32 (images, CROP_NUMBERS), whose rows don't count, or a tuple that they are drawn by: (cut,\n"
+     "int32 (images, 13), whose rows don't count, or a tuple that they are drawn by: (cut,\n"
      "resize_short, least and most area, ratio, and logarithm of the ratio, flip); counters: uint64\n"
      "(images, 4), or None where nothing is drawn."},
     {"crcs", kernel_crcs, METH_VARARGS,
@@ -62,7 +62,6 @@ static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");
     vectors_are_used = wanted == NULL || strcmp(wanted, "0") != 0;
     if (PyModule_AddIntConstant(module, "VERSION", VERSION) < 0) return -1;
-    if (PyModule_AddIntConstant(module, "CROP_NUMBERS", CROP_NUMBERS) < 0) return -1;
     if (PyModule_AddIntConstant(module, "HUFFMAN_IS_OWN", HUFFMAN_IS_OWN) < 0) return -1;
     return PyModule_AddIntConstant(module, "MOST_PIXELS", MOST_PIXELS);
 }
@@ -72,7 +71,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, initialize}, {0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw pictures into rows "
+    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw images into rows "
              "of a batch.",
     .m_methods = methods,
     .m_slots = slots,
