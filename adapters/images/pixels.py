@@ -2,11 +2,10 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
 is still as large as the row. Arrays in NPY's format, in which raw images are stored, are read
-without a copy. ``pillow`` decodes JPEG 2000, tifffile the TIFFs whose bands OpenCV doesn't read,
-and OpenCV the rest. Damaged and truncated images are refused if that
-can be detected, not decoded as far as they go: a JPEG whose decoder reports it, a PNG with a wrong
-CRC, whatever OpenCV refuses. So are images that claim more than ``MOST_PIXELS``, and files of
-several images.
+without a copy. ``png`` and ``formats`` check other images before OpenCV decodes them, ``pillow``
+decodes JPEG 2000. Damaged and truncated images are refused if that can be detected, not decoded as
+far as they go: a JPEG whose decoder reports it, a PNG with a wrong CRC, whatever OpenCV refuses. So
+are images that claim more than ``opencv.MOST_PIXELS``, and files of several images.
 
 All interpolations have half-pixel centres, so that an image and its mask stay aligned. Bilinear
 without antialiasing is OpenCV's ``INTER_LINEAR``, as in MXNet. Nearest is its
@@ -26,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import npy, opencv, others, pillow, png, tiff
+from adapters.images import formats, npy, opencv, pillow, png, tiff
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
@@ -56,7 +55,7 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         return png.size_of(buffer)
     if head.startswith(pillow.JPEG2000_MAGICS):
         return pillow.jpeg2000_size(buffer)
-    claimed = None if tiff.is_tiff(buffer) else others.size_in_header(buffer)
+    claimed = None if tiff.is_tiff(buffer) else formats.size_in_header(buffer)
     if claimed is not None:
         check_size(*claimed)
         return claimed
@@ -162,7 +161,7 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
     elif head.startswith(pillow.JPEG2000_MAGICS):
         image = pillow.jpeg2000(buffer)
     else:
-        image = others.decode(buffer, wanted.indices)
+        image = formats.decode(buffer, wanted.indices)
     fitting = fitted(image, wanted)
     if 0 in fitting.shape[:2]:
         raise ContentError("an image", f"one of {fitting.shape[0]} x {fitting.shape[1]} pixels")

@@ -187,7 +187,7 @@ def test_no_piece_or_row_leads_out_of_memory(value):
 NUMBERS = (0, 75, 103, 1, 0, 75, 9, 0, 0, 103, 9, 0, 0)
 
 
-def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
+def raw(numbers: Any, **other: Any) -> Any:
     module = kernel.load()
     assert module is not None
     arguments = {
@@ -197,8 +197,8 @@ def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
         "crops": np.array([numbers], np.int32),
         "key": None,
         "counters": None,
-        "out": np.zeros((rows, 9, 9, 3), np.uint8),
-        "shape": (rows, 9, 9),
+        "out": np.zeros((1, 9, 9, 3), np.uint8),
+        "shape": (1, 9, 9),
         "first": False,
         "table": None,
     }
