@@ -23,8 +23,8 @@ STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GI
 SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "checksums", "colours", "crcs", "crops", "decode", "floats", "gather"),
-    *("picture", "raw", "records", "resize", "vectors"),
-    *(f"jpeg/{name}" for name in ("codes", "frame", "huffman", "idct", "jpeg", "ycc")),
+    *("raw", "records", "resize", "vectors"),
+    *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"
@@ -70,7 +70,7 @@ setup(
         Extension(
             "adapters.images._kernel",
             [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
-            depends=[f"{SOURCES}/{name}.h" for name in (*UNITS, "ahead")],
+            depends=[str(header) for header in sorted(Path(SOURCES).rglob("*.h"))],
             include_dirs=[str(JPEG / "include")] if PREFIX else [],
             extra_objects=[str(JPEG / "lib/libjpeg.a")] if PREFIX else [],
             # Nothing is contracted: crops are computed with Python's numbers, to the bit.

@@ -1,10 +1,8 @@
 from typing import Any
 
 MOST_PIXELS: int
-CROP_NUMBERS: int
 HUFFMAN_IS_OWN: int
 
-def use_own_huffman(wanted: bool, /) -> None: ...
 def decode(
     buffers: Any,
     pieces: Any,

@@ -16,13 +16,13 @@ Grey with alpha is treated like RGBA.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.images import opencv
 
 
 class Unwritten(int):
@@ -36,13 +36,7 @@ _WITH_ALPHA = {2: 1, 4: 3}
 
 
 class Wanted(NamedTuple):
-    """Requested format of a decoded image.
-
-    Args:
-        channels: Number of channels; None for those stored.
-        dtype: uint8, uint16 or float32; None for the one stored.
-        interpolation: One of ``INTERPOLATIONS``, of ``pixels``.
-    """
+    """Requested format of a decoded image; None for the channels or the dtype that are stored."""
 
     channels: int | None = RGB
     dtype: np.dtype[Any] | None = _UINT8
@@ -67,15 +61,9 @@ AS_STORED = Wanted(None, None)
 
 
 def fitted(image: NDArray[Any], wanted: Wanted) -> NDArray[Any]:
-    """Convert to the requested channels and dtype; uint8 stays uint8 for float32 until resized.
+    """Convert ``(height, width)`` or ``(height, width, channels)`` to channels and dtype.
 
-    Args:
-        image: ``(height, width)`` or ``(height, width, channels)``: grey, grey and alpha, RGB,
-            RGBA, or other bands.
-        wanted: Requested format.
-
-    Returns:
-        ``(height, width, channels)``.
+    uint8 stays uint8 for float32 until it is resized.
 
     Raises:
         ContentError: Data would be lost without a request, or this is no image.
@@ -105,11 +93,10 @@ def _in_dtype(image: NDArray[Any], dtype: np.dtype[Any] | None) -> NDArray[Any]:
     if np.can_cast(image.dtype, dtype):
         return image.astype(dtype)
     if dtype != _UINT8:
+        is_float = image.dtype.kind == "f"
         with np.errstate(invalid="ignore", over="ignore"):
             cast = image.astype(dtype)
-            is_back = np.array_equal(
-                cast.astype(image.dtype), image, equal_nan=image.dtype.kind == "f"
-            )
+            is_back = np.array_equal(cast.astype(image.dtype), image, equal_nan=is_float)
         # Casting back also restores negative integers from unsigned ones.
         if is_back and (image.dtype.kind != "i" or dtype.kind == "f" or (image >= 0).all()):
             return cast
@@ -140,7 +127,8 @@ def _in_channels(image: NDArray[Any], channels: int | None) -> NDArray[Any]:
         return _grey(image)
     if channels == 4 and stored in (1, 2, 3):
         colours = image[:, :, : _WITH_ALPHA.get(stored, stored)]
-        alpha = image[:, :, 1:] if stored == 2 else _full(image)
+        opaque = np.full((*image.shape[:2], 1), _most(image), image.dtype)
+        alpha = image[:, :, 1:] if stored == 2 else opaque
         return np.concatenate([_in_channels(colours, 3), alpha], axis=2)
     raise ContentError(
         f"an image that {channels} channels hold (an ImageDecoder with channels={stored} or None "
@@ -154,29 +142,24 @@ def _coloured(image: NDArray[Any]) -> NDArray[Any]:
     if image.dtype not in _BY_OPENCV or not image.size:
         return np.repeat(image, 3, axis=2)
     # 0.05 ms instead of 0.5 for a 500x375 image.
-    cv2 = importlib.import_module("cv2")
-    coloured: NDArray[Any] = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2RGB)
-    return coloured
+    cv2 = opencv.load()
+    return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2RGB))
 
 
-def _most(image: NDArray[Any]) -> int:
-    return 1 if image.dtype.kind in "bf" else int(np.iinfo(image.dtype).max)
+def _grey(image: NDArray[Any]) -> NDArray[Any]:
+    """Compute grey by OpenCV's weights; equal channels keep their value."""
+    if image.dtype in _BY_OPENCV:
+        cv2 = opencv.load()
+        grey: NDArray[Any] = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
+        return grey[:, :, np.newaxis]
+    red, green, blue = (image[:, :, band] for band in range(3))
+    mixed = 0.299 * red + 0.587 * green + 0.114 * blue
+    return np.where((red == green) & (green == blue), red, mixed).astype(image.dtype)[..., None]
 
 
 def _is_opaque(image: NDArray[Any]) -> bool:
     return bool((image[:, :, -1] == _most(image)).all())
 
 
-def _full(image: NDArray[Any]) -> NDArray[Any]:
-    return np.full((*image.shape[:2], 1), _most(image), image.dtype)
-
-
-def _grey(image: NDArray[Any]) -> NDArray[Any]:
-    """Compute grey by OpenCV's weights; equal channels keep their value."""
-    if image.dtype in _BY_OPENCV:
-        cv2 = importlib.import_module("cv2")
-        grey: NDArray[Any] = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
-        return grey[:, :, np.newaxis]
-    red, green, blue = (image[:, :, band] for band in range(3))
-    mixed = 0.299 * red + 0.587 * green + 0.114 * blue
-    return np.where((red == green) & (green == blue), red, mixed).astype(image.dtype)[..., None]
+def _most(image: NDArray[Any]) -> int:
+    return 1 if image.dtype.kind in "bf" else int(np.iinfo(image.dtype).max)

@@ -7,7 +7,6 @@ to 1, so resizing changes nothing. All functions are pure and handle all boxes o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,53 +22,11 @@ _LEAST_SIDE = 1e-6
 _ROUNDING = 1e-5
 
 
-def _corners_of_sides(boxes: Floats) -> Floats:
-    return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
-
-
-def _sides_of_corners(boxes: Floats) -> Floats:
-    return np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
-
-
-def _corners_of_middle(boxes: Floats) -> Floats:
-    half = boxes[:, 2:] / 2
-    return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
-
-
-def _middle_of_corners(boxes: Floats) -> Floats:
-    begins, ends = boxes[:, :2], boxes[:, 2:]
-    return np.concatenate([(begins + ends) / 2, ends - begins], 1)
-
-
-def _other_order(values: Floats) -> Floats:
-    """Swap x and y."""
-    order = [1, 0, 3, 2][: values.shape[1]]
-    return values[:, order]
-
-
-def _as_they_are(values: Floats) -> Floats:
-    return values
-
-
-# Conversions to corners x, y, x, y (of points: x, y) and back.
-_CONVERSIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
-    "xyxy": (_as_they_are, _as_they_are),
-    "yxyx": (_other_order, _other_order),
-    "xywh": (_corners_of_sides, _sides_of_corners),
-    "center_xywh": (_corners_of_middle, _middle_of_corners),
-    "xy": (_as_they_are, _as_they_are),
-    "yx": (_other_order, _other_order),
-}
 _RELATIVE = "rel_"
-
-
-def formats(names: tuple[str, ...]) -> tuple[str, ...]:
-    """List these formats in pixels, then relative to the image."""
-    return *names, *(_RELATIVE + name for name in names)
-
-
-BOX_FORMATS = formats(("xyxy", "yxyx", "xywh", "center_xywh"))
-POINT_FORMATS = formats(("xy", "yx"))
+_OF_BOXES, _OF_POINTS = ("xyxy", "yxyx", "xywh", "center_xywh"), ("xy", "yx")
+BOX_FORMATS = (*_OF_BOXES, *(_RELATIVE + name for name in _OF_BOXES))
+POINT_FORMATS = (*_OF_POINTS, *(_RELATIVE + name for name in _OF_POINTS))
+"""Formats in pixels, then relative to the image."""
 
 
 def is_relative(format: str) -> bool:
@@ -84,12 +41,29 @@ def read(values: NDArray[Any], format: str) -> Floats:
         values: ``(boxes, 4)`` or ``(points, 2)``.
         format: One of ``BOX_FORMATS`` or ``POINT_FORMATS``.
     """
-    return _CONVERSIONS[format.removeprefix(_RELATIVE)][0](values.astype(np.float64))
+    first, second = _halves(values.astype(np.float64), format)
+    if format.endswith("center_xywh"):
+        first, second = first - second / 2, first + second / 2
+    elif format.endswith("xywh"):
+        second = first + second
+    return np.concatenate([first, second], 1)
 
 
 def written(values: Floats, format: str) -> NDArray[np.float32]:
     """Reverse ``read``."""
-    return _CONVERSIONS[format.removeprefix(_RELATIVE)][1](values).astype(np.float32)
+    first, second = _halves(values, format)
+    if format.endswith("center_xywh"):
+        first, second = (first + second) / 2, second - first
+    elif format.endswith("xywh"):
+        second = second - first
+    return np.concatenate([first, second], 1).astype(np.float32)
+
+
+def _halves(values: Floats, format: str) -> tuple[Floats, Floats]:
+    """Take boxes apart into two pairs, and points into one and nothing; x before y."""
+    if format.endswith("yx"):
+        values = values[:, [1, 0, 3, 2][: values.shape[1]]]
+    return values[:, :2], values[:, 2:]
 
 
 def scaled(values: Floats, height: float, width: float) -> Floats:

@@ -17,7 +17,8 @@ from adapters.generators import RngOf
 from adapters.images import kernel
 from adapters.images.bands import RGB, Unwritten, Wanted
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
-from adapters.images.pixels import INTERPOLATIONS, MOST_PIXELS, cropped, size_of
+from adapters.images.opencv import MOST_PIXELS
+from adapters.images.pixels import INTERPOLATIONS, cropped, decoded, is_jpeg, size_of
 
 _CROPS = (None, "center", "random", "random_resized")
 _LAYOUTS = ("NHWC", "NCHW")
@@ -105,6 +106,7 @@ class ImageDecoder:
         self.interpolation = _one_of("interpolation", interpolation, tuple(INTERPOLATIONS))
         self.mean = _of_channels("mean", mean, self.channels)
         self.std = _of_channels("std", std, self.channels)
+        self._wanted = Wanted(self.channels, self.dtype, self.interpolation)
         self._check()
 
     @property
@@ -125,15 +127,6 @@ class ImageDecoder:
         Raises:
             ContentError: The resized image would be too large.
         """
-        crop = self._crop_of(height, width, rng)
-        if crop.resized is not None and math.prod(crop.resized) > MOST_PIXELS:
-            raise ContentError(
-                f"an image of at most {MOST_PIXELS:,} pixels, resized",
-                f"one of {height} x {width}, whose shorter side is to have {self.resize_short}",
-            )
-        return crop
-
-    def _crop_of(self, height: int, width: int, rng: np.random.Generator | None) -> Crop:
         flip = self.flip and rng is not None and rng.random() < 0.5
         if self.crop == "random_resized":
             assert rng is not None
@@ -141,11 +134,17 @@ class ImageDecoder:
         if self.crop is not None:
             assert self.size is not None
             place = rng if self.crop == "random" else None
-            return cut(height, width, self.size, self.resize_short, flip, place)
-        crop = whole(height, width, flip)
-        if self.resize_short is not None:
-            height, width = short_side(height, width, self.resize_short)
-            return crop._replace(resized=(height, width), height=height, width=width)
+            crop = cut(height, width, self.size, self.resize_short, flip, place)
+        else:
+            crop = whole(height, width, flip)
+            if self.resize_short is not None:
+                resized = short_side(height, width, self.resize_short)
+                crop = crop._replace(resized=resized, height=resized[0], width=resized[1])
+        if crop.resized is not None and math.prod(crop.resized) > MOST_PIXELS:
+            raise ContentError(
+                f"an image of at most {MOST_PIXELS:,} pixels, resized",
+                f"one of {height} x {width}, whose shorter side is to have {self.resize_short}",
+            )
         return crop
 
     def decode(
@@ -169,90 +168,54 @@ class ImageDecoder:
         """
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
-        crop = self.crop_of(*size_of(buffer), rng)
-        if out is None:
-            goal = self.size or (crop.height, crop.width)
-            if self.channels is None:
-                return self._finished(cropped(buffer, crop, goal, self._wanted))
-            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
-        target = self._target(out[np.newaxis])
-        if target is None or kernel.decode_crops([buffer], [crop], [0], target):
-            self._decode(buffer, crop, out)
-        return out
+        return self._decode(buffer, rng, out, by_kernel=True)
 
     def decode_rows(
         self,
         buffers: Sequence[memoryview | bytes],
         rng_of: RngOf | None,
-        rows: Sequence[int],
+        rows: Sequence[int] | NDArray[np.int64],
         out: NDArray[Any],
+        pieces: NDArray[np.int64] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Decode images into rows of a batch, as many as possible in one call without the GIL.
 
         Args:
-            buffers: The encoded images.
-            rng_of: Returns the generator of an image by its index in ``buffers``, valid until the
+            buffers: The encoded images, or buffers that hold them, such as whole files.
+            rng_of: Returns the generator of an image by its index in ``rows``, valid until the
                 next call; None if nothing is drawn.
             rows: Row of ``out`` for each image.
             out: ``(rows, *shape)`` of ``dtype``, contiguous.
+            pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``; None
+                if each image is a buffer.
 
         Returns:
-            Index in ``buffers`` and error of each image that couldn't be decoded.
+            Index in ``rows`` and error of each image that couldn't be decoded.
         """
         if self.draws and rng_of is None:
             raise ValueError("rng_of must give generators for a random crop or flip")
-        left = self._by_kernel_crops(buffers, None, rng_of, rows, out)
-        if not left:
-            return []
-        return self._by_python_crops(left, [buffers[place] for place in left], rng_of, rows, out)
-
-    def decode_pieces(
-        self,
-        buffers: Sequence[memoryview | bytes],
-        pieces: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: NDArray[np.int64],
-        out: NDArray[Any],
-    ) -> list[tuple[int, Exception]]:
-        """Decode images that lie at given places in buffers; else like ``decode_rows``.
-
-        Args:
-            buffers: Buffers that hold the images, such as whole files.
-            pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``.
-            rng_of: As for ``decode_rows``, by the index in ``pieces``.
-            rows: Row of ``out`` for each image.
-            out: ``(rows, *shape)`` of ``dtype``, contiguous.
-
-        Returns:
-            Index in ``pieces`` and error of each image that couldn't be decoded.
-        """
-        left = self._by_kernel_crops(buffers, pieces, rng_of, rows, out)
-        if not left:
-            return []
-        found = pieces[left].tolist()
-        encoded = [memoryview(buffers[n])[begin : begin + size] for n, begin, size in found]
-        if type(self) is ImageDecoder:
-            return self._by_python_crops(left, encoded, rng_of, rows, out)
-        own = rng_of and (lambda at: rng_of(left[at]))
-        failures = self.decode_rows(encoded, own, rows[left].tolist(), out)
-        return [(left[at], error) for at, error in failures]
-
-    def _by_kernel_crops(
-        self,
-        buffers: Sequence[memoryview | bytes],
-        pieces: NDArray[np.int64] | None,
-        rng_of: RngOf | None,
-        rows: Sequence[int] | NDArray[np.int64],
-        out: NDArray[Any],
-    ) -> Sequence[int]:
-        """Draw and decode in the kernel where possible; return the indices of the other images."""
+        left = None
         target = self._target(out)
-        if type(self) is not ImageDecoder or target is None or out.shape[1:] != self.shape:
-            return range(len(rows))
-        cut = _CROPS.index(self.crop)
-        settings = kernel.settings_of(cut, self.resize_short, self.area, self.ratio, self.flip)
-        drawn_from = rng_of if self.draws else None
-        return kernel.decode(buffers, pieces, drawn_from, rows, settings, target)
+        own = type(self)
+        is_plain = own.crop_of is ImageDecoder.crop_of and own.decode is ImageDecoder.decode
+        if is_plain and target is not None and out.shape[1:] == self.shape:
+            cut = _CROPS.index(self.crop)
+            settings = kernel.settings_of(cut, self.resize_short, self.area, self.ratio, self.flip)
+            drawn_from = rng_of if self.draws else None
+            left = kernel.decode(buffers, pieces, drawn_from, rows, settings, target)
+        failures: list[tuple[int, Exception]] = []
+        for at in range(len(rows)) if left is None else left:
+            row = out[rows[at]]
+            try:
+                buffer = buffers[at] if pieces is None else _piece(buffers, pieces[at].tolist())
+                rng = None if rng_of is None else rng_of(at)
+                if left is not None:
+                    self._decode(buffer, rng, row, by_kernel=False)
+                elif (image := self.decode(buffer, rng, row)) is not row:
+                    np.copyto(row, image)
+            except Exception as error:
+                failures.append((at, error))
+        return failures
 
     def _target(self, out: NDArray[Any]) -> kernel.Target | None:
         """Return rows that the kernel can write; None if it can't."""
@@ -261,84 +224,60 @@ class ImageDecoder:
         table = None if self.dtype == np.uint8 else self._table
         return kernel.Target(out, self.layout == "NCHW", table)
 
-    def _by_python_crops(
+    def _decode(
         self,
-        places: Sequence[int],
-        buffers: Sequence[memoryview | bytes],
-        rng_of: RngOf | None,
-        all_rows: Sequence[int] | NDArray[np.int64],
-        out: NDArray[Any],
-    ) -> list[tuple[int, Exception]]:
-        """Second try, with crops drawn here; decoded by the kernel or otherwise."""
-        rows = [int(all_rows[place]) for place in places]
-        crops: list[Crop | None] = []
-        failures: list[tuple[int, Exception]] = []
-        target = self._target(out)
-        for at, size in enumerate(kernel.sizes(buffers)):
-            try:
-                rng = rng_of(places[at]) if rng_of is not None else None
-                crops.append(self.crop_of(*(size or size_of(buffers[at])), rng))
-            except Exception as error:
-                crops.append(None)
-                failures.append((places[at], error))
-        left: Sequence[int] = range(len(crops))
-        if target is not None:
-            left = kernel.decode_crops(buffers, crops, rows, target)
-        for at in left:
-            crop = crops[at]
-            if crop is None:
-                continue
-            try:
-                self._decode(buffers[at], crop, out[rows[at]])
-            except Exception as error:
-                failures.append((places[at], error))
-        return failures
-
-    def _decode(self, buffer: memoryview | bytes, crop: Crop, out: NDArray[Any]) -> None:
-        channels_last = out.transpose(1, 2, 0) if self.layout == "NCHW" else out
-        goal = channels_last.shape[0], channels_last.shape[1]
-        if channels_last.flags.c_contiguous and self.dtype != np.float32:
-            cropped(buffer, crop, goal, self._wanted, out)
-        else:
-            self._finished(cropped(buffer, crop, goal, self._wanted), out)
+        buffer: memoryview | bytes,
+        rng: np.random.Generator | None,
+        out: NDArray[Any] | None,
+        by_kernel: bool,
+    ) -> NDArray[Any]:
+        """Decode an image into ``out``, or a new array; the kernel is tried first if requested."""
+        by_kernel = by_kernel and self._wanted.by_kernel and kernel.may_decode(buffer)
+        # Only a part of a JPEG may be decoded, so its crop comes first.
+        image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
+        height, width = size_of(buffer) if image is None else image.shape[:2]
+        crop = self.crop_of(height, width, rng)
+        goal = self.size or (crop.height, crop.width)
+        if out is not None:
+            height, width = out.shape[1:] if self.layout == "NCHW" else out.shape[:2]
+            goal = height, width
+        elif self.channels is not None:
+            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
+        if out is not None and by_kernel:
+            target = self._target(out[np.newaxis])
+            if target is not None and kernel.decode_crop(buffer, crop, target):
+                return out
+        return self._finished(cropped(buffer, crop, goal, self._wanted, image), out)
 
     def _finished(self, pixels: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Normalise pixels and put them in the layout."""
         channels = pixels.shape[2]
-        for name in ("mean", "std"):
-            given = getattr(self, name)
+        for name, given in (("mean", self.mean), ("std", self.std)):
             if given is not None and given.size not in (1, channels):
                 raise ContentError(
                     f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
                 )
         if out is None:
             out = np.empty(self._laid_out(pixels.shape[:2], channels), self.dtype)
-        channels_last = out.transpose(1, 2, 0) if self.layout == "NCHW" else out
-        values: Any = pixels
-        if self.mean is not None:
-            values = np.subtract(values, self.mean, dtype=np.float32)
-        if self.std is not None:
-            values = np.divide(values, self.std, dtype=np.float32)
-        channels_last[...] = values
+        values = self._normalised(pixels)
+        out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
         return out
 
     def _laid_out(self, goal: tuple[int, ...], channels: int) -> tuple[int, ...]:
-        """Shape in the layout."""
         return (channels, *goal) if self.layout == "NCHW" else (*goal, channels)
-
-    @functools.cached_property
-    def _wanted(self) -> Wanted:
-        return Wanted(self.channels, self.dtype, self.interpolation)
 
     @functools.cached_property
     def _table(self) -> NDArray[np.float32]:
         """Normalised value of each of a channel's 256 values, ``(3, 256)``."""
-        table = np.arange(256, dtype=np.float32)[:, np.newaxis].repeat(3, 1)
+        values = np.arange(256, dtype=np.float32)[:, np.newaxis].repeat(3, 1)
+        return np.ascontiguousarray(self._normalised(values).T)
+
+    def _normalised(self, values: NDArray[Any]) -> NDArray[Any]:
         if self.mean is not None:
-            table -= self.mean
+            values = np.subtract(values, self.mean, dtype=np.float32)
         if self.std is not None:
-            table /= self.std
-        return np.ascontiguousarray(table.T)
+            values = np.divide(values, self.std, dtype=np.float32)
+        return values
 
     def __repr__(self) -> str:
         given = [repr(self.size)]
@@ -370,8 +309,12 @@ class ImageDecoder:
             raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")
 
 
+def _piece(buffers: Sequence[memoryview | bytes], place: list[int]) -> memoryview:
+    number, begin, size = place
+    return memoryview(buffers[number])[begin : begin + size]
+
+
 def _size_of_row(size: Any) -> tuple[int, int] | None:
-    """Return height and width, or None."""
     if size is None:
         return None
     if not isinstance(size, (tuple, list)):
@@ -382,7 +325,6 @@ def _size_of_row(size: Any) -> tuple[int, int] | None:
 
 
 def _side(name: str, value: Any) -> int:
-    """Check a number of pixels."""
     try:
         pixels = operator.index(value)
     except TypeError:
@@ -393,7 +335,6 @@ def _side(name: str, value: Any) -> int:
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
-    """Check that a value is allowed."""
     if value not in allowed:
         listed = ", ".join(map(repr, allowed))
         raise ValueError(f"{name} must be one of {listed}, got {value!r}")
@@ -401,7 +342,6 @@ def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def _dtype_of(value: Any) -> np.dtype[Any]:
-    """Return uint8, uint16 or float32 as a dtype."""
     try:
         name = np.dtype(value).name
     except TypeError:
@@ -413,7 +353,6 @@ def _dtype_of(value: Any) -> np.dtype[Any]:
 
 
 def _interval(name: str, value: Any) -> tuple[float, float]:
-    """Return the least and the most."""
     try:
         least, most = map(float, value)
     except (TypeError, ValueError):
@@ -424,7 +363,6 @@ def _interval(name: str, value: Any) -> tuple[float, float]:
 
 
 def _channels_of(value: Any) -> int | None:
-    """Check a number of channels, or None."""
     if value is None or isinstance(value, Unwritten):
         return value
     try:

@@ -28,7 +28,7 @@ def orientation(buffer: memoryview | bytes) -> int:
     if not tiff.is_tiff(block):
         return 1
     try:
-        found = tiff.numbers(next(tiff.directories(block), [])).get(tiff.ORIENTATION, 1)
+        found = next(tiff.directories(block), {}).get(tiff.ORIENTATION) or 1
     except (struct.error, ValueError):
         return 1
     return found if 1 <= found <= 8 else 1
@@ -58,7 +58,7 @@ def _of_jpeg(buffer: memoryview | bytes) -> memoryview:
 def _of_png(buffer: memoryview | bytes) -> memoryview:
     view = memoryview(buffer)
     if bytes(view[:8]) == png.MAGIC:
-        for kind, begin, end in png.chunks(view):
+        for kind, chunk in png.chunks(view):
             if kind == b"eXIf":
-                return view[begin + 8 : end - 4]
+                return chunk[8:-4]
     return view[:0]

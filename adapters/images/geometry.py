@@ -52,11 +52,8 @@ def whole(height: int, width: int, flip: bool = False) -> Crop:
 def reduction(crop: Crop, goal: tuple[int, int]) -> int:
     """Return the divisor of a JPEG's size when decoding: 1, 2, 4 or 8.
 
-    The largest one that leaves the part to be resized at least as large as its target.
-
-    Args:
-        crop: Crop of the image.
-        goal: Height and width of the row.
+    The largest one that leaves the part to be resized at least as large as its target; ``goal`` is
+    the height and width of the row.
     """
     if min(crop.image) < _LEAST_REDUCED:
         return 1
@@ -71,12 +68,8 @@ def reduction(crop: Crop, goal: tuple[int, int]) -> int:
 def reduced(box: Box, factor: int, image: tuple[int, ...]) -> Box:
     """Convert a box to the image at 1 / ``factor``: to the nearest pixel, never empty.
 
-    If the image's size is no multiple of ``factor``, the last pixel lies partly outside of it.
-
-    Args:
-        box: Box in pixels of the whole image.
-        factor: 1, 2, 4 or 8.
-        image: Height and width of the image at 1 / ``factor``.
+    ``image`` is the height and width at 1 / ``factor``; if the image's size is no multiple of
+    ``factor``, the last pixel lies partly outside of it.
     """
     if factor == 1:
         return box
@@ -110,15 +103,7 @@ def cut(
     """Cut a box of ``size`` from the image, after resizing its shorter side to ``resize_short``.
 
     Without ``resize_short``, or if the image is smaller than ``size``, the box is the largest one
-    of that aspect.
-
-    Args:
-        height: Height of the image.
-        width: Width of the image.
-        size: Height and width of the row.
-        resize_short: Pixels, or None.
-        flip: True to flip.
-        rng: Draws the box's position; None for the middle.
+    of that aspect. ``rng`` draws the box's position; None takes the middle.
     """
     image, resized = (height, width), None
     if resize_short is not None:
@@ -149,13 +134,7 @@ def random_resized(
 ) -> Crop:
     """Draw a box of random area, aspect and position, as Inception was trained with.
 
-    Args:
-        height: Height of the image.
-        width: Width of the image.
-        area: Least and most fraction of the image's area; uniform between.
-        ratio: Least and most width / height; its logarithm is uniform between.
-        flip: True to flip.
-        rng: Random generator.
+    The fraction of the image's area is uniform, and so is the logarithm of width / height.
     """
     least, most = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(_TRIES):

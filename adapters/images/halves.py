@@ -24,31 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.generators import RngOf
 from adapters.images.decoder import ImageDecoder
 
 
 def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
-    """Return ``before`` and ``after``.
-
-    Args:
-        decoder: Decoder to split; not a subclass, whose steps are unknown.
-    """
-    whole = decoder.crop == "random_resized" or (
-        decoder.crop == "random" and not decoder.resize_short
-    )
+    """Return ``before`` and ``after`` of a decoder; not of a subclass, whose steps are unknown."""
+    drawn = decoder.crop in ("random", "random_resized")
     kind = _OfAnyBits if decoder.dtype == np.float32 else ImageDecoder
     before = kind(
-        None if whole or decoder.crop == "random" else decoder.size,
-        crop=None if whole or decoder.crop == "random" else decoder.crop,
-        resize_short=None if whole else decoder.resize_short,
+        None if drawn else decoder.size,
+        crop=None if drawn else decoder.crop,
+        resize_short=None if decoder.crop == "random_resized" else decoder.resize_short,
         dtype="uint16" if decoder.dtype == np.uint16 else "uint8",
         channels=decoder.channels,
         interpolation=decoder.interpolation,
     )
     # An image whose shorter side is already right isn't resized, and is cut as usual.
     after = copy.copy(decoder)
-    if decoder.crop in (None, "center"):
+    if not drawn:
         after.crop = after.resize_short = None
     return before, after
 
@@ -62,26 +55,11 @@ class _OfAnyBits(ImageDecoder):
         rng: np.random.Generator | None = None,
         out: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
-        """Decode one image."""
+        """Decode one image into a new array."""
         try:
             return super().decode(buffer, rng)
         except ContentError:
-            wider = ImageDecoder(
-                self.size,
-                crop=self.crop,
-                resize_short=self.resize_short,
-                dtype="float32",
-                channels=self.channels,
-                interpolation=self.interpolation,
-            )
-            return wider.decode(buffer, rng)
-
-    def decode_rows(
-        self,
-        buffers: Any,
-        rng_of: RngOf | None,
-        rows: Any,
-        out: NDArray[Any],
-    ) -> list[tuple[int, Exception]]:
-        """Raise an error: rows of one dtype can't hold the results."""
-        raise NotImplementedError
+            wider = copy.copy(self)
+            wider.dtype = np.dtype(np.float32)
+            wider._wanted = self._wanted._replace(dtype=wider.dtype)
+            return ImageDecoder.decode(wider, buffer, rng)

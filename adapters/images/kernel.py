@@ -29,11 +29,11 @@ from adapters.generators import Generators, RngOf
 from adapters.images.geometry import Crop, reduced, reduction
 
 log = logging.getLogger("adapters")
-# First byte of a JPEG. Raw images have another, and aren't decoded smaller.
-_JPEG = b"\xff"
+# First bytes of JPEGs and of raw images, which aren't decoded smaller.
+_JPEG, _RAW = b"\xff", b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
-_VERSION = 7
+_VERSION = 8
 _MOST_SIDE = (1 << 31) - 1
 _trouble: str | None = None
 
@@ -92,15 +92,6 @@ def trouble() -> str | None:
     return _trouble
 
 
-def sizes(buffers: Buffers) -> Sequence[tuple[int, int] | None]:
-    """Read height and width of encoded images; None for those that need a decoder."""
-    kernel = load()
-    if kernel is None:
-        return [None] * len(buffers)
-    found: list[tuple[int, int] | None] = kernel.sizes(buffers)
-    return found
-
-
 def settings_of(
     cut: int,
     resize_short: int | None,
@@ -119,64 +110,38 @@ def decode(
     rows: Sequence[int] | NDArray[np.int64],
     settings: Settings,
     target: Target,
-) -> Sequence[int]:
-    """Draw the crops of encoded images, and decode them.
-
-    Args:
-        buffers: Buffers that hold the images.
-        pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``; None if
-            each image is a buffer.
-        rng_of: Generators by the images' indices; None if nothing is drawn.
-        rows: Row of each image.
-        settings: Settings from ``settings_of``.
-        target: Rows to write.
+) -> Sequence[int] | None:
+    """Draw the crops of encoded images, and decode them; for arguments, see ``ImageDecoder``.
 
     Returns:
-        Indices of the images still to be drawn and decoded: all of them without the kernel, or if
+        Indices of the images still to be drawn and decoded; None without the kernel, or if
         ``rng_of`` isn't of the class ``Generators``.
     """
     kernel = load()
     if kernel is None or not isinstance(rng_of, (Generators, type(None))):
-        return range(len(rows))
+        return None
     if not 0 <= settings[1] <= _MOST_SIDE:
-        return range(len(rows))
+        return None
     key, counters = (None, None) if rng_of is None else (rng_of.key, rng_of.counters)
-    return _decoded(kernel, buffers, pieces, rows, settings, key, counters, target)
+    return _decode(kernel, buffers, pieces, rows, settings, key, counters, target)
 
 
-def decode_crops(
-    buffers: Buffers, crops: Sequence[Crop | None], rows: Sequence[int], target: Target
-) -> list[int]:
-    """Decode crops of encoded images.
+def may_decode(buffer: memoryview | bytes) -> bool:
+    """True if the buffer begins like an image that the kernel decodes."""
+    return bytes(buffer[:1]) in (_JPEG, _RAW)
 
-    Args:
-        buffers: The encoded images.
-        crops: Crop of each image; None to skip it.
-        rows: Row of each image.
-        target: Rows to write.
 
-    Returns:
-        Indices of the images still to be decoded.
-    """
+def decode_crop(buffer: memoryview | bytes, crop: Crop, target: Target) -> bool:
+    """Decode a crop of an encoded image into the first row; return whether that was done."""
     kernel = load()
-    wanted = [place for place, crop in enumerate(crops) if crop is not None]
-    if kernel is None:
-        return wanted
-    known: dict[int, tuple[int, ...]] = {}
-    for place in wanted:
-        crop, reducible = crops[place], bytes(buffers[place][:1]) == _JPEG
-        numbers = None if crop is None else numbers_of(crop, target.size, reducible)
-        if numbers is not None:
-            known[place] = numbers
-    places = list(known)
-    packed = np.array(list(known.values()), np.int32)
-    found, into = [buffers[place] for place in places], [rows[place] for place in places]
-    undone = _decoded(kernel, found, None, into, packed, None, None, target)
-    left = {places[at] for at in undone}
-    return [place for place in wanted if place in left or place not in known]
+    numbers = numbers_of(crop, target.size, bytes(buffer[:1]) == _JPEG)
+    if kernel is None or numbers is None:
+        return False
+    crops = np.array([numbers], np.int32)
+    return not _decode(kernel, [buffer], None, [0], crops, None, None, target)
 
 
-def _decoded(
+def _decode(
     kernel: Any,
     buffers: Buffers,
     pieces: NDArray[np.int64] | None,
@@ -203,10 +168,8 @@ def _decoded(
 def numbers_of(crop: Crop, goal: tuple[int, ...], reducible: bool = True) -> tuple[int, ...] | None:
     """Convert to the fields of a ``Crop`` in ``native/batch.h``; None if they can't express it.
 
-    Args:
-        crop: Crop of an image.
-        goal: Height and width of the row. Its number is given to the kernel apart; here it is 0.
-        reducible: True for a JPEG, which may be decoded smaller.
+    ``goal`` is the height and width of the row, whose number the kernel gets apart; here it is 0.
+    ``reducible`` is true for a JPEG, which may be decoded smaller.
     """
     height, width = goal
     factor = reduction(crop, (height, width)) if reducible else 1

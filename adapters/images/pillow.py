@@ -1,8 +1,9 @@
 """Images that Pillow decodes, if it is installed: JPEG 2000, palette indices, TIFFs with alpha.
 
+Each function raises a ``ContentError`` for a damaged image, and an ``ImportError`` without Pillow.
 OpenCV isn't used for these. At 4.11, one wrong bit in the header of a JPEG 2000 may end the
 process. OpenCV gives only the colours of a palette, and multiplies colours of a TIFF by their
-alpha. ``png.as_grey`` is for palettes of PNGs.
+alpha. ``png.decode`` gives indices of PNGs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import tiff
+from adapters.images import opencv, tiff
 
 # JPEG 2000: boxes, as in .jp2 files; a bare codestream.
 JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
@@ -25,18 +26,12 @@ _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 _MODES = ("L", "LA", "RGB", "RGBA")
 _KINDS = {b"GI": "Gif", b"BM": "Bmp", b"II": "Tiff", b"MM": "Tiff"}
 _PALETTE = 3  # TIFF photometric interpretation.
-# Raised by Pillow for damaged files.
-_ERRORS = (OSError, SyntaxError, ValueError)
 
 
 def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Read height and width from a JPEG 2000's header.
-
-    Raises:
-        ContentError: The header is damaged.
-        ImportError: Pillow isn't installed.
-    """
-    width, height = _jpeg2000(buffer, is_loaded=False).size
+    """Read height and width from a JPEG 2000's header, and check them."""
+    width, height = _opened(buffer, "Jpeg2K", "JPEG 2000 needs", is_loaded=False).size
+    opencv.check_size(height, width)
     return height, width
 
 
@@ -45,12 +40,9 @@ def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
 
     Returns:
         uint8 or uint16 (height, width), or uint8 (height, width, channels).
-
-    Raises:
-        ContentError: The image is damaged, or several channels have more than 8 bits.
-        ImportError: Pillow isn't installed.
     """
-    image = _jpeg2000(buffer)
+    jpeg2000_size(buffer)
+    image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs")
     at = bytes(buffer).find(JPEG2000_MAGICS[1])
     bits = (buffer[at + _DEPTH_AT] & 0x7F) + 1 if 0 <= at < len(buffer) - _DEPTH_AT else 8
     if image.mode.startswith("I;16"):
@@ -68,44 +60,22 @@ def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
 
     Returns:
         None without a palette, or if it is grey levels in order.
-
-    Raises:
-        ContentError: The image is damaged.
-        ImportError: Pillow isn't installed.
     """
     name = _KINDS.get(bytes(buffer[:2]))
     if name is None or (name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8):
         return None
-    if name == "Tiff":
-        tags = tiff.numbers(next(tiff.directories(buffer), []))
-        if tags.get(tiff.PHOTOMETRIC) != _PALETTE:
-            return None
+    if name == "Tiff" and next(tiff.directories(buffer), {}).get(tiff.PHOTOMETRIC) != _PALETTE:
+        return None
     image = _opened(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
     return np.array(image, np.uint8) if image.mode == "P" else None
 
 
 def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
-    """Decode a TIFF's colours as stored, and its alpha; uint8 (height, width, 4), upright.
-
-    Raises:
-        ContentError: The image is damaged.
-        ImportError: Pillow isn't installed.
-    """
+    """Decode a TIFF's colours as stored, and its alpha; uint8 (height, width, 4), upright."""
     return np.array(_opened(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)
 
 
-def _jpeg2000(buffer: memoryview | bytes, is_loaded: bool = True) -> Any:
-    damage = "a JPEG 2000 image", "a damaged one"
-    return _opened(buffer, "Jpeg2K", "JPEG 2000 needs", damage, is_loaded)
-
-
-def _opened(
-    buffer: memoryview | bytes,
-    name: str,
-    needs: str,
-    damage: tuple[str, str] = ("an image", "what Pillow refuses"),
-    is_loaded: bool = True,
-) -> Any:
+def _opened(buffer: memoryview | bytes, name: str, needs: str, is_loaded: bool = True) -> Any:
     """Open with a plugin itself: ``Image.open`` has its own size limit, and warns."""
     try:
         plugin: Any = importlib.import_module(f"PIL.{name}ImagePlugin")
@@ -115,6 +85,8 @@ def _opened(
         image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
         if is_loaded:
             image.load()
-    except _ERRORS as error:
-        raise ContentError(damage[0], f"{damage[1]}: {error}") from error
+    except Exception as error:  # Pillow raises many kinds for damaged files.
+        if name == "Jpeg2K":
+            raise ContentError("a JPEG 2000 image", f"a damaged one: {error}") from error
+        raise ContentError("an image", f"what Pillow refuses: {error}") from error
     return image

@@ -1,4 +1,4 @@
-"""Checks of a PNG before OpenCV decodes it: its size, and whether it is complete.
+"""PNG: its size, whether it is complete, and what OpenCV doesn't tell of its pixels.
 
 ::
 
@@ -14,13 +14,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.images import opencv
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _HEADER_BYTES = 33
 _ANIMATION = {b"acTL", b"fcTL", b"fdAT"}
+_COLOURS = {b"PLTE", b"tRNS"}
 
 
 class Colours(NamedTuple):
@@ -42,12 +47,14 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     """Read height and width from the header.
 
     Raises:
-        ContentError: The header is damaged.
+        ContentError: The header is damaged, or the image too large.
     """
     head = bytes(buffer[:_HEADER_BYTES])
-    if zlib.crc32(head[12:29]).to_bytes(4, "big") != head[29:]:
+    if head[12:16] != b"IHDR" or zlib.crc32(head[12:29]).to_bytes(4, "big") != head[29:]:
         raise ContentError("a PNG image", "a damaged or cut header")
-    return int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    opencv.check_size(height, width)
+    return height, width
 
 
 def colours(buffer: memoryview | bytes) -> Colours:
@@ -55,8 +62,8 @@ def colours(buffer: memoryview | bytes) -> Colours:
     return Colours(*bytes(buffer[24:26]))
 
 
-def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the kind, begin and end of each chunk.
+def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the kind of each chunk, and all of its bytes.
 
     All CRCs and the end are checked: some OpenCV versions decode truncated files as far as they go.
 
@@ -72,46 +79,43 @@ def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, int, int]]:
             raise ContentError("a PNG image", f"one cut short: {len(view)} bytes of {end}")
         if zlib.crc32(view[at + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
             raise ContentError("a PNG image", f"a wrong CRC in its {kind!r}, at its byte {at}")
-        yield kind, at, end
+        yield kind, view[at:end]
         at = end
 
 
-def still(buffer: memoryview | bytes) -> memoryview | bytes:
-    """Remove the animation, if there is one.
+def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
+    """Decode a PNG as stored, its still image; with ``indices``, a palette's instead of colours.
 
     Raises:
-        ContentError: The file is cut short, or damaged.
+        ContentError: The file is cut short or damaged, or the image too large.
     """
-    return _without(_ANIMATION, buffer)
-
-
-def as_grey(buffer: memoryview | bytes) -> bytes:
-    """Turn a PNG of palette indices into one of grey values, each index times ``255 // most``.
-
-    Raises:
-        ContentError: The file is cut short, or damaged.
-    """
-    grey = bytearray(_without(_ANIMATION | {b"PLTE", b"tRNS"}, buffer))
-    grey[25] = GREY
-    grey[29:33] = zlib.crc32(grey[12:29]).to_bytes(4, "big")
-    return bytes(grey)
-
-
-def transparent_grey(buffer: memoryview | bytes) -> int | None:
-    """Read the grey level that means transparent; the PNG must be complete. None without one."""
-    view, at, kind = memoryview(buffer), len(MAGIC), b""
-    while kind not in (b"tRNS", b"IDAT", b"IEND"):
-        length, kind = int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8])
-        at += 12 + length
-    return int.from_bytes(view[at - 4 - length : at - 4], "big") if kind == b"tRNS" else None
-
-
-def _without(kinds: set[bytes], buffer: memoryview | bytes) -> memoryview | bytes:
-    view = memoryview(buffer)
-    kept, begin, last = [], 0, 0
-    for kind, at, end in chunks(view):
-        if kind in kinds:
-            kept.append(view[begin:at])
-            begin = end
-        last = end
-    return b"".join([*kept, view[begin:last]]) if kept else buffer
+    size_of(buffer)
+    bits, kind = colours(buffer)
+    found: dict[bytes, memoryview] = {}
+    is_palette = kind == PALETTE and indices
+    skipped = _ANIMATION | _COLOURS if is_palette else _ANIMATION
+    kept: list[bytes | memoryview] = [MAGIC]
+    for name, chunk in chunks(buffer):
+        if name != b"tRNS" or b"IDAT" not in found:  # It counts before the pixels only.
+            found.setdefault(name, chunk)
+        if name not in skipped:
+            kept.append(chunk)
+    if is_palette:
+        # As grey values, each index times ``255 // most``.
+        header = bytearray(kept[1])
+        header[17] = GREY
+        header[21:25] = zlib.crc32(header[4:21]).to_bytes(4, "big")
+        kept[1] = bytes(header)
+    is_whole = not skipped & found.keys() and not is_palette
+    image = opencv.decode(buffer if is_whole else b"".join(kept))
+    most = (1 << bits) - 1
+    if is_palette:
+        return np.asarray(image // np.uint8(255 // most))
+    if kind == GREY_ALPHA:
+        return image[:, :, [0, 3]]
+    if kind != GREY or b"tRNS" not in found:
+        return image
+    opaque = 255 if bits <= 8 else 65535
+    level = int.from_bytes(found[b"tRNS"][8:-4], "big") * (opaque // most)
+    alpha = np.where(image == level, 0, opaque).astype(image.dtype)
+    return np.stack([image, alpha], axis=2)

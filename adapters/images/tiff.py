@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 SUBFILE, WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION = 254, 256, 257, 258, 262, 274
 SAMPLES, PLANAR, EXTRA, FORMAT = 277, 284, 338, 339
@@ -26,19 +25,8 @@ _NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 # Bits of a page's subfile type: a smaller version of another page, or its mask.
 _NO_PAGE = 1 | 4
 
-
-class Tag(NamedTuple):
-    """An entry of a directory.
-
-    Args:
-        tag: Number of the tag.
-        kind: TIFF's number of the type.
-        value: First of its integers; None for other types.
-    """
-
-    tag: int
-    kind: int
-    value: int | None
+Tags = dict[int, "int | None"]
+"""First number of each tag, the largest one if it is there twice; None if one is no integer."""
 
 
 def is_tiff(buffer: memoryview | bytes) -> bool:
@@ -46,7 +34,7 @@ def is_tiff(buffer: memoryview | bytes) -> bool:
     return _HEAD.match(bytes(buffer[:4])) is not None
 
 
-def directories(buffer: memoryview | bytes) -> Iterator[list[Tag]]:
+def directories(buffer: memoryview | bytes) -> Iterator[Tags]:
     """Yield the tags of each directory, in order.
 
     Raises:
@@ -55,49 +43,46 @@ def directories(buffer: memoryview | bytes) -> Iterator[list[Tag]]:
     view = memoryview(buffer)
     order = "<" if view[0] == ord("I") else ">"
     is_big = struct.unpack_from(f"{order}H", view, 2) == (43,)
-    offset, count = "QQ" if is_big else "IH"
+    offset, count = (order + "Q", order + "Q") if is_big else (order + "I", order + "H")
     entry = struct.Struct(f"{order}HHQ8s" if is_big else f"{order}HHI4s")
-    (at,) = struct.unpack_from(order + offset, view, 8 if is_big else 4)
+    (at,) = struct.unpack_from(offset, view, 8 if is_big else 4)
     seen: set[int] = set()
     while at and at not in seen:
         seen.add(at)
         if at > len(view):
             raise ValueError(f"its directory would lie at byte {at}")
-        (entries,) = struct.unpack_from(order + count, view, at)
-        at += struct.calcsize(order + count)
+        (entries,) = struct.unpack_from(count, view, at)
+        at += struct.calcsize(count)
         directory = view[at : at + entry.size * min(entries, _MOST_ENTRIES)]
-        whole = directory[: len(directory) // entry.size * entry.size]
-        yield [_tag(view, order, offset, *each) for each in entry.iter_unpack(whole)]
+        tags: Tags = {}
+        for tag, kind, values, field in entry.iter_unpack(
+            directory[: len(directory) // entry.size * entry.size]
+        ):
+            number = None
+            if kind in _NUMBERS and values:
+                code = order + _NUMBERS[kind]
+                is_here = struct.calcsize(code) * values <= len(field)
+                place = 0 if is_here else struct.unpack(offset, field)[0]
+                number = _number(field if is_here else view, code, place)
+            known = tags.get(tag, 0)
+            tags[tag] = None if number is None or known is None else max(number, known)
+        yield tags
         at += entry.size * entries
-        is_inside = at + struct.calcsize(order + offset) <= len(view)
-        at = struct.unpack_from(order + offset, view, at)[0] if is_inside else 0
+        is_inside = at + struct.calcsize(offset) <= len(view)
+        at = struct.unpack_from(offset, view, at)[0] if is_inside else 0
 
 
-def _tag(view: memoryview, order: str, offset: str, tag: int, kind: int, *rest: object) -> Tag:
-    count, field = rest
-    assert isinstance(count, int)
-    assert isinstance(field, bytes)
-    if kind not in _NUMBERS or not count:
-        return Tag(tag, kind, None)
-    code = order + _NUMBERS[kind]
-    if struct.calcsize(code) * count <= len(field):
-        return Tag(tag, kind, struct.unpack_from(code, field)[0])
-    (at,) = struct.unpack(order + offset, field)
-    inside = at + struct.calcsize(code) <= len(view)
-    return Tag(tag, kind, struct.unpack_from(code, view, at)[0] if inside else None)
-
-
-def numbers(directory: list[Tag]) -> dict[int, int]:
-    """Select the tags with integer values."""
-    return {tag: value for tag, _, value in directory if value is not None}
+def _number(buffer: memoryview | bytes, code: str, at: int) -> int | None:
+    is_inside = at + struct.calcsize(code) <= len(buffer)
+    return int(struct.unpack_from(code, buffer, at)[0]) if is_inside else None
 
 
 def pages(buffer: memoryview | bytes) -> int:
     """Count the images of a TIFF, except smaller versions of others and masks."""
     count = 0
     try:
-        for directory in directories(buffer):
-            count += not numbers(directory).get(SUBFILE, 0) & _NO_PAGE
+        for tags in directories(buffer):
+            count += not (tags.get(SUBFILE) or 0) & _NO_PAGE
     except (struct.error, ValueError):
         pass  # Decoding the first page reports the damage.
     return count

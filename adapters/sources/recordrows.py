@@ -144,7 +144,7 @@ class RecordRows:
             parsed_rows = parsed if rows is None else rows[parsed]
             for at, decoder in self._decoders.items() if len(parsed) else ():
                 rng, found = chosen(rng_of, parsed), pieces[at][parsed_rows]
-                failed = decoder.decode_pieces(buffers, found, rng, parsed_rows, columns[at])
+                failed = decoder.decode_rows(buffers, rng, parsed_rows, columns[at], found)
                 self._note(failures, at, parsed, failed)
         if left is not None:
             self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)

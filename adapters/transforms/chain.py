@@ -52,6 +52,7 @@ class Chain(BatchTransform):
                 raise TypeError(f"transforms[{place}] must be callable, got None")
         self.functions = tuple(transforms)
         """Transforms that it calls, in order."""
+        self.copies = False
         self.keeps_nothing = all(getattr(each, "keeps_nothing", False) for each in transforms)
         self.thread_safe = all(map(is_thread_safe, transforms))
         """True if several threads may call it at once."""
@@ -72,19 +73,13 @@ class Chain(BatchTransform):
         """Transform a batch, in its own memory if the transforms support that."""
         return self._run(batch, rng, own=True)
 
-    def gives_own(self, own: bool) -> bool:
-        """True if the result has no other references; ``own`` says that of the input."""
-        for transform in self.functions:
-            own = _gives_own(transform, own)
-        return own
-
     def _run(self, batch: Any, rng: np.random.Generator, own: bool) -> Any:
+        """Transform a batch; ``own`` says that it has no other references."""
         check_generator(rng)
         base = rng.integers(0, 2**64, 2, np.uint64)
         for place, transform in enumerate(self.functions):
-            function = transform
-            if own and isinstance(transform, BatchTransform):
-                function = transform.on_own_batch
+            ours = transform if isinstance(transform, BatchTransform) else None
+            function = ours.on_own_batch if ours is not None and own else transform
 
             def rng_of(tag: NDArray[np.uint64] = self._tags[place]) -> np.random.Generator:
                 return np.random.Generator(np.random.Philox(key=base ^ tag))
@@ -94,13 +89,9 @@ class Chain(BatchTransform):
                 raise ValueError(
                     f"transforms[{place}] ({_name_of(transform)}) must return a batch, got None"
                 )
-            own = _gives_own(transform, own)
+            # A user's function may keep a reference to what it returns.
+            own = ours is not None and ours.keeps_nothing and (own or ours.copies)
         return batch
-
-
-def _gives_own(transform: Any, own: bool) -> bool:
-    """True if the transformed batch has no other references; a user's function may keep some."""
-    return isinstance(transform, BatchTransform) and transform.gives_own(own)
 
 
 def _tags(transforms: Sequence[Callable[..., Any]]) -> list[NDArray[np.uint64]]:

@@ -1,8 +1,10 @@
 """``ColorJitter``: random changes of brightness, contrast, saturation and hue of each image.
 
 The four are linear in a pixel's channels, except that contrast also uses the image's mean. So all
-of them together are one matrix and one offset for each image. ``affine`` applies them in one go,
-and clips values once.
+of them together are one matrix and one offset for each image, applied in one go; values are clipped
+once. uint8 images are computed in integers, with coefficients in 1/4096: by the native kernel, or
+by NumPy with the same values to the bit. Float images are computed in their own precision, float32
+by the kernel, with NumPy's arithmetic.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.transforms.affine import apply, means
 from adapters.transforms.transform import (
+    Axes,
     BatchTransform,
     LayoutName,
     Place,
     axes_of,
     check_layout,
     interval,
+    kernel_for,
     number,
 )
 
@@ -29,6 +32,10 @@ _GREY = np.array([0.299, 0.587, 0.114])
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 _TO_YIQ[1:] -= _TO_YIQ[1:].sum(axis=1, keepdims=True) / 3  # Greys have exactly no colour.
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
+# Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of at most 0.1 of 255 values.
+_BITS = 12
+# Below it, sums of integers are exact in float32, and in the kernel.
+_EXACT_FLOAT32, _EXACT_INT32 = 1 << 24, 1 << 31
 
 
 class ColorJitter(BatchTransform):
@@ -167,3 +174,89 @@ def _matrices(saturation: NDArray[Any], angle: NDArray[Any]) -> NDArray[np.float
     spread = saturation[:, None, None]
     saturated = spread * np.eye(3) + (1 - spread) * np.tile(_GREY, (3, 1))
     return np.asarray(_FROM_YIQ @ turned @ _TO_YIQ @ saturated)
+
+
+def means(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
+    """Compute the mean of each channel of each image, ``(batch, channels)``."""
+    is_uint8 = images.dtype == np.uint8
+    kernel = kernel_for(images) if axes.channels == 3 else None
+    sums: NDArray[Any]
+    if kernel is not None:
+        sums = np.empty((len(images), 3), np.int64 if is_uint8 else np.float64)
+        shape = len(images), axes.height, axes.width, axes.channels_first
+        kernel.channel_sums(images, *shape, sums, not is_uint8)
+    elif is_uint8:
+        sums = _planes(images, axes).sum(axis=2, dtype=np.int64)
+    else:
+        # Add up the rows, then the columns, in the kernel's order of additions.
+        planes = axes.channels if axes.channels_first else 1
+        rows = images.reshape(len(images), planes, axes.height, axes.width, -1)
+        rows = rows.sum(axis=2, dtype=np.float64)
+        sums = np.cumsum(rows, axis=2)[:, :, -1].reshape(len(images), -1)
+    return np.asarray(sums / (axes.height * axes.width))
+
+
+def apply(
+    images: NDArray[Any],
+    axes: Axes,
+    matrices: NDArray[np.float64],
+    offsets: NDArray[np.float64],
+    bounds: tuple[float, float],
+) -> None:
+    """Replace each pixel by ``matrix @ pixel + offset``, within bounds.
+
+    Args:
+        images: uint8 or float, contiguous, not empty; changed in place.
+        axes: Axes of the images.
+        matrices: ``(batch, channels, channels)``.
+        offsets: Added to all channels, ``(batch,)``.
+        bounds: Lowest and highest value.
+    """
+    kernel = kernel_for(images) if axes.channels == 3 else None
+    shape = len(images), axes.height, axes.width, axes.channels_first
+    if images.dtype != np.uint8:
+        own = matrices.astype(images.dtype), offsets.astype(images.dtype)
+        if kernel is not None:
+            kernel.recolour_floats(images, *shape, *own, *map(float, bounds))
+        else:
+            _apply_by_numpy(images, axes, *own, bounds)
+        return
+    whole = np.rint(matrices * (1 << _BITS)).astype(np.int32)
+    added = np.floor(offsets * (1 << _BITS) + (1 << (_BITS - 1))).astype(np.int32)
+    within = int(np.ceil(max(bounds[0], 0))), int(np.floor(min(bounds[1], 255)))
+    most = np.abs(whole).sum(axis=2, dtype=np.int64).max() * 255
+    most += np.abs(added.astype(np.int64)).max()
+    if kernel is not None and most < _EXACT_INT32:
+        kernel.recolour(images, *shape, whole, added, _BITS, *within)
+        return
+    dtype = np.float32 if most < _EXACT_FLOAT32 else np.float64
+    _apply_by_numpy(images, axes, whole.astype(dtype), added.astype(dtype), within, _BITS)
+
+
+def _apply_by_numpy(
+    images: NDArray[Any],
+    axes: Axes,
+    matrices: NDArray[Any],
+    offsets: NDArray[Any],
+    bounds: tuple[float, float],
+    bits: int = 0,
+) -> None:
+    """Apply matrices that are multiples of ``2 ** -bits``, in their dtype."""
+    low, high = (matrices.dtype.type(bound) for bound in bounds)
+    for image, matrix, offset in zip(_planes(images, axes), matrices, offsets):
+        values = image.astype(matrices.dtype, order="C")
+        mixed = matrix[:, :1] * values[0]
+        for channel in range(1, axes.channels):
+            mixed += matrix[:, channel : channel + 1] * values[channel]
+        mixed += offset
+        if bits:
+            mixed *= matrices.dtype.type(1 / (1 << bits))
+            np.floor(mixed, out=mixed)
+        image[...] = np.clip(mixed, low, high, out=mixed)
+
+
+def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
+    """View images as ``(batch, channels, pixels)``."""
+    if axes.channels_first:
+        return images.reshape(len(images), axes.channels, -1)
+    return images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)

@@ -8,21 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import check_integer
-from adapters.transforms.labels import mixed
-from adapters.transforms.mixup import circle
-from adapters.transforms.transform import (
-    Axes,
-    BatchTransform,
-    LayoutName,
-    Place,
-    axes_of,
-    check_layout,
-    number,
-)
+from adapters.transforms.mixup import Mixing, circle
+from adapters.transforms.transform import Axes, LayoutName, Place, axes_of, check_layout
 
 
-class CutMix(BatchTransform):
+class CutMix(Mixing):
     """Paste a box of another image of the batch into each one (Yun et al., 2019).
 
     The box's area is ``1 - lambda`` of the image, with lambda from Beta(alpha, alpha). Its middle
@@ -62,42 +52,31 @@ class CutMix(BatchTransform):
         image: Place = None,
         label: Place = None,
     ) -> None:
-        super().__init__(image, label)
-        self._alpha = number("alpha", alpha, 1e-6)
-        self._probability = number("probability", probability, 0, 1)
-        if num_classes is not None:
-            check_integer("num_classes", num_classes, 1)
+        super().__init__(
+            alpha, probability=probability, num_classes=num_classes, image=image, label=label
+        )
         check_layout(layout)
-        self._num_classes = num_classes
         self._layout = layout
 
-    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """Paste boxes into a batch's images in place, and mix its labels."""
-        drawn: list[Any] = []
+    def _mix(
+        self, images: NDArray[Any], rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        axes = axes_of(images, self._layout)
+        boxes = self._boxes(len(images), axes, rng)
+        order, partners = circle(len(images), rng)
+        _paste(images, [axes.box(*box) for box in boxes.tolist()], order.tolist())
+        area = boxes[:, 2] * boxes[:, 3] / max(axes.height * axes.width, 1)
+        return partners, (1 - area).astype(np.float32)
 
-        def change(images: NDArray[Any]) -> NDArray[Any]:
-            axes = axes_of(images, self._layout)
-            boxes = self._boxes(len(images), axes, rng)
-            pairs = circle(len(images), rng)
-            area = boxes[:, 2] * boxes[:, 3] / max(axes.height * axes.width, 1)
-            _paste(images, axes, boxes, pairs.order)
-            drawn.extend((pairs.partners, (1 - area).astype(np.float32)))
-            return images
-
-        batch = self.with_images(batch, change)
-        if not self.has_labels(batch):
-            return batch
-        partners, shares = drawn
-
-        def labels_of(labels: NDArray[Any]) -> NDArray[Any]:
-            if labels.ndim > 2:
-                raise ValueError(
-                    "labels must be a row or a number for each image for CutMix, got the shape "
-                    f"{labels.shape}: classes of pixels would have to be cut like the images"
-                )
-            return mixed(labels, partners, shares, self._num_classes)
-
-        return self.with_labels(batch, labels_of)
+    def _mixed(
+        self, labels: NDArray[Any], partners: NDArray[np.int64], shares: NDArray[np.float32]
+    ) -> NDArray[Any]:
+        if labels.ndim > 2:
+            raise ValueError(
+                "labels must be a row or a number for each image for CutMix, got the shape "
+                f"{labels.shape}: classes of pixels would have to be cut like the images"
+            )
+        return super()._mixed(labels, partners, shares)
 
     def _boxes(self, count: int, axes: Axes, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw top, left, height and width of each image's box, ``(count, 4)``."""
@@ -112,15 +91,13 @@ class CutMix(BatchTransform):
         return np.concatenate([first, last - first], axis=1)
 
 
-def _paste(
-    images: NDArray[Any], axes: Axes, boxes: NDArray[np.int64], order: NDArray[np.int64]
-) -> None:
-    if not len(images):
+def _paste(images: NDArray[Any], boxes: list[Any], order: list[int]) -> None:
+    """Copy each image's box from the next one in ``order``."""
+    if not order:
         return
-    where = [axes.box(*box) for box in boxes.tolist()]
-    circle_of = order.tolist()
-    last = circle_of[-1]
-    kept = images[circle_of[0]][where[last]].copy()  # The first image's, before it changes.
-    for one, other in itertools.pairwise(circle_of):
-        images[one][where[one]] = images[other][where[one]]
-    images[last][where[last]] = kept
+    last = order[-1]
+    # The first image's, before it changes.
+    kept = images[order[0]][boxes[last]].copy()
+    for one, other in itertools.pairwise(order):
+        images[one][boxes[one]] = images[other][boxes[one]]
+    images[last][boxes[last]] = kept

@@ -1,4 +1,4 @@
-"""Labels as class numbers and as shares of classes: ``OneHot``, and mixing."""
+"""Labels as class numbers and as shares of classes: ``OneHot``."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class OneHot(BatchTransform):
     """
 
     draws = False
+    copies = False
 
     def __init__(
         self,
@@ -55,10 +56,6 @@ class OneHot(BatchTransform):
     def __call__(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
         """Replace a batch's labels by one-hot rows; other members are returned uncopied."""
         return self.on_own_batch(batch, rng)
-
-    def gives_own(self, own: bool) -> bool:
-        """True if ``own`` is, as other members aren't copied."""
-        return own
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
         """Replace a batch's labels by one-hot rows; no array is written to."""
@@ -95,43 +92,3 @@ def one_hot(
     rows = np.full((*numbers.shape, classes), rest, dtype)
     np.put_along_axis(rows, numbers[..., None], np.asarray(1 - smoothing + rest, dtype), -1)
     return rows
-
-
-def mixed(
-    labels: NDArray[Any],
-    partners: NDArray[np.int64],
-    shares: NDArray[np.float32],
-    classes: int | None,
-) -> NDArray[Any]:
-    """Mix the labels of mixed images.
-
-    Args:
-        labels: Rows of shares, or numbers of a regression; or class numbers, with ``classes``.
-        partners: Partner of each sample.
-        shares: Share of each sample itself, ``(batch,)``.
-        classes: Number of classes, for class numbers.
-
-    Raises:
-        ValueError: Labels are class numbers without ``classes``, or integers other than one-hot.
-    """
-    one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
-    whole = labels.dtype.kind in "biu"
-    numbers = whole and one_each
-    if whole and not one_each and labels.size and not 0 <= labels.min() <= labels.max() <= 1:
-        raise ValueError(
-            f"labels must be one-hot to be mixed, got numbers {labels.min()} to {labels.max()} "
-            f"({labels.dtype}{labels.shape}): put OneHot(num_classes) before it: "
-            "Chain([OneHot(num_classes), ...])"
-        )
-    if numbers and classes is None:
-        raise ValueError(
-            f"labels must be one-hot, or numbers of a regression, to be mixed, got class numbers "
-            f"({labels.dtype}{labels.shape}): give num_classes=, or put OneHot(num_classes) before "
-            "it: Chain([OneHot(num_classes), ...])"
-        )
-    if classes is not None and one_each:
-        labels = one_hot(labels, classes)
-    elif labels.dtype != np.float64:
-        labels = labels.astype(np.float32)
-    own = shares.reshape(-1, *[1] * (labels.ndim - 1)).astype(labels.dtype)
-    return np.asarray(labels * own + labels[partners] * (1 - own))

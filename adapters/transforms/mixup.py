@@ -1,4 +1,4 @@
-"""``MixUp``: mix each image, and its label, with another one of the batch.
+"""``MixUp``: mix each image, and its label, with another one of the batch; a base of ``CutMix``.
 
 Partners are neighbours on one random circle, on which none is its own partner. Mixing is done in
 place: in the circle's order, each image changes before its partner, so only the first one has to be
@@ -7,37 +7,98 @@ copied.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import abc
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.images.colours import mix as mix_natively
-from adapters.transforms.labels import mixed
-from adapters.transforms.transform import BatchTransform, Place, number
+from adapters.transforms.labels import one_hot
+from adapters.transforms.transform import BatchTransform, Place, kernel_for, number
 
 # Shares are multiples of 1/256, as uint8 needs, so that labels have exactly the pixels' shares.
 _WHOLE = 256
 
 
-class Circle(NamedTuple):
-    """Random order of a batch's samples; the partner of each is the next one."""
-
-    order: NDArray[np.int64]
-    partners: NDArray[np.int64]
-    """Partner of each sample."""
-
-
-def circle(count: int, rng: np.random.Generator) -> Circle:
-    """Draw a random circle through so many samples."""
+def circle(count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw a random circle through so many samples; return their order, and each one's partner."""
     order = rng.permutation(count)
     partners = np.empty(count, np.int64)
     partners[order] = np.roll(order, -1)
-    return Circle(order, partners)
+    return order, partners
 
 
-class MixUp(BatchTransform):
+class Mixing(BatchTransform):
+    """Base class of ``MixUp`` and ``CutMix``; ``_mix`` changes the images."""
+
+    def __init__(
+        self,
+        alpha: float = 0.2,
+        *,
+        probability: float = 1.0,
+        num_classes: int | None = None,
+        image: Place = None,
+        label: Place = None,
+    ) -> None:
+        super().__init__(image, label)
+        self._alpha = number("alpha", alpha, 1e-6)
+        self._probability = number("probability", probability, 0, 1)
+        if num_classes is not None:
+            check_integer("num_classes", num_classes, 1)
+        self._num_classes = num_classes
+
+    @abc.abstractmethod
+    def _mix(
+        self, images: NDArray[Any], rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Mix images in place; return each one's partner, and its own share."""
+
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
+        """Mix a batch's images in place, and its labels."""
+        drawn: list[Any] = []
+
+        def change(images: NDArray[Any]) -> NDArray[Any]:
+            drawn.extend(self._mix(images, rng))
+            return images
+
+        batch = self.with_images(batch, change)
+        if not self.has_labels(batch):
+            return batch
+        return self.with_labels(batch, lambda labels: self._mixed(labels, *drawn))
+
+    def _mixed(
+        self, labels: NDArray[Any], partners: NDArray[np.int64], shares: NDArray[np.float32]
+    ) -> NDArray[Any]:
+        """Mix the labels of mixed images.
+
+        Raises:
+            ValueError: Labels are class numbers without ``num_classes``, or integers other than
+                one-hot.
+        """
+        one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
+        whole = labels.dtype.kind in "biu"
+        if whole and not one_each and labels.size and not 0 <= labels.min() <= labels.max() <= 1:
+            raise ValueError(
+                f"labels must be one-hot to be mixed, got numbers {labels.min()} to {labels.max()} "
+                f"({labels.dtype}{labels.shape}): put OneHot(num_classes) before it: "
+                "Chain([OneHot(num_classes), ...])"
+            )
+        if whole and one_each and self._num_classes is None:
+            raise ValueError(
+                "labels must be one-hot, or numbers of a regression, to be mixed, got class "
+                f"numbers ({labels.dtype}{labels.shape}): give num_classes=, or put "
+                "OneHot(num_classes) before it: Chain([OneHot(num_classes), ...])"
+            )
+        if self._num_classes is not None and one_each:
+            labels = one_hot(labels, self._num_classes)
+        elif labels.dtype != np.float64:
+            labels = labels.astype(np.float32)
+        own = shares.reshape(-1, *[1] * (labels.ndim - 1)).astype(labels.dtype)
+        return np.asarray(labels * own + labels[partners] * (1 - own))
+
+
+class MixUp(Mixing):
     """Mix each image, and its label, with another one of the batch (Zhang et al., 2017).
 
     The result is ``lambda * image + (1 - lambda) * partner``, with lambda from Beta(alpha, alpha),
@@ -65,74 +126,48 @@ class MixUp(BatchTransform):
         ((4, 8, 8, 3), 'uint8', (4, 3))
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.2,
-        *,
-        probability: float = 1.0,
-        num_classes: int | None = None,
-        image: Place = None,
-        label: Place = None,
-    ) -> None:
-        super().__init__(image, label)
-        self._alpha = number("alpha", alpha, 1e-6)
-        self._probability = number("probability", probability, 0, 1)
-        if num_classes is not None:
-            check_integer("num_classes", num_classes, 1)
-        self._num_classes = num_classes
-
-    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
-        """Mix a batch's images in place, and its labels."""
-        drawn: list[Any] = []
-
-        def change(images: NDArray[Any]) -> NDArray[Any]:
-            count = len(images)
-            own_shares = rng.beta(self._alpha, self._alpha, count)
-            left_alone = rng.random(count) >= self._probability
-            own_shares = np.where(left_alone, 1.0, own_shares)
-            shares = (np.rint(own_shares * _WHOLE) / _WHOLE).astype(np.float32)
-            pairs = circle(count, rng)
-            mix(images, pairs.order, shares)
-            drawn.extend((pairs.partners, shares))
-            return images
-
-        batch = self.with_images(batch, change)
-        if not self.has_labels(batch):
-            return batch
-        partners, shares = drawn
-        return self.with_labels(
-            batch, lambda labels: mixed(labels, partners, shares, self._num_classes)
-        )
+    def _mix(
+        self, images: NDArray[Any], rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        count = len(images)
+        own_shares = rng.beta(self._alpha, self._alpha, count)
+        own_shares[rng.random(count) >= self._probability] = 1
+        shares = np.rint(own_shares * _WHOLE).astype(np.int64)
+        order, partners = circle(count, rng)
+        mix(images, order, shares)
+        return partners, (shares / _WHOLE).astype(np.float32)
 
 
-def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.float32]) -> None:
+def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64]) -> None:
     """Mix images in place, each with the next one in ``order``, the last with the first.
 
     Args:
         images: uint8 or float ``(batch, ...)``, contiguous.
         order: Each image's number, once.
-        shares: Share of each image itself, a multiple of 1/256, by its number.
+        shares: Share of each image itself, in 1/256, by its number.
 
     Raises:
         TypeError: The images have another dtype.
     """
-    if images.dtype != np.uint8 and images.dtype.kind != "f":
+    is_uint8 = images.dtype == np.uint8
+    if not is_uint8 and images.dtype.kind != "f":
         raise TypeError(f"images must be uint8 or float to be mixed, got {images.dtype}")
     if len(images) < 2 or not images.size:
         return
-    if mix_natively(images, order, np.rint(shares * _WHOLE).astype(np.int64)):
+    kernel = kernel_for(images)
+    if kernel is not None:
+        kernel.mix(images, len(images), order, shares, not is_uint8)
         return
     first = int(order[0])
     unmixed = images[first].copy()
     for one, other in zip(order.tolist(), np.roll(order, -1).tolist()):
-        if shares[one] >= 1:
+        if shares[one] == _WHOLE:
             continue
         partner = unmixed if other == first else images[other]
-        if images.dtype == np.uint8:
-            share = np.uint16(shares[one] * _WHOLE)
-            mixed_up = images[one].astype(np.uint16) * share
-            mixed_up += partner.astype(np.uint16) * np.uint16(_WHOLE - share)
-            images[one] = mixed_up + np.uint16(_WHOLE // 2) >> np.uint16(8)
+        if is_uint8:
+            own, rest = np.uint16(shares[one]), np.uint16(_WHOLE - shares[one])
+            mixed = images[one].astype(np.uint16) * own + partner.astype(np.uint16) * rest
+            images[one] = mixed + np.uint16(_WHOLE // 2) >> np.uint16(8)
         else:
-            share = shares[one].astype(images.dtype)
+            share = (shares[one] / _WHOLE).astype(images.dtype)
             images[one] = (images[one] - partner) * share + partner

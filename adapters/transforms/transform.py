@@ -6,7 +6,7 @@
 A loader has the only reference to a batch that it has just made, and calls ``on_own_batch``, which
 may write into its arrays. Other callers get a new batch, and theirs stays unchanged. A transform
 has no state that changes, so any thread may call it. Below are the checks of transforms' arguments,
-and the axes of images.
+the axes of images, and the native kernel for them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.images.kernel import load
 from adapters.structure import flatten, private
 
 Place = int | str | tuple[int | str, ...] | None
@@ -46,6 +47,8 @@ class BatchTransform(abc.ABC):
     """True if only the caller refers to the returned batch, as no other function is called."""
     draws = True
     """True if it needs a generator."""
+    copies = True
+    """True if a call returns arrays that nobody else refers to."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -81,10 +84,6 @@ class BatchTransform(abc.ABC):
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
         """Transform a batch without other references; its arrays may be written to."""
 
-    def gives_own(self, own: bool) -> bool:
-        """True if the result has no other references; ``own`` says that of the input."""
-        return True
-
     def __repr__(self) -> str:
         given = (
             f"{name.removeprefix('_')}={value!r}"
@@ -98,12 +97,12 @@ class BatchTransform(abc.ABC):
     def with_images(self, batch: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
         """Replace the images by ``change(images)``, which may write to them."""
         path = _path(batch, self._image, 0, _IMAGES, "image")
-        return _replaced(batch, path, change(_own(_at(batch, path, "image"), batch)))
+        return _changed(batch, path, "image", lambda images: change(_own(images, batch)))
 
     def with_labels(self, batch: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
         """Replace the labels by ``change(labels)``, which returns new ones."""
         path = _path(batch, self._label, 1, _LABELS, "label")
-        return _replaced(batch, path, change(np.asarray(_at(batch, path, "label"))))
+        return _changed(batch, path, "label", lambda labels: change(np.asarray(labels)))
 
     def has_labels(self, batch: Any) -> bool:
         """True if the batch has labels, or must have some."""
@@ -113,11 +112,7 @@ class BatchTransform(abc.ABC):
 
 
 def check_generator(rng: Any) -> None:
-    """Check ``rng``.
-
-    Raises:
-        TypeError: It is no generator.
-    """
+    """Check that ``rng`` is a generator."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(
             f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
@@ -150,33 +145,35 @@ def _path(
     return path
 
 
-def _at(batch: Any, path: tuple[int | str, ...], name: str) -> Any:
-    member = batch
-    for part in path:
-        try:
-            member = member[part]
-        except (LookupError, TypeError):
+def _changed(
+    batch: Any,
+    path: tuple[int | str, ...],
+    name: str,
+    change: Callable[[Any], NDArray[Any]],
+    depth: int = 0,
+) -> Any:
+    """Replace the member at a path by ``change(member)``."""
+    if depth == len(path):
+        if not hasattr(batch, "__array__"):
             raise ValueError(
-                f"batch must have a member {list(path)} for {name}=, got "
-                f"{list(member) if isinstance(member, dict) else type(member).__name__} at {part!r}"
-            ) from None
-    if not hasattr(member, "__array__"):
+                f"batch must have an array where its {name} is, got {type(batch).__name__}: say "
+                f"where it is with {name}=..."
+            )
+        return change(batch)
+    key = path[depth]
+    try:
+        member = batch[key]
+    except (LookupError, TypeError):
         raise ValueError(
-            f"batch must have an array where its {name} is, got {type(member).__name__}: say where "
-            f"it is with {name}=..."
-        )
-    return member
-
-
-def _replaced(batch: Any, path: tuple[int | str, ...], member: Any) -> Any:
-    if not path:
-        return member
-    first, rest = path[0], path[1:]
+            f"batch must have a member {list(path)} for {name}=, got "
+            f"{list(batch) if isinstance(batch, dict) else type(batch).__name__} at {key!r}"
+        ) from None
+    changed = _changed(member, path, name, change, depth + 1)
     if isinstance(batch, dict):
-        return {**batch, first: _replaced(batch[first], rest, member)}
-    assert isinstance(first, int)
+        return {**batch, key: changed}
+    assert isinstance(key, int)
     members = list(batch)
-    members[first] = _replaced(members[first], rest, member)
+    members[key] = changed
     if isinstance(batch, list):
         return members
     return type(batch)(*members) if hasattr(batch, "_fields") else tuple(members)
@@ -185,23 +182,17 @@ def _replaced(batch: Any, path: tuple[int | str, ...], member: Any) -> Any:
 def _own(images: Any, batch: Any) -> NDArray[Any]:
     """Return images that can be written to without changing another member."""
     array = np.asarray(images)
-    if not array.flags.writeable or not array.flags.c_contiguous:
-        return np.array(array, order="C")
-    for leaf in flatten(batch)[0]:
-        if leaf is not images and isinstance(leaf, np.ndarray) and np.may_share_memory(leaf, array):
-            return np.array(array, order="C")
-    if sum(leaf is images for leaf in flatten(batch)[0]) > 1:
+    sharing = sum(
+        leaf is images or (isinstance(leaf, np.ndarray) and np.may_share_memory(leaf, array))
+        for leaf in flatten(batch)[0]
+    )
+    if not array.flags.writeable or not array.flags.c_contiguous or sharing > 1:
         return np.array(array, order="C")
     return array
 
 
 def number(name: str, value: Any, least: float, most: float = math.inf) -> float:
-    """Check a finite number within bounds.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is out of range.
-    """
+    """Check a finite number within bounds."""
     try:
         given = float(value)
     except (TypeError, ValueError):
@@ -219,12 +210,7 @@ def number(name: str, value: Any, least: float, most: float = math.inf) -> float
 
 
 def interval(name: str, value: Any, least: float, most: float = math.inf) -> tuple[float, float]:
-    """Check two numbers within bounds, the smaller one first.
-
-    Raises:
-        TypeError: They are no pair of numbers.
-        ValueError: They are out of range, or the wrong way round.
-    """
+    """Check two numbers within bounds, the smaller one first."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"{name} must be (low, high), got {value!r}")
     low, high = (number(name, each, least, most) for each in value)
@@ -248,25 +234,13 @@ class Axes(NamedTuple):
 
 
 def check_layout(layout: Any) -> None:
-    """Check ``layout``.
-
-    Raises:
-        ValueError: It is no layout.
-    """
+    """Check that ``layout`` is one."""
     if layout not in ("auto", "NHWC", "NCHW"):
         raise ValueError(f'layout must be "auto", "NHWC" or "NCHW", got {layout!r}')
 
 
 def axes_of(images: NDArray[Any], layout: LayoutName) -> Axes:
-    """Find the axes of images.
-
-    Args:
-        images: ``(batch, height, width)``, or with an axis of 1, 3 or 4 channels.
-        layout: "auto" takes the last axis for the channels if it can be, else the second.
-
-    Raises:
-        ValueError: The shape isn't that of images.
-    """
+    """Find the axes of images; "auto" takes the last axis for the channels if it can be."""
     shape = images.shape
     if len(shape) == 3:
         return Axes(False, shape[1], shape[2], 1)
@@ -279,3 +253,9 @@ def axes_of(images: NDArray[Any], layout: LayoutName) -> Axes:
         "images must be (batch, height, width), or have an axis of channels more, "
         f'got the shape {shape}; layout="NHWC" or "NCHW" says which axis that is'
     )
+
+
+def kernel_for(images: NDArray[Any]) -> Any:
+    """Return the native kernel if it can read these images: uint8 or float32; else None."""
+    known = images.dtype in (np.uint8, np.float32) and images.dtype.isnative
+    return load() if known and images.size and images.flags.aligned else None

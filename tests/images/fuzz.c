@@ -4,25 +4,13 @@
  * Prints a line for each: a number made of what was decoded, or "left". As in the kernel, ADAPTERS_VECTORS=0
  * in the environment leaves plain C. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "fuzz.h"
 
 #include "crops.h"
 #include "jpeg/jpeg.h"
 #include "vectors.h"
-
-static uint64_t state;
-
-static uint32_t draw(uint32_t below) { /* xorshift64* */
-    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
-    return below ? (uint32_t)((state * 0x2545F4914F6CDD1DULL) >> 32) % below : 0;
-}
-
-static int32_t draw_number(void) {
-    static const int32_t odd[] = {-1, 0, 1, 7, 8, 9, INT32_MAX, INT32_MIN};
-    return draw(20) ? (int32_t)draw(120) : odd[draw(8)];
-}
 
 /* A copy in memory of its own size, so that no byte behind it can be read unnoticed. */
 static uint8_t *mutant(const uint8_t *jpeg, size_t *bytes) {
@@ -45,16 +33,6 @@ static uint64_t digest(const uint8_t *bytes, size_t count) { /* FNV-1a */
     uint64_t hash = 0xCBF29CE484222325ULL;
     for (size_t i = 0; i < count; i++) hash = (hash ^ bytes[i]) * 0x100000001B3ULL;
     return hash;
-}
-
-static Axis draw_axis(int32_t pixels, int32_t goal) {
-    Axis axis;
-    if (draw(8) == 0) return (Axis){draw_number(), draw_number(), draw_number(), draw_number()};
-    axis.begin = (int32_t)draw((uint32_t)pixels);
-    axis.length = 1 + (int32_t)draw((uint32_t)(pixels - axis.begin));
-    axis.offset = (int32_t)draw(20);
-    axis.resized = axis.offset + goal + (int32_t)draw(20);
-    return axis;
 }
 
 static double draw_double(void) {
@@ -83,20 +61,14 @@ int main(int count, char **arguments) {
     if (count < 4) return 2;
     const char *wanted = getenv("ADAPTERS_VECTORS");
     vectors_are_used = wanted == NULL || strcmp(wanted, "0") != 0;
-#ifdef LIBJPEG_ALONE
-    huffman_is_used = 0;
-#endif
-    state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
+    start(arguments[1]);
     long images = strtol(arguments[2], NULL, 10);
     static uint8_t content[1 << 20];
     float table[3 * 256] = {0};
     Decoder *decoder = decoder_new();
     if (decoder == NULL) return 3;
     for (long i = 0; i < images; i++) {
-        FILE *file = fopen(arguments[3 + draw((uint32_t)count - 3)], "rb");
-        if (file == NULL) return 3;
-        size_t bytes = fread(content, 1, sizeof content, file);
-        fclose(file);
+        size_t bytes = read_any(count - 3, arguments + 3, content, sizeof content);
         uint8_t *jpeg = mutant(content, &bytes);
         Batch batch = {.rows = 1, .height = 1 + (int32_t)draw(40), .width = 1 + (int32_t)draw(40)};
         batch.channels_first = (int)draw(2);
@@ -107,8 +79,8 @@ int main(int count, char **arguments) {
         if (batch.start == NULL) return 3;
         Crop crop = {.row = draw(50) ? 0 : draw_number(), .factor = 1 << draw(4)};
         crop.height = draw(50) ? 75 : draw_number(), crop.width = draw(50) ? 103 : draw_number();
-        crop.vertical = draw_axis((75 + crop.factor - 1) / crop.factor, batch.height);
-        crop.horizontal = draw_axis((103 + crop.factor - 1) / crop.factor, batch.width);
+        crop.vertical = draw_axis((75 + crop.factor - 1) / crop.factor, batch.height, 8);
+        crop.horizontal = draw_axis((103 + crop.factor - 1) / crop.factor, batch.width, 8);
         crop.flip = (int32_t)draw(2);
         if (draw(50) == 0) crop.factor = draw_number();
         int32_t height, width;

@@ -2,23 +2,11 @@
  * under the compiler's sanitizers.
  *
  * Prints a line for each: "done" or "left". */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
+
 #include "raw.h"
-
-static uint64_t state;
-
-static uint32_t draw(uint32_t below) { /* xorshift64* */
-    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
-    return below ? (uint32_t)((state * 0x2545F4914F6CDD1DULL) >> 32) % below : 0;
-}
-
-static int32_t draw_number(void) {
-    static const int32_t odd[] = {-1, 0, 1, 7, 8, 9, INT32_MAX, INT32_MIN};
-    return draw(20) ? (int32_t)draw(120) : odd[draw(8)];
-}
 
 /* Another size of a raw picture, with the blanks that the header then has more or fewer. */
 static void resize_npy(uint8_t *picture, size_t *bytes) {
@@ -50,29 +38,16 @@ static uint8_t *mutant(uint8_t *picture, size_t *bytes) {
     return copy;
 }
 
-static Axis draw_axis(int32_t pixels, int32_t goal) {
-    Axis axis;
-    if (draw(20) == 0) return (Axis){draw_number(), draw_number(), draw_number(), draw_number()};
-    axis.begin = (int32_t)draw((uint32_t)pixels);
-    axis.length = 1 + (int32_t)draw((uint32_t)(pixels - axis.begin));
-    axis.offset = (int32_t)draw(20);
-    axis.resized = axis.offset + goal + (int32_t)draw(20);
-    return axis;
-}
-
 int main(int count, char **arguments) {
     if (count < 4) return 2;
-    state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
+    start(arguments[1]);
     long images = strtol(arguments[2], NULL, 10);
     static uint8_t content[1 << 20];
     float table[3 * 256] = {0};
     Resizer *resizer = resizer_new();
     if (resizer == NULL) return 3;
     for (long i = 0; i < images; i++) {
-        FILE *file = fopen(arguments[3 + draw((uint32_t)count - 3)], "rb");
-        if (file == NULL) return 3;
-        size_t bytes = fread(content, 1, sizeof content, file);
-        fclose(file);
+        size_t bytes = read_any(count - 3, arguments + 3, content, sizeof content);
         uint8_t *picture = mutant(content, &bytes);
         Batch batch = {.rows = 1, .height = 1 + (int32_t)draw(40), .width = 1 + (int32_t)draw(90)};
         batch.channels_first = (int)draw(2);
@@ -87,8 +62,8 @@ int main(int count, char **arguments) {
         Crop crop = {.row = draw(50) ? 0 : draw_number(), .factor = draw(50) ? 1 : draw_number()};
         crop.height = draw(50) ? height : draw_number();
         crop.width = draw(50) ? width : draw_number();
-        crop.vertical = draw_axis(height, batch.height);
-        crop.horizontal = draw_axis(width, batch.width);
+        crop.vertical = draw_axis(height, batch.height, 20);
+        crop.horizontal = draw_axis(width, batch.width, 20);
         crop.flip = (int32_t)draw(2);
         puts(raw_resize(resizer, picture, bytes, &crop, &batch) == DECODED ? "done" : "left");
         free(batch.start);

@@ -50,4 +50,4 @@ def by_opencv(encoded: bytes) -> NDArray[np.uint8]:
 
 def decode_into(content: bytes, crop: Crop, row: NDArray[np.uint8]) -> None:
     """Decode a crop into its row, without the kernel."""
-    cropped(content, crop, (row.shape[0], row.shape[1]), PLAIN, row)
+    row[...] = cropped(content, crop, (row.shape[0], row.shape[1]), PLAIN)

@@ -1,19 +1,11 @@
 /* resize_variants: rows resized by each processor's own code against the plain one.
  *
  * Prints which kinds of code were compared; ends with 1 at the first difference. */
-#include <stdio.h>
-#include <stdlib.h>
+#include "fuzz.h"
 
 #include "resize.c" /* For what is static. */
 
 enum { ROUNDS = 3000, WIDEST = 300 };
-
-static uint64_t state = 88172645463325252ULL;
-
-static uint32_t draw(uint32_t below) { /* xorshift64* */
-    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
-    return (uint32_t)((state * 0x2545F4914F6CDD1DULL) >> 32) % below;
-}
 
 /* Memory of just that size, so that the sanitizer sees every byte too many. */
 static void *noise(size_t bytes) {

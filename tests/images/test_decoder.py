@@ -137,6 +137,12 @@ def test_pixels_are_normalised_as_numpy_would(mean, std, layout):
     np.testing.assert_array_equal(array, expected)
 
 
+def test_one_channel_may_come_first():
+    found = ImageDecoder((20, 30), channels=1, layout="NCHW").decode(PNG)
+    expected = ImageDecoder((20, 30), channels=1).decode(PNG)
+    np.testing.assert_array_equal(found, expected.transpose(2, 0, 1))
+
+
 @every_kind
 def test_box_is_computed_apart_from_the_pixels(kind):
     decoder = ImageDecoder(**{**KINDS[kind], "dtype": "uint8", "mean": None, "std": None})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 from typing import Any
 
@@ -43,9 +42,20 @@ def jpeg(image: Any, sampling: str = "420", quality: int = 90) -> bytes:
 
 def by_kernel(content: bytes, crop: Crop, height: int, width: int) -> Any:
     """The row; None where the kernel left it undone."""
-    out = np.full((1, height, width, 3), 77, np.uint8)
-    left = kernel.decode_crops([content], [crop], [0], Target(out, False, None))
-    return None if left else out[0]
+    out = np.full((3, height, width, 3), 77, np.uint8)
+    is_done = kernel.decode_crop(content, crop, Target(out[1:2], False, None))
+    assert (out[::2] == 77).all()
+    return out[1] if is_done else None
+
+
+def left_by_kernel(*contents: bytes) -> Any:
+    """The numbers of those that it leaves of a batch."""
+    target = Target(np.zeros((len(contents), 9, 9, 3), np.uint8), False, None)
+    rows = range(len(contents))
+    return list(kernel.decode(contents, None, None, rows, kernel.settings_of(*WHOLE), target))
+
+
+WHOLE = (0, None, (1.0, 1.0), (1.0, 1.0), False)
 
 
 def by_pixels(content: bytes, crop: Crop, height: int, width: int) -> Any:
@@ -115,54 +125,28 @@ def test_jpeg_floats_are_those_of_the_table(layout, width, mean):
     shape = (1, 20, width, 3) if layout == "NHWC" else (1, 3, 20, width)
     out = np.full(shape, np.nan, np.float32)
     target = Target(out, layout == "NCHW", table)
-    assert kernel.decode_crops([content], [crop], [0], target) == []
+    assert kernel.decode_crop(content, crop, target)
     expected = by_kernel(content, crop, 20, width).astype(np.float32) - np.float32(mean)
     found = out[0] if layout == "NHWC" else out[0].transpose(1, 2, 0)
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    "content", [BASELINE, npy(PHOTO), npy(PHOTO[:, :, :1])], ids=["JPEG", "RGB", "grey"]
+)
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize(
     "more", [{}, {"dtype": "float32"}, {"dtype": "float32", "mean": (1, 2, 3), "std": (4, 5, 6.5)}]
 )
-def test_jpeg_layouts_and_dtypes(layout, more, monkeypatch):
+def test_layouts_and_dtypes(content, layout, more, monkeypatch):
     decoder = ImageDecoder(
         (20, 31), crop="center", resize_short=33, flip=True, layout=layout, **more
     )
-    rows = [decoder.decode(BASELINE, generator(0, 0, i, DECODE)) for i in range(4)]
+    rows = [decoder.decode(content, generator(0, 0, i, DECODE)) for i in range(4)]
     monkeypatch.setattr(kernel, "load", lambda: None)
     for number, row in enumerate(rows):
-        other = decoder.decode(BASELINE, generator(0, 0, number, DECODE))
+        other = decoder.decode(content, generator(0, 0, number, DECODE))
         np.testing.assert_allclose(row, other, rtol=0, atol=OPENCV_LEVELS)
-
-
-@pytest.mark.parametrize(
-    ("content", "size"),
-    [
-        *((jpeg(PHOTO, sampling), (75, 103)) for sampling in SAMPLINGS),
-        (encoded(PHOTO, "JPEG", progressive=True), (75, 103)),
-        (encoded(PHOTO, "JPEG", "CMYK"), (75, 103)),
-        (encoded(picture(75, 103, 1), "JPEG"), (75, 103)),
-        (encoded(PHOTO, "PNG"), None),
-        (b"", None),
-        (b"\xff\xd8\xff\xd9", None),
-        (BASELINE.replace(b"\x00\x4b\x00\x67", b"\x00\x00\x00\x67", 1), None),
-        (BASELINE.replace(b"\x00\x4b\x00\x67", b"\xff\xff\xff\xff", 1), None),
-    ],
-)
-def test_jpeg_size_is_known(content, size):
-    assert kernel.sizes([content, memoryview(content)]) == [size, size]
-
-
-@given(st.data())
-def test_jpeg_size_is_the_decoders(data):
-    content = bytearray(BASELINE[:700])
-    for _ in range(data.draw(st.integers(0, 3))):
-        content[data.draw(st.integers(0, 250))] = data.draw(st.integers(0, 255))
-    (size,) = kernel.sizes([bytes(content[: data.draw(st.integers(0, 700))])])
-    if size is not None:
-        with contextlib.suppress(ContentError):  # It sees more than the size.
-            assert size == pixels.size_of(bytes(content) + BASELINE[700:])
 
 
 @pytest.mark.parametrize(
@@ -179,6 +163,14 @@ def test_jpeg_size_is_the_decoders(data):
 def test_what_is_no_baseline_jpeg_is_left(content):
     assert by_kernel(content, whole(75, 103), 9, 9) is None
     assert by_kernel(BASELINE, whole(75, 102), 9, 9) is None  # Of another size than the box.
+    assert left_by_kernel(BASELINE, content, BASELINE) == [1]
+
+
+def test_jpeg_size_is_read_from_the_header():
+    """Past filling. An image without pixels is left, and one of too many."""
+    filled = BASELINE[:2] + b"\xff" * 3 + BASELINE[2:]
+    sizes = [BASELINE.replace(b"\0\x4b\0\x67", each, 1) for each in (b"\0\0\0\x67", b"\xff" * 4)]
+    assert left_by_kernel(filled, *sizes) == [1, 2]
 
 
 def test_jpeg_cut_anywhere_is_left():
@@ -217,8 +209,7 @@ def test_jpeg_without_tables():
     at = content.index(b"\xff\xdb")
     length = int.from_bytes(content[at + 2 : at + 4], "big")
     bare = content[:at] + content[at + 2 + length :]
-    crops, out = [whole(75, 103)] * 2, np.zeros((2, 9, 9, 3), np.uint8)
-    assert kernel.decode_crops([content, bare], crops, [0, 1], Target(out, False, None)) == [1]
+    assert left_by_kernel(content, bare) == [1]
 
 
 def test_jpeg_byte_changed_is_left_or_right():
@@ -280,41 +271,23 @@ def test_huge_image_is_refused():
     np.testing.assert_array_equal(out[1], decoder.decode(BASELINE))
 
 
-own_huffman = pytest.mark.skipif(
-    kernel.load() is None or not kernel.load().HUFFMAN_IS_OWN,
-    reason="the kernel isn't built, switched off, or leaves all of it to libjpeg",
-)
 QUALITIES = (5, 50, 90, 98, 100)
-
-
-@pytest.fixture(autouse=True)
-def own_again() -> Any:
-    yield
-    if kernel.load() is not None and kernel.load().HUFFMAN_IS_OWN:
-        kernel.load().use_own_huffman(True)
-
-
-def both(content: bytes, size: tuple[int, int], box: tuple[int, ...], goal: tuple[int, int]) -> Any:
-    """The box (top, left, height, width), resized to the goal: our rows, and libjpeg's."""
-    top, left, height, width = box
-    vertical, horizontal = (top, height, goal[0], 0), (left, width, goal[1], 0)
-    numbers = np.array([(0, *size, 1, *vertical, *horizontal, 0)], np.int32)
-    found = []
-    for own in (True, False):
-        kernel.load().use_own_huffman(own)
-        out = np.full((1, *goal, 3), 77, np.uint8)
-        row = np.zeros(1, np.int64)
-        given = [content], None, row, numbers, None, None, out, (1, *goal), False, None
-        outcome = kernel.load().decode(*given)
-        found.append((outcome, out[0]))
-    return found
 
 
 def same(
     content: bytes, size: tuple[int, int], box: tuple[int, ...], goal: tuple[int, int]
 ) -> bool:
-    (ours, own), (theirs, libjpegs) = both(content, size, box, goal)
-    return ours == theirs == b"\x01" and bool((own == libjpegs).all())
+    """The box (top, left, height, width), resized to the goal, is that of libjpeg's whole image."""
+    top, left, height, width = box
+    numbers = (0, *size, 1, top, height, goal[0], 0, left, width, goal[1], 0, 0)
+    rows = []
+    for each in (content, npy(pixels.decode(content))):
+        out, row = np.full((1, *goal, 3), 77, np.uint8), np.zeros(1, np.int64)
+        crops = np.array([numbers], np.int32)
+        given = [each], None, row, crops, None, None, out, (1, *goal), False, None
+        assert kernel.load().decode(*given) == b"\x01"
+        rows.append(out)
+    return bool((rows[0] == rows[1]).all())
 
 
 def with_steps(content: bytes, step: int) -> bytes:
@@ -329,7 +302,6 @@ def with_steps(content: bytes, step: int) -> bytes:
     return bytes(changed)
 
 
-@own_huffman
 @pytest.mark.parametrize("quality", QUALITIES)
 def test_own_jpeg_of_any_size_is_libjpegs(quality):
     for height, width in [(1, 1), (2, 5), (5, 4), (7, 6), (16, 16), (17, 33), (31, 64), (95, 130)]:
@@ -338,7 +310,6 @@ def test_own_jpeg_of_any_size_is_libjpegs(quality):
         assert same(content, size, box, size), size
 
 
-@own_huffman
 def test_own_jpeg_box_is_libjpegs():
     random = np.random.default_rng(7)
     for _ in range(400):
@@ -353,7 +324,6 @@ def test_own_jpeg_box_is_libjpegs():
             assert same(content, (height, width), box, wanted), (height, width, box, wanted)
 
 
-@own_huffman
 @pytest.mark.parametrize("step", [40, 255])
 def test_own_jpeg_wraps_and_saturates_as_libjpeg(step):
     random = np.random.default_rng(3)
@@ -365,7 +335,6 @@ def test_own_jpeg_wraps_and_saturates_as_libjpeg(step):
             assert same(content, size, (0, 0, *size), size)
 
 
-@own_huffman
 @pytest.mark.parametrize("luma", [0, 60, 128, 200, 255])
 def test_own_jpeg_colours_are_libjpegs(luma):
     blue, red = np.meshgrid(*2 * [np.repeat(np.arange(256), 2)])
@@ -375,15 +344,12 @@ def test_own_jpeg_colours_are_libjpegs(luma):
     assert same(buffer.getvalue(), (512, 512), (0, 0, 512, 512), (512, 512))
 
 
-@own_huffman
 def test_own_jpeg_end_may_be_filled():
-    content = encoded(picture(60, 80), "JPEG")
-    size = (60, 80)
-    box = (0, 0, *size)
-    assert same(content[:-2] + b"\xff" * 5 + content[-2:], size, box, size)
-    for more in (b"\x00", b"\x12\x34", b"\xff\xc4\x00\x02", b"\xff\xd0"):
-        (ours, _), _ = both(content[:-2] + more + content[-2:], size, box, size)
-        assert ours == b"\x00"
+    content, size = encoded(picture(60, 80), "JPEG"), (60, 80)
+    assert same(content[:-2] + b"\xff" * 5 + content[-2:], size, (0, 0, *size), size)
+    if kernel.load().HUFFMAN_IS_OWN:
+        for more in (b"\x00", b"\x12\x34", b"\xff\xc4\x00\x02", b"\xff\xd0"):
+            assert by_kernel(content[:-2] + more + content[-2:], whole(*size), *size) is None
 
 
 KINDS = ("RGB", "grey")
@@ -391,14 +357,6 @@ KINDS = ("RGB", "grey")
 
 def content_of(kind: str, image: NDArray[np.uint8]) -> bytes:
     return npy(image if kind == "RGB" else image[:, :, :1])
-
-
-def raw_by_kernel(content: bytes, crop: Crop, goal: tuple[int, int]) -> Any:
-    """The row; None where the kernel left it undone."""
-    out = np.full((3, *goal, 3), 77, np.uint8)
-    left = kernel.decode_crops([content], [crop], [1], kernel.Target(out, False, None))
-    assert (out[::2] == 77).all()
-    return None if left else out[1]
 
 
 def taps(length: int, resized: int, offset: int, count: int) -> Any:
@@ -443,7 +401,7 @@ def raw_works(draw: Any) -> tuple[str, NDArray[np.uint8], Crop, tuple[int, int]]
 @settings(max_examples=examples(600))
 def test_raw_box_is_numpys(work):
     kind, image, crop, goal = work
-    row = raw_by_kernel(content_of(kind, image), crop, goal)
+    row = by_kernel(content_of(kind, image), crop, *goal)
     np.testing.assert_array_equal(row, expected(kind, image, crop, goal))
 
 
@@ -455,7 +413,7 @@ def test_raw_box_differs_by_1_from_opencvs(work):
     content = content_of(kind, image)
     row = np.empty((*goal, 3), np.uint8)
     decode_into(content, crop, row)
-    assert np.abs(raw_by_kernel(content, crop, goal).astype(int) - row).max() <= 1
+    assert np.abs(by_kernel(content, crop, *goal).astype(int) - row).max() <= 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -466,29 +424,8 @@ def test_raw_wide_box_is_numpys(kind, goal, flip):
     image = np.random.default_rng(0).integers(0, 256, (256, 341, 3), np.uint8)
     for box in [(0, 0, 256, 341), (1, 3, 255, 338), (40, 60, 90, 81), (0, 0, 200, 20)]:
         crop = Crop((256, 341), None, *box, flip)
-        row = raw_by_kernel(content_of(kind, image), crop, goal)
+        row = by_kernel(content_of(kind, image), crop, *goal)
         np.testing.assert_array_equal(row, expected(kind, image, crop, goal))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize(
-    "more", [{}, {"dtype": "float32"}, {"dtype": "float32", "mean": (1, 2, 3), "std": (4, 5, 6.5)}]
-)
-def test_raw_layouts_and_dtypes(kind, layout, more):
-    content = content_of(kind, picture(75, 103))
-    options = {"crop": "random_resized", "flip": True}
-    plain, other = (
-        ImageDecoder((20, 33), **options),
-        ImageDecoder((20, 33), layout=layout, **options, **more),
-    )
-    for number in range(4):
-        row = plain.decode(content, generator(0, 0, number, DECODE)).astype(more.get("dtype", "u1"))
-        if "mean" in more:
-            row = (row - np.float32(more["mean"])) / np.float32(more["std"])
-        found = other.decode(content, generator(0, 0, number, DECODE))
-        assert found.dtype == row.dtype
-        np.testing.assert_array_equal(found, row.transpose(2, 0, 1) if layout == "NCHW" else row)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -511,7 +448,7 @@ def test_raw_of_other_headers_is_left():
     spaced = npy(image).replace(b"'descr': '|u1'", b"'descr':  'u1'")
     assert b"'fortran_order': True" in turned
     for content in (turned, spaced):
-        assert raw_by_kernel(content, Crop((20, 30), None, 0, 0, 20, 30, False), (20, 30)) is None
+        assert by_kernel(content, whole(20, 30), 20, 30) is None
         np.testing.assert_array_equal(ImageDecoder((20, 30)).decode(content), image)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
-from adapters.images import colours, kernel
-from adapters.transforms import CutMix, MixUp
+from adapters.images import kernel
+from adapters.transforms import CutMix, MixUp, mixup
 from adapters.transforms.mixup import circle, mix
 from tests.transforms.images import DTYPES, LAYOUTS, last, pictures, rng
 
@@ -17,11 +15,11 @@ EYE = np.eye(6, dtype=np.float32)
 
 @pytest.mark.parametrize("count", [1, 2, 3, 17])
 def test_partners_are_neighbours_on_one_circle(count):
-    pairs = circle(count, rng())
+    _, partners = circle(count, rng())
     at, seen = 0, []
     for _ in range(count):
         seen.append(at)
-        at = int(pairs.partners[at])
+        at = int(partners[at])
     assert (at, sorted(seen)) == (0, list(range(count)))
 
 
@@ -66,42 +64,43 @@ def test_labels_of_another_name_are_asked_for(make):
     assert not np.array_equal(make(label="target")(batch, rng())["target"], EYE)
 
 
+SHARES = np.array([0, 1, 3, 77, 128, 200, 255, 256, 256])
+
+
 @pytest.mark.parametrize("by_kernel", [True, False])
-def test_kernel_mixes_bytes_exactly(by_kernel, monkeypatch):
+def test_bytes_are_mixed_exactly(by_kernel, monkeypatch):
     if not by_kernel:
-        monkeypatch.setattr("adapters.transforms.mixup.mix_natively", lambda *arguments: False)
-    images = pictures(5)
-    wanted = images.astype(np.int64)
-    order, shares = np.array([3, 1, 0, 4, 2]), np.array([1, 128, 256, 3, 77], np.float32) / 256
+        monkeypatch.setattr(mixup, "kernel_for", lambda images: None)
+    images, order = pictures(9), rng().permutation(9)
+    expected = images.astype(np.int64)
     for one, other in zip(order, np.roll(order, -1)):
-        whole = int(shares[one] * 256)
-        mixture = images[one].astype(int) * whole + images[other].astype(int) * (256 - whole)
-        wanted[one] = (mixture + 128) >> 8
-    mix(images, order, shares)
-    assert images.tolist() == wanted.tolist()
+        both = images[one].astype(int) * SHARES[one] + images[other].astype(int) * (
+            256 - SHARES[one]
+        )
+        expected[one] = (both + 128) >> 8
+    mix(images, order, SHARES)
+    assert images.tolist() == expected.tolist()
 
 
 @pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
 @pytest.mark.parametrize("size", [1, 7, 64, 1001])
-def test_kernel_mixes_floats_as_numpy(size, monkeypatch):
+def test_floats_are_mixed_by_the_kernel_as_by_numpy(size, monkeypatch):
+    """Those of the other byte order and those that aren't aligned are left to NumPy."""
     images = rng().normal(0, 300, (9, size)).astype(np.float32)
     images[2, 0], images[5, 0] = np.inf, np.nan
     order = rng().permutation(9)
-    shares = np.array([0, 1, 3, 77, 128, 200, 255, 256, 256], np.float32) / 256
-    native, plain = images.copy(), images.copy()
-    assert colours.mix(native, order, np.rint(shares * 256).astype(np.int64))
-    monkeypatch.setattr("adapters.transforms.mixup.mix_natively", lambda *arguments: False)
+    shifted = np.zeros(4 * images.size + 1, np.uint8)[1:].view(np.float32).reshape(9, size)
+    shifted[...] = images
+    kinds = [images.copy(), images.astype(images.dtype.newbyteorder()), shifted]
     with np.errstate(invalid="ignore"):
-        mix(plain, order, shares)
-    assert native.tobytes() == plain.tobytes()
-    assert not np.array_equal(native, images)
-
-
-def test_kernel_leaves_other_floats():
-    """Those of the other byte order, and those that don't lie where floats lie."""
-    shifted = np.zeros(49, np.uint8)[1:].view(np.float32).reshape(2, 6)
-    for images in (np.zeros((2, 6), ">f4" if sys.byteorder == "little" else "<f4"), shifted):
-        assert not colours.mix(images, np.array([1, 0]), np.array([5, 9]))
+        for each in kinds:
+            mix(each, order, SHARES)
+        monkeypatch.setattr(mixup, "kernel_for", lambda images: None)
+        plain = images.copy()
+        mix(plain, order, SHARES)
+    for each in kinds:
+        assert each.astype(np.float32).tobytes() == plain.tobytes()
+    assert not np.array_equal(plain, images)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -26,20 +26,14 @@ void loans_close(Loan *loans, int count) {
     while (count > 0) PyBuffer_Release(&loans[--count].view);
 }
 
-/* A copy of memory that others may change while the GIL isn't held; NULL, with an exception. */
-static void *copy_of(const void *memory, size_t bytes) {
-    void *copy = malloc(bytes + 1);
-    if (copy == NULL) return PyErr_NoMemory();
-    return memcpy(copy, memory, bytes);
-}
-
 void *array_of(PyObject *object, size_t bytes, const char *name) {
     Py_buffer view;
     const void *given = memory_of(object, &view, 0, bytes, name);
     if (given == NULL) return NULL;
-    void *copy = copy_of(given, bytes);
+    void *copy = malloc(bytes + 1);
+    if (copy != NULL) memcpy(copy, given, bytes);
     PyBuffer_Release(&view);
-    return copy;
+    return copy == NULL ? PyErr_NoMemory() : copy;
 }
 
 int views_open(Views *views, PyObject *tuple) {

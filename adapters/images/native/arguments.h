@@ -22,7 +22,8 @@ typedef struct {
 int loans_open(Loan *loans, int count);
 void loans_close(Loan *loans, int count);
 
-/* A copy of an argument's memory; NULL, with an exception. */
+/* A copy of an argument's memory, which others may change while the GIL isn't held; NULL, with an
+ * exception. */
 void *array_of(PyObject *object, size_t bytes, const char *name);
 
 /* Buffers that are held, so that their memory stays where it is. */

@@ -1,4 +1,4 @@
-/* From pictures' rows to rows of a batch: what is wanted of a picture, where it goes, and the loops
+/* From images' rows to rows of a batch: what is wanted of a image, where it goes, and the loops
  * from one to the other, whoever has the pixels. What a workspace holds is one thread's own.
  */
 #ifndef ADAPTERS_IMAGES_BATCH_H
@@ -40,11 +40,11 @@ typedef struct {
 
 typedef enum {
     DECODED = 0,
-    NOT_OURS = 1, /* A picture of another kind, or one that is damaged or cut short. */
+    NOT_OURS = 1, /* A image of another kind, or one that is damaged or cut short. */
     NO_MEMORY = 2,
 } Outcome;
 
-/* Memory for one picture at a time, as large as the largest one so far needed; all 0 at first. */
+/* Memory for one image at a time, as large as the largest one so far needed; all 0 at first. */
 typedef struct {
     Tap *taps; /* Across, then down. */
     Eight *eights;

@@ -1,4 +1,4 @@
-/* RGB pictures through a matrix each, where they lie, and the sums of their channels; and pictures of
+/* RGB images through a matrix each, where they lie, and the sums of their channels; and images of
 any kind mixed with each other.
 
 Blocks of pixels are taken apart into channels, computed, and put together again, in loops that the
@@ -6,7 +6,7 @@ compiler makes vectors of. uint8 is computed in whole numbers: 25 us for 224 x 2
 VBMI, 42 with AVX2, 190 without (one core). Who calls sees to it that no sum leaves 32 bits. The values
 of floats are NumPy's to the bit, but for the sign of what is no number: each step is one of its calls,
 in its order, and nothing is contracted. */
-#include "colours.h"
+#include "functions.h"
 
 #include "arguments.h"
 #include "vectors.h"
@@ -195,60 +195,6 @@ static void blend_floats(uint8_t *one, const uint8_t *other, Py_ssize_t bytes, i
 
 /* --- for each kind of processor --- */
 
-static void blend_plain(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) {
-    blend(one, other, n, share);
-}
-
-static void recolour_plain(void *image, Py_ssize_t n, int first, const void *colour) {
-    recolour(image, n, first, colour);
-}
-
-static void tint_plain(void *image, Py_ssize_t n, int first, const void *tint) {
-    recolour_each(image, n, first, tint);
-}
-
-static void add_up_plain(const uint8_t *image, Py_ssize_t n, int first, int64_t *sums) {
-    add_up(image, n, first, sums);
-}
-
-static void add_rows_plain(const float *image, const Shape *shape, double *row, double *sums) {
-    add_planes(image, shape, row, sums);
-}
-
-#ifdef HAVE_X86
-AVX2 static void blend_avx2(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) {
-    blend(one, other, n, share);
-}
-
-VBMI static void blend_vbmi(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) {
-    blend(one, other, n, share);
-}
-
-AVX2 static void recolour_avx2(void *image, Py_ssize_t n, int first, const void *colour) {
-    recolour(image, n, first, colour);
-}
-
-VBMI static void recolour_vbmi(void *image, Py_ssize_t n, int first, const void *colour) {
-    recolour(image, n, first, colour);
-}
-
-AVX2 static void tint_avx2(void *image, Py_ssize_t n, int first, const void *tint) {
-    recolour_each(image, n, first, tint);
-}
-
-AVX2 static void add_up_avx2(const uint8_t *image, Py_ssize_t n, int first, int64_t *sums) {
-    add_up(image, n, first, sums);
-}
-
-VBMI static void add_up_vbmi(const uint8_t *image, Py_ssize_t n, int first, int64_t *sums) {
-    add_up(image, n, first, sums);
-}
-
-AVX2 static void add_rows_avx2(const float *image, const Shape *shape, double *row, double *sums) {
-    add_planes(image, shape, row, sums);
-}
-#endif
-
 typedef struct {
     void (*blend)(uint8_t *, const uint8_t *, Py_ssize_t, int);
     void (*recolour)(void *, Py_ssize_t, int, const void *);
@@ -257,14 +203,40 @@ typedef struct {
     void (*add_rows)(const float *, const Shape *, double *, double *);
 } Loops;
 
-static Loops loops(void) {
+#define LOOPS(KIND, TARGET)                                                                         \
+    TARGET static void blend_##KIND(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) { \
+        blend(one, other, n, share);                                                               \
+    }                                                                                              \
+    TARGET static void recolour_##KIND(void *image, Py_ssize_t n, int first, const void *colour) { \
+        recolour(image, n, first, colour);                                                         \
+    }                                                                                              \
+    TARGET static void tint_##KIND(void *image, Py_ssize_t n, int first, const void *tint) {       \
+        recolour_each(image, n, first, tint);                                                      \
+    }                                                                                              \
+    TARGET static void add_up_##KIND(const uint8_t *image, Py_ssize_t n, int first,                \
+                                     int64_t *sums) {                                              \
+        add_up(image, n, first, sums);                                                             \
+    }                                                                                              \
+    TARGET static void add_rows_##KIND(const float *image, const Shape *shape, double *row,        \
+                                       double *sums) {                                             \
+        add_planes(image, shape, row, sums);                                                       \
+    }                                                                                              \
+    static const Loops loops_##KIND = {blend_##KIND, recolour_##KIND, tint_##KIND, add_up_##KIND,  \
+                                       add_rows_##KIND};
+
+LOOPS(plain, )
+#ifdef HAVE_X86
+LOOPS(avx2, AVX2)
+LOOPS(vbmi, VBMI)
+#endif
+
+static const Loops *loops(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (has_vbmi()) return (Loops){blend_vbmi, recolour_vbmi, tint_avx2, add_up_vbmi, add_rows_avx2};
-    if (SUPPORTS("avx2"))
-        return (Loops){blend_avx2, recolour_avx2, tint_avx2, add_up_avx2, add_rows_avx2};
+    if (has_vbmi()) return &loops_vbmi;
+    if (SUPPORTS("avx2")) return &loops_avx2;
 #endif
-    return (Loops){blend_plain, recolour_plain, tint_plain, add_up_plain, add_rows_plain};
+    return &loops_plain;
 }
 
 /* --- mixing --- */
@@ -273,7 +245,7 @@ static Loops loops(void) {
 first, which is kept. */
 static void mix(uint8_t *images, Py_ssize_t count, Py_ssize_t size, int floats,
                 const int64_t *order, const int64_t *shares, uint8_t *kept) {
-    void (*run)(uint8_t *, const uint8_t *, Py_ssize_t, int) = floats ? blend_floats : loops().blend;
+    void (*run)(uint8_t *, const uint8_t *, Py_ssize_t, int) = floats ? blend_floats : loops()->blend;
     memcpy(kept, images + order[0] * size, (size_t)size);
     for (Py_ssize_t i = 0; i < count; i++) {
         const uint8_t *other = i + 1 < count ? images + order[i + 1] * size : kept;
@@ -293,12 +265,15 @@ static int are_right(const int64_t *order, const int64_t *shares, Py_ssize_t cou
     return 1;
 }
 
-static PyObject *mix_images(PyObject *arguments, int floats) {
+PyObject *kernel_mix(PyObject *self, PyObject *arguments) {
+    (void)self;
     PyObject *object;
+    int floats;
     Py_ssize_t count;
     Py_buffer images;
     Loan loans[2] = {{.name = "order"}, {.name = "shares"}};
-    if (!PyArg_ParseTuple(arguments, "OnOO", &object, &count, &loans[0].object, &loans[1].object))
+    if (!PyArg_ParseTuple(arguments, "OnOOp:mix", &object, &count, &loans[0].object,
+                          &loans[1].object, &floats))
         return NULL;
     if (count < 1) return PyErr_Format(PyExc_ValueError, "count must be >= 1, got %zd", count);
     if (PyObject_GetBuffer(object, &images, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return NULL;
@@ -327,16 +302,6 @@ static PyObject *mix_images(PyObject *arguments, int floats) {
     loans_close(loans, 2);
     PyBuffer_Release(&images);
     return PyErr_Occurred() ? NULL : Py_BuildValue("");
-}
-
-PyObject *kernel_mix(PyObject *self, PyObject *arguments) {
-    (void)self;
-    return mix_images(arguments, 0);
-}
-
-PyObject *kernel_mix_floats(PyObject *self, PyObject *arguments) {
-    (void)self;
-    return mix_images(arguments, 1);
 }
 
 /* The values of so many images; 0, with an exception, where there is no such size. */
@@ -386,7 +351,7 @@ PyObject *kernel_recolour(PyObject *self, PyObject *arguments) {
         PyErr_SetString(PyExc_ValueError, "bits must be in [0, 30], bounds within 0 and 255");
         return NULL;
     }
-    return recolour_images(&shape, loans, sizeof(uint8_t), loops().recolour, &colour);
+    return recolour_images(&shape, loans, sizeof(uint8_t), loops()->recolour, &colour);
 }
 
 PyObject *kernel_recolour_floats(PyObject *self, PyObject *arguments) {
@@ -398,14 +363,17 @@ PyObject *kernel_recolour_floats(PyObject *self, PyObject *arguments) {
                           &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
                           &loans[2].object, &tint.low, &tint.high))
         return NULL;
-    return recolour_images(&shape, loans, sizeof(float), loops().tint, &tint);
+    return recolour_images(&shape, loans, sizeof(float), loops()->tint, &tint);
 }
 
-static PyObject *sums_of_images(PyObject *arguments, int floats) {
+PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments) {
+    (void)self;
+    int floats;
     Shape shape;
     Loan loans[2] = {{.name = "images"}, {.name = "sums", .flags = PyBUF_WRITABLE}};
-    if (!PyArg_ParseTuple(arguments, "OnnnpO", &loans[0].object, &shape.count, &shape.height,
-                          &shape.width, &shape.channels_first, &loans[1].object))
+    if (!PyArg_ParseTuple(arguments, "OnnnpOp:channel_sums", &loans[0].object, &shape.count,
+                          &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
+                          &floats))
         return NULL;
     size_t values = values_of(&shape), count = (size_t)shape.count;
     if (values == 0) return NULL;
@@ -415,16 +383,16 @@ static PyObject *sums_of_images(PyObject *arguments, int floats) {
     if (floats && row == NULL) return PyErr_NoMemory();
     int is_open = loans_open(loans, 2);
     if (is_open) {
-        const Loops run = loops();
+        const Loops *run = loops();
         Py_BEGIN_ALLOW_THREADS
         for (size_t i = 0; i < count; i++) {
             size_t at = i * (values / count);
             if (floats)
-                run.add_rows((float *)loans[0].memory + at, &shape, row,
+                run->add_rows((float *)loans[0].memory + at, &shape, row,
                              (double *)loans[1].memory + i * CHANNELS);
             else {
                 int64_t own[CHANNELS] = {0};
-                run.add_up((uint8_t *)loans[0].memory + at, shape.height * shape.width,
+                run->add_up((uint8_t *)loans[0].memory + at, shape.height * shape.width,
                            shape.channels_first, own);
                 memcpy((int64_t *)loans[1].memory + i * CHANNELS, own, sizeof own);
             }
@@ -434,14 +402,4 @@ static PyObject *sums_of_images(PyObject *arguments, int floats) {
     }
     free(row);
     return is_open ? Py_BuildValue("") : NULL;
-}
-
-PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments) {
-    (void)self;
-    return sums_of_images(arguments, 0);
-}
-
-PyObject *kernel_channel_sums_floats(PyObject *self, PyObject *arguments) {
-    (void)self;
-    return sums_of_images(arguments, 1);
 }

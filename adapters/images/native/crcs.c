@@ -1,8 +1,9 @@
-/* CRC-32C of one part of a buffer, or of many.
+/* CRC-32C of a part of a buffer.
 
-The processor takes three cycles for eight bytes, and can begin with others in each of them: parts
-of one size, as pages are, go by threes, and so do the thirds of a long one. The CRC of what comes
-before n bytes counts for the whole after it was multiplied by x^(8n). */
+The processor takes three cycles for eight bytes, and can begin with others in each of them: so the
+thirds of a stretch go together. The CRC of what comes before n bytes counts for the whole after it
+was multiplied by x^(8n). Stretches of 4,032 bytes fit into a page: 4,096 bytes take 0.13 us, and
+0.32 in one go (one core). */
 #include "crcs.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ before n bytes counts for the whole after it was multiplied by x^(8n). */
 #define SSE42 __attribute__((target("sse4.2,pclmul")))
 #endif
 
-enum { TOGETHER = 3, THIRD = 4096, LINE = 64 };
+enum { THIRD = 1344 };
 
 static uint32_t crc_by_table(const uint8_t *bytes, size_t size) {
     static const uint32_t NIBBLES[16] = {
@@ -41,7 +42,7 @@ SSE42 static uint64_t times(uint64_t crc, uint32_t power) {
 }
 
 SSE42 static uint64_t thirds_of(uint64_t crc, const uint8_t *bytes) {
-    enum { BEFORE_ONE = 0x82F89C77, BEFORE_TWO = 0x54A86326 }; /* x^(8n - 33), n of one and two. */
+    enum { BEFORE_ONE = 0xC9C8B782, BEFORE_TWO = 0x889774E1 }; /* x^(8n - 33), n of one and two. */
     uint64_t second = 0, third = 0;
     for (size_t at = 0; at < THIRD; at += 8) {
         uint64_t eight[3];
@@ -64,22 +65,6 @@ SSE42 static uint32_t rest_of(uint64_t crc, const uint8_t *bytes, size_t size) {
     return ~(uint32_t)crc;
 }
 
-/* The processor is told of what comes next, as by itself it looks ahead in a page, and no further:
-3.5 in place of 4.1 us for 47 kB that are in no cache. */
-SSE42 static void crcs_together(const uint8_t *const parts[TOGETHER],
-                                const uint8_t *const next[TOGETHER], size_t size, uint32_t *out) {
-    uint64_t crc[TOGETHER] = {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF};
-    size_t at = 0;
-    for (; at + 8 <= size; at += 8)
-        for (int i = 0; i < TOGETHER; i++) {
-            if (at % LINE == 0) __builtin_prefetch(next[i] + at);
-            uint64_t eight;
-            memcpy(&eight, parts[i] + at, sizeof eight);
-            crc[i] = _mm_crc32_u64(crc[i], eight);
-        }
-    for (int i = 0; i < TOGETHER; i++) out[i] = rest_of(crc[i], parts[i] + at, size - at);
-}
-
 static int by_processor(void) {
     return SUPPORTS("sse4.2") && SUPPORTS("pclmul");
 }
@@ -90,29 +75,4 @@ uint32_t crc32c(const uint8_t *bytes, size_t size) {
     if (by_processor()) return rest_of(0xFFFFFFFF, bytes, size);
 #endif
     return crc_by_table(bytes, size);
-}
-
-void crcs32c(const uint8_t *data, const int64_t *begins, const int64_t *ends, size_t count,
-             uint32_t *out) {
-    size_t at = 0;
-    while (at < count) {
-        size_t size = (size_t)(ends[at] - begins[at]);
-#ifdef HAVE_X86
-        if (count - at >= TOGETHER && by_processor() &&
-            ends[at + 1] - begins[at + 1] == (int64_t)size &&
-            ends[at + 2] - begins[at + 2] == (int64_t)size) {
-            const uint8_t *parts[TOGETHER], *next[TOGETHER];
-            for (size_t i = 0; i < TOGETHER; i++) {
-                size_t after = at + TOGETHER + i;
-                parts[i] = data + begins[at + i];
-                next[i] = after < count ? data + begins[after] : parts[i];
-            }
-            crcs_together(parts, next, size, out + at);
-            at += TOGETHER;
-            continue;
-        }
-#endif
-        out[at] = crc32c(data + begins[at], size);
-        at++;
-    }
 }

@@ -1,11 +1,13 @@
-#include "decode.h"
+/* Images of any kind into rows of a batch: JPEGs and raw ones, whole or by pieces of buffers. */
+#include "functions.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "arguments.h"
 #include "crops.h"
-#include "picture.h"
+#include "jpeg/jpeg.h"
+#include "raw.h"
 
 /* A batch whose memory is held, and may be written without the GIL. */
 typedef struct {
@@ -92,23 +94,30 @@ static const Seed *seed_of(const Work *work, size_t n, Seed *seed) {
     return seed;
 }
 
+/* No other kind begins with this byte. */
+static int is_jpeg(const uint8_t *bytes, size_t size) {
+    return size > 0 && bytes[0] == 0xFF;
+}
+
 /* The crop of the n-th image, all but its row; 0 where another decoder must look at it. */
 static int crop_at(const Work *work, size_t n, const uint8_t *start, size_t bytes,
                    const Batch *batch, Crop *crop) {
     int32_t height, width;
+    int is_reducible = is_jpeg(start, bytes);
     Seed seed;
-    if (work->crops == NULL)
-        return picture_size(start, bytes, &height, &width) &&
-               crop_of(&work->asked, seed_of(work, n, &seed), height, width,
-                       picture_is_reducible(start, bytes), batch, crop);
-    *crop = work->crops[n];
-    return 1;
+    if (work->crops != NULL) {
+        *crop = work->crops[n];
+        return 1;
+    }
+    if (!(is_reducible ? jpeg_size : raw_size)(start, bytes, &height, &width)) return 0;
+    return crop_of(&work->asked, seed_of(work, n, &seed), height, width, is_reducible, batch, crop);
 }
 
 /* 0 where there is no memory. */
 static int work_do(const Work *work, const Batch *batch) {
-    Pictures *pictures = pictures_new();
-    int has_memory = pictures != NULL;
+    Decoder *decoder = decoder_new();
+    Resizer *resizer = resizer_new();
+    int has_memory = decoder != NULL && resizer != NULL;
     for (size_t n = 0; n < work->count && has_memory; n++) {
         size_t bytes;
         Crop crop;
@@ -117,18 +126,23 @@ static int work_do(const Work *work, const Batch *batch) {
         if (start == NULL || !crop_at(work, n, start, bytes, batch, &crop)) continue;
         int is_row = work->rows[n] >= 0 && work->rows[n] < INT32_MAX;
         crop.row = is_row ? (int32_t)work->rows[n] : -1;
-        Outcome outcome = picture_decode(pictures, start, bytes, &crop, batch);
+        Outcome outcome = is_jpeg(start, bytes)
+                              ? decoder_decode(decoder, start, bytes, &crop, batch)
+                              : raw_resize(resizer, start, bytes, &crop, batch);
         has_memory = outcome != NO_MEMORY;
         work->outcomes[n] = outcome == DECODED;
     }
-    pictures_free(pictures);
+    decoder_free(decoder);
+    resizer_free(resizer);
     return has_memory;
 }
 
-#define ASKED "iiddddddp"
-#define INTO(asked)                                                                               \
-    &(asked).cut, &(asked).resize_short, &(asked).area[0], &(asked).area[1], &(asked).ratio[0],    \
-        &(asked).ratio[1], &(asked).log_ratio[0], &(asked).log_ratio[1], &(asked).flip
+/* Settings that crops are drawn by; 0, with an exception, where they aren't of those types. */
+static int read_asked(PyObject *settings, Asked *asked) {
+    return PyArg_ParseTuple(settings, "iiddddddp", &asked->cut, &asked->resize_short,
+                            &asked->area[0], &asked->area[1], &asked->ratio[0], &asked->ratio[1],
+                            &asked->log_ratio[0], &asked->log_ratio[1], &asked->flip);
+}
 
 PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     (void)self;
@@ -141,7 +155,7 @@ PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
                           &batch->channels_first, &table))
         return NULL;
     /* Either a tuple of settings, from which crops are drawn, or an array of ready crops. */
-    if (PyTuple_Check(crops) && !PyArg_ParseTuple(crops, ASKED, INTO(work.asked))) return NULL;
+    if (PyTuple_Check(crops) && !read_asked(crops, &work.asked)) return NULL;
     PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
     Py_ssize_t count = tuple == NULL ? -1 : PyObject_Size(rows);
     if (count < 0) goto end;
@@ -173,67 +187,4 @@ end:
     work_close(&work);
     Py_XDECREF(tuple);
     return result;
-}
-
-PyObject *kernel_crop(PyObject *self, PyObject *arguments) {
-    (void)self;
-    PyObject *key, *counter;
-    int32_t height, width;
-    Asked asked;
-    Batch batch = {0};
-    Seed seed;
-    Crop crop;
-    if (!PyArg_ParseTuple(arguments, "(ii)OO(" ASKED ")(ii):crop", &height, &width, &key, &counter,
-                          INTO(asked), &batch.height, &batch.width))
-        return NULL;
-    if (height < 1 || width < 1 || height > MOST_PIXELS / width || batch.height < 1 ||
-        batch.width < 1) {
-        PyErr_SetString(PyExc_ValueError, "sizes must be (height, width), none below 1");
-        return NULL;
-    }
-    if (counter != Py_None) {
-        uint64_t *first = array_of(key, sizeof seed.key, "key"), *second = NULL;
-        if (first != NULL) second = array_of(counter, sizeof seed.counter, "counter");
-        if (second != NULL) {
-            memcpy(seed.key, first, sizeof seed.key);
-            memcpy(seed.counter, second, sizeof seed.counter);
-        }
-        free(first);
-        free(second);
-        if (second == NULL) return NULL;
-    }
-    const Seed *drawn = counter == Py_None ? NULL : &seed;
-    if (!crop_of(&asked, drawn, height, width, 1, &batch, &crop)) return Py_BuildValue("");
-    crop.row = 0;
-    return PyBytes_FromStringAndSize((const char *)&crop, sizeof crop);
-}
-
-/* (height, width), or None; NULL, with an exception, where there is no memory. */
-static PyObject *size_of(PyObject *object) {
-    int32_t height, width;
-    Py_buffer picture;
-    if (PyObject_GetBuffer(object, &picture, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear(); /* A decoder will say what it is. */
-        return Py_BuildValue("");
-    }
-    int is_known = picture_size(picture.buf, (size_t)picture.len, &height, &width);
-    PyBuffer_Release(&picture);
-    return is_known ? Py_BuildValue("(ii)", height, width) : Py_BuildValue("");
-}
-
-PyObject *kernel_sizes(PyObject *self, PyObject *pictures) {
-    (void)self;
-    PyObject *tuple = PySequence_Tuple(pictures); /* Can't be changed meanwhile. */
-    if (tuple == NULL) return NULL;
-    Py_ssize_t count = PyTuple_Size(tuple);
-    PyObject *sizes = PyList_New(count);
-    for (Py_ssize_t i = 0; i < count && sizes != NULL; i++) {
-        PyObject *size = size_of(PyTuple_GetItem(tuple, i));
-        if (size == NULL)
-            Py_CLEAR(sizes);
-        else
-            PyList_SetItem(sizes, i, size);
-    }
-    Py_DECREF(tuple);
-    return sizes;
 }

@@ -1,10 +1,10 @@
-#include "gather.h"
+/* Features of records into the columns of a batch. */
+#include "functions.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ahead.h"
 #include "records.h"
 
 enum {
@@ -12,6 +12,13 @@ enum {
     /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
        may be waited for, and others read on meanwhile. */
     MUCH_BYTES = 1 << 14,
+    LINE_BYTES = 64,
+    /* Records ahead that memory is asked for, which is what a shuffled gather waits for; into the L2
+       cache, as L1's would wait for it: 4.8 us for 64 rows of 784 bytes; 10.7 without, 5.6 with 4,
+       4.6 with 16, 8.1 into L1 (one core). */
+    ROWS_AHEAD = 8,
+    INTO_L2 = 2,
+    MOST_ASKED_BYTES = 2048,
 };
 
 /* --- the fields that are wanted --- */
@@ -221,10 +228,16 @@ static void find_records(Gather *g) {
     }
 }
 
+/* Ask for a record, or for its first part. */
 static void ask_for(const Record *record) {
-    uintptr_t begin = (uintptr_t)record->file->bytes + (uint64_t)record->offset;
+#ifdef __GNUC__
     int64_t size = record->file->sizes == NULL ? MOST_ASKED_BYTES : record->size;
-    ask_for_bytes((const uint8_t *)begin, size);
+    if (size > MOST_ASKED_BYTES) size = MOST_ASKED_BYTES;
+    uintptr_t first = (uintptr_t)record->file->bytes + (uint64_t)record->offset;
+    uintptr_t last = first + (uint64_t)size;
+    for (uintptr_t line = first & -(uintptr_t)LINE_BYTES; line < last; line += LINE_BYTES)
+        __builtin_prefetch((const void *)line, 0, INTO_L2);
+#endif
 }
 
 static int read_records(Gather *g) {

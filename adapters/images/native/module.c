@@ -1,41 +1,20 @@
 /* adapters.images._kernel: the functions that Python sees, each in a file of its own. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "checksums.h"
-#include "colours.h"
-#include "crops.h"
-#include "decode.h"
-#include "floats.h"
-#include "gather.h"
+#include "batch.h"
+#include "functions.h"
 #include "jpeg/jpeg.h"
 #include "vectors.h"
 
-static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
-    (void)self;
-    int is_wanted = PyObject_IsTrue(wanted);
-    if (is_wanted < 0) return NULL;
-    huffman_is_used = is_wanted;
-    return Py_BuildValue("");
-}
-
 static PyMethodDef methods[] = {
-    {"use_own_huffman", kernel_use_own_huffman, METH_O,
-     "use_own_huffman(wanted)\n\n"
-     "Whether JPEGs are decoded by our own Huffman decoding, where that can be done; for tests."},
-    {"sizes", kernel_sizes, METH_O,
-     "sizes(pictures) -> list\n\n"
-     "(height, width) of each picture, as its header has it; None where that isn't easy to tell."},
     {"decode", kernel_decode, METH_VARARGS,
      "decode(buffers, pieces, rows, crops, key, counters, out, shape, channels_first, table)\n"
      " -> bytes\n\n"
-     "Find each picture in its buffer, and decode what is wanted of it into its row of out; a 1 for\n"
+     "Find each image in its buffer, and decode what is wanted of it into its row of out; a 1 for\n"
      "each that could be, a 0 for each that another decoder must look at. pieces: int64 (images, 3),\n"
      "number of a buffer, first byte, bytes, or None where each is a buffer; rows: int64; crops:\n"
-     "int32 (images, CROP_NUMBERS), whose rows don't count, or a tuple that they are drawn by: (cut,\n"
+     "int32 (images, 13), whose rows don't count, or a tuple that they are drawn by: (cut,\n"
      "resize_short, least and most area, ratio, and logarithm of the ratio, flip); counters: uint64\n"
      "(images, 4), or None where nothing is drawn."},
     {"crcs", kernel_crcs, METH_VARARGS,
@@ -55,44 +34,34 @@ static PyMethodDef methods[] = {
      "into one after another. None if all were taken, else a byte for each, 1 for one that wasn't,\n"
      "whose row is undefined."},
     {"mix", kernel_mix, METH_VARARGS,
-     "mix(images, count, order, shares)\n\n"
-     "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
-     "own shares are int64 (count), in 1/256, by their numbers."},
-    {"mix_floats", kernel_mix_floats, METH_VARARGS,
-     "mix_floats(images, count, order, shares)\n\n"
-     "The same of float32 images, aligned."},
+     "mix(images, count, order, shares, floats)\n\n"
+     "Mix uint8 or aligned float32 images with the ones behind them in an order of all, the last with\n"
+     "the first: their own shares are int64 (count), in 1/256, by their numbers."},
     {"recolour", kernel_recolour, METH_VARARGS,
      "recolour(images, count, height, width, channels_first, matrices, offsets, bits, low, high)\n\n"
      "Replace each pixel of uint8 RGB images by (matrix @ pixel + offset) >> bits, from low to high:\n"
      "int32, (count, 3, 3) and (count)."},
-    {"channel_sums", kernel_channel_sums, METH_VARARGS,
-     "channel_sums(images, count, height, width, channels_first, sums)\n\n"
-     "The sums of the channels of uint8 RGB images: int64, (count, 3)."},
     {"recolour_floats", kernel_recolour_floats, METH_VARARGS,
      "recolour_floats(images, count, height, width, channels_first, matrices, offsets, low, high)\n\n"
      "Replace each pixel of float32 RGB images by matrix @ pixel + offset, from low to high: float32,\n"
      "(count, 3, 3) and (count). All aligned."},
-    {"channel_sums_floats", kernel_channel_sums_floats, METH_VARARGS,
-     "channel_sums_floats(images, count, height, width, channels_first, sums)\n\n"
-     "The sums of the channels of float32 RGB images, row upon row and then along it: float64,\n"
-     "(count, 3). All aligned."},
+    {"channel_sums", kernel_channel_sums, METH_VARARGS,
+     "channel_sums(images, count, height, width, channels_first, sums, floats)\n\n"
+     "The sums of the channels of RGB images, (count, 3): int64 of uint8; or float64 of aligned\n"
+     "float32, row upon row and then along it."},
     {"floats", kernel_floats, METH_VARARGS,
      "floats(images, count, channels, out)\n\n"
      "Write uint8 (count, pixels, channels) to float32 (count, channels, pixels), divided by 255."},
-    {"crop", kernel_crop, METH_VARARGS,
-     "crop(size, key, counter, asked, goal) -> bytes\n\n"
-     "The numbers of what is wanted of an image of a size, row 0; None where they are beyond it."},
     {NULL, NULL, 0, NULL},
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 7 };
+enum { VERSION = 8 };
 
 static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");
     vectors_are_used = wanted == NULL || strcmp(wanted, "0") != 0;
     if (PyModule_AddIntConstant(module, "VERSION", VERSION) < 0) return -1;
-    if (PyModule_AddIntConstant(module, "CROP_NUMBERS", CROP_NUMBERS) < 0) return -1;
     if (PyModule_AddIntConstant(module, "HUFFMAN_IS_OWN", HUFFMAN_IS_OWN) < 0) return -1;
     return PyModule_AddIntConstant(module, "MOST_PIXELS", MOST_PIXELS);
 }
@@ -102,7 +71,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, initialize}, {0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw pictures into rows "
+    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw images into rows "
              "of a batch.",
     .m_methods = methods,
     .m_slots = slots,

@@ -11,7 +11,7 @@ typedef struct {
     size_t channels;      /* 1 or 3. */
     const uint8_t *start; /* Of the pixels. */
     const uint8_t *end;   /* Of all bytes. */
-} Picture;
+} Image;
 
 struct Resizer {
     Workspace workspace;
@@ -60,7 +60,7 @@ static uint32_t decimal(const char **at, const char *end) {
 }
 
 /* An array as np.save writes it; another header may be as good, which others will see. */
-static int is_npy(const uint8_t *bytes, size_t size, Picture *picture) {
+static int is_npy(const uint8_t *bytes, size_t size, Image *image) {
     if (size < 12 || memcmp(bytes, "\x93NUMPY", 6) != 0) return 0;
     size_t begin = bytes[6] > 1 ? 12 : 10;
     size_t length = bytes[6] > 1 ? number_at(bytes + 8) : bytes[8] | (size_t)bytes[9] << 8;
@@ -76,16 +76,16 @@ static int is_npy(const uint8_t *bytes, size_t size, Picture *picture) {
     if (!is_text(&at, end, "\n") || at != end) return 0;
     int64_t pixels = pixels_of(height, width);
     if (pixels == 0 || size - begin - length != (size_t)pixels * channels) return 0;
-    picture->height = (int32_t)height, picture->width = (int32_t)width;
-    picture->channels = channels;
-    picture->start = bytes + begin + length, picture->end = bytes + size;
+    image->height = (int32_t)height, image->width = (int32_t)width;
+    image->channels = channels;
+    image->start = bytes + begin + length, image->end = bytes + size;
     return 1;
 }
 
 int raw_size(const uint8_t *bytes, size_t size, int32_t *height, int32_t *width) {
-    Picture picture;
-    if (!is_npy(bytes, size, &picture)) return 0;
-    *height = picture.height, *width = picture.width;
+    Image image;
+    if (!is_npy(bytes, size, &image)) return 0;
+    *height = image.height, *width = image.width;
     return 1;
 }
 
@@ -101,45 +101,45 @@ static void fetch_ahead(const uint8_t *row, size_t stride, size_t first, size_t 
 
 typedef struct {
     Resizer *resizer;
-    const Picture *picture;
+    const Image *image;
     size_t first, last; /* The pixels of a row that are used. */
 } Source;
 
 static const uint8_t *row_of(void *given, int32_t y) {
     const Source *source = given;
-    const Picture *picture = source->picture;
-    size_t channels = picture->channels, bytes = channels * (size_t)picture->width;
-    const uint8_t *row = picture->start + (size_t)y * bytes;
+    const Image *image = source->image;
+    size_t channels = image->channels, bytes = channels * (size_t)image->width;
+    const uint8_t *row = image->start + (size_t)y * bytes;
     uint8_t *line = source->resizer->line;
-    fetch_ahead(row, bytes, channels * source->first, channels * source->last, picture->end);
+    fetch_ahead(row, bytes, channels * source->first, channels * source->last, image->end);
     if (channels == 1) {
         for (size_t x = source->first; x < source->last; x++)
             line[3 * x] = line[3 * x + 1] = line[3 * x + 2] = row[x];
         return line;
     }
     /* Bytes behind the last row may not be read. */
-    return (size_t)(picture->end - row) >= bytes + ROW_MARGIN ? row : memcpy(line, row, bytes);
+    return (size_t)(image->end - row) >= bytes + ROW_MARGIN ? row : memcpy(line, row, bytes);
 }
 
 Outcome raw_resize(Resizer *resizer, const uint8_t *bytes, size_t size, const Crop *crop,
                    const Batch *batch) {
-    Picture picture;
+    Image image;
     const Axis *vertical = &crop->vertical, *horizontal = &crop->horizontal;
     if (crop->row < 0 || crop->row >= batch->rows || batch->width < 1 || batch->height < 1 ||
-        crop->factor != 1 || !is_npy(bytes, size, &picture) || crop->height != picture.height ||
-        crop->width != picture.width || !axis_fits(vertical, picture.height, batch->height) ||
-        !axis_fits(horizontal, picture.width, batch->width))
+        crop->factor != 1 || !is_npy(bytes, size, &image) || crop->height != image.height ||
+        crop->width != image.width || !axis_fits(vertical, image.height, batch->height) ||
+        !axis_fits(horizontal, image.width, batch->width))
         return NOT_OURS;
     if (!workspace_prepare(&resizer->workspace, batch) ||
         !grown((void **)&resizer->line, &resizer->line_bytes,
-               3 * (size_t)picture.width + ROW_MARGIN))
+               3 * (size_t)image.width + ROW_MARGIN))
         return NO_MEMORY;
     Tap *across = resizer->workspace.taps, *down = across + batch->width;
     taps_fill(across, horizontal->length, horizontal->resized, horizontal->offset, batch->width);
     taps_fill(down, vertical->length, vertical->resized, vertical->offset, batch->height);
     for (int32_t x = 0; x < batch->width; x++) across[x].at += horizontal->begin;
     if (crop->flip) taps_turn(across, batch->width);
-    Source source = {resizer, &picture, (size_t)horizontal->begin,
+    Source source = {resizer, &image, (size_t)horizontal->begin,
                      (size_t)(horizontal->begin + horizontal->length)};
     rgb_rows(&resizer->workspace, across, down, crop, batch, row_of, &source);
     return DECODED;

@@ -19,7 +19,7 @@ from benchmarks.peers.pictures import SIDE
 NATIVE = ROOT / "adapters" / "images" / "native"
 JPEG = (
     *("batch", "resize", "vectors"),
-    *(f"jpeg/{name}" for name in ("codes", "frame", "huffman", "idct", "jpeg", "ycc")),
+    *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 # As setup.py builds the kernel.
 FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", f"-I{NATIVE}", "-DHAVE_JPEGINT"]

@@ -17,12 +17,25 @@
 
 #include <jpeglib.h>
 
-#include "codes.h"
-
 enum {
     COMPONENTS = 3,
     HUFFMAN_LANES = 4, /* Blocks whose rows huffman_decode puts side by side. */
 };
+
+enum {
+    LOOK_BITS = 10, /* Of a coefficient's code and value, most have no more. */
+    SKIM_BITS = 11, /* Measured: neither is faster with one bit more or less. */
+};
+
+/* A Huffman table, and what it was made of. */
+typedef struct {
+    uint8_t lengths[17], symbols[256];
+    int known;
+    uint32_t limits[17]; /* Behind the last code of so many bits, as the first of 16 bits. */
+    int32_t first[17];   /* The symbol's place is this and a code of so many bits. */
+    uint32_t look[1 << LOOK_BITS];
+    uint16_t skim[1 << SKIM_BITS]; /* For AC tables. */
+} Codes;
 
 /* The next `count` bits are the uppermost of `held`; of those, the last `borrowed` are no data. */
 typedef struct {

@@ -228,6 +228,10 @@ int jpeg_size(const uint8_t *jpeg, size_t bytes, int32_t *height, int32_t *width
     for (size_t at = 2; at + 9 <= bytes && jpeg[at] == 0xFF;) {
         const uint8_t *segment = jpeg + at;
         int kind = segment[1];
+        if (kind == 0xFF) { /* Filling. */
+            at++;
+            continue;
+        }
         if (kind >= 0xC0 && kind <= 0xC2) { /* Baseline, extended or progressive. */
             *height = segment[5] << 8 | segment[6];
             *width = segment[7] << 8 | segment[8];

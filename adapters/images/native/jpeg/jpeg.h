@@ -19,9 +19,6 @@ int jpeg_size(const uint8_t *jpeg, size_t bytes, int32_t *height, int32_t *width
 /* Whether our Huffman decoding takes the place of libjpeg's: of one that is linked statically. */
 extern const int HUFFMAN_IS_OWN;
 
-/* Whether it is used at all; tests compare both. */
-extern int huffman_is_used;
-
 typedef struct Decoder Decoder;
 
 /* NULL where there is no memory. */

@@ -1,0 +1,19 @@
+/* The functions that Python sees, as module.c describes them. */
+#ifndef ADAPTERS_IMAGES_FUNCTIONS_H
+#define ADAPTERS_IMAGES_FUNCTIONS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+PyObject *kernel_decode(PyObject *self, PyObject *arguments);
+PyObject *kernel_crcs(PyObject *self, PyObject *arguments);
+PyObject *kernel_schema(PyObject *self, PyObject *fields);
+PyObject *kernel_files(PyObject *self, PyObject *arguments);
+PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t given);
+PyObject *kernel_mix(PyObject *self, PyObject *arguments);
+PyObject *kernel_recolour(PyObject *self, PyObject *arguments);
+PyObject *kernel_recolour_floats(PyObject *self, PyObject *arguments);
+PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments);
+PyObject *kernel_floats(PyObject *self, PyObject *arguments);
+
+#endif

@@ -1,0 +1,60 @@
+"""Decoding by OpenCV, and the limit of an image's size."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.signatures import HEAD_BYTES, recognized
+
+# 16,384 x 16,384, as in the kernel.
+MOST_PIXELS = 1 << 28
+
+
+def check_size(height: int, width: int) -> None:
+    """Check the size of an image."""
+    if not 0 < height * width <= MOST_PIXELS:
+        raise ContentError(
+            f"an image of 1 to {MOST_PIXELS:,} pixels", f"one of {height} x {width} pixels"
+        )
+
+
+@functools.cache
+def load() -> ModuleType:
+    """Import OpenCV."""
+    try:
+        return importlib.import_module("cv2")
+    except ImportError:
+        raise ImportError("images need OpenCV: pip install 'loader-adapters[images]'") from None
+
+
+def decode(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArray[Any]:
+    """Decode as stored, or as 8-bit RGB with the flag for that; BGR becomes RGB."""
+    cv2 = load()
+    encoded = np.frombuffer(buffer, np.uint8)
+    flags = getattr(cv2, flag) | cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        image: NDArray[Any] | None = cv2.imdecode(encoded, flags) if len(encoded) else None
+    except cv2.error as error:
+        raise ContentError("an image", f"what OpenCV refuses: {error}") from error
+    if image is None and bytes(buffer[:4]) == b"GIF8":
+        raise ContentError(
+            f"an image of a kind that OpenCV {cv2.__version__} decodes",
+            "a GIF: convert it, or install an OpenCV that has been built with GIF",
+        )
+    if image is None:
+        shown = bytes(buffer[:8]).hex(" ") or "nothing"
+        found = recognized(bytes(buffer[:HEAD_BYTES]))
+        raise ContentError("an image", found or f"{len(encoded)} bytes that begin with {shown}")
+    check_size(*image.shape[:2])
+    if image.shape[2:] == (3,) and image.dtype != np.float64:
+        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    elif image.ndim == 3:
+        image = np.ascontiguousarray(image[:, :, [2, 1, 0, 3][: image.shape[2]]])
+    return image
