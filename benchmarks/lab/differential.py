@@ -1,7 +1,7 @@
 """Random programs, run with two versions of the package: the same batches, the same errors?
 
     python benchmarks/lab/differential.py run 0 1000 > batches.jsonl
-    python benchmarks/lab/differential.py compare OLD_CHECKOUT NEW_CHECKOUT 0 1000 [--front-end keras]
+    python benchmarks/lab/differential.py compare OLD_CHECKOUT NEW_CHECKOUT 0 1000
 
 A program is chosen by its number: a source, an order, transforms, collation, shards, workers, a
 resume, faults. It reads two epochs by a public front end and yields one line for each batch, a hash
@@ -177,7 +177,8 @@ def source_of(draw: random.Random, files: Files) -> tuple[str, Any]:
     count = draw.choice([1, 5, 16, 33, 64])
     kind = draw.choice(
         ["arrays", "dict", "nested", "memmap", "items", "items", "items", "bad", "drawing"]
-        + ["features", "features", "images", "records", "sequence", "concatenated", "mixed", "split"]
+        + ["features", "features", "images", "records", "sequence"]
+        + ["concatenated", "mixed", "split"]
     )
     x = np.arange(count * 4, dtype=draw.choice(["float32", "uint8", "int64"])).reshape(count, 2, 2)
     y = np.arange(count) % 5
@@ -197,10 +198,12 @@ def source_of(draw: random.Random, files: Files) -> tuple[str, Any]:
     if kind == "drawing":
         return "pair", Drawing(count, "pair")
     if kind == "features":
-        Feature = adapters.Feature
-        decode: dict[str, Any] = {"x": Feature("float32", (2,)), "y": Feature("int64")}
+        decode: dict[str, Any] = {
+            "x": adapters.Feature("float32", (2,)),
+            "y": adapters.Feature("int64"),
+        }
         if draw.random() < 0.3:
-            decode["words"] = Feature("bytes", (None,))
+            decode["words"] = adapters.Feature("bytes", (None,))
             return "dict", adapters.open_records(files.get("tfrecord"), decode=decode)
         outputs = draw.choice([None, ("x", "y")])
         options = {} if outputs is None else {"outputs": outputs}
@@ -440,11 +443,7 @@ def main() -> int:
     for program in differing:
         print(program)
         before, after = old[program], new.get(program, [])
-        pairs = [
-            (a, b)
-            for a, b in zip(before + ["-"], after + ["-"], strict=False)
-            if a != b
-        ]
+        pairs = [(a, b) for a, b in zip(before + ["-"], after + ["-"], strict=False) if a != b]
         print("  old:", pairs[0][0][:600], "\n  new:", pairs[0][1][:600])
     print(f"{len(old):,} programs, {len(differing):,} differ")
     return bool(differing)
