@@ -281,7 +281,8 @@ class Processes(Executor):
     def _serve(self, worker: Worker, tasks: _Tasks[_Task | None]) -> None:
         """Have a worker open the plan and do jobs, until it is given back or dies."""
         try:
-            if self._request(worker, tasks, None) and self._opened(worker, tasks):
+            known = worker in self._able
+            if known or (self._request(worker, tasks, None) and self._opened(worker, tasks)):
                 self._do_jobs(worker, tasks)
         except (EOFError, OSError):
             self._died(worker)
