@@ -195,17 +195,21 @@ class Processes(Executor):
                 worker.unanswered.append(None)
                 worker.request(plan)
         self._was_ready = self._was_ready or self.ready > 0
-        try:
-            for worker in leased:
-                arguments = worker, self._lease, self._workers[worker], worker not in self._able
-                threading.Thread(
-                    target=self._serve, args=arguments, name="adapters-process", daemon=True
-                ).start()
-        except RuntimeError as error:
-            self._release()
-            if threading.main_thread().is_alive():
-                raise
-            raise InterpreterEndsError("cannot start worker processes") from error
+        for worker in leased:
+            arguments = worker, self._lease, self._workers[worker], worker not in self._able
+            thread = threading.Thread(
+                target=self._serve, args=arguments, name="adapters-process", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                for without in leased[leased.index(worker) :]:
+                    del self._workers[without]
+                    self._pool.bury(without)
+                self._release()
+                if threading.main_thread().is_alive():
+                    raise
+                raise InterpreterEndsError("cannot start worker processes") from error
 
     def _release(self) -> None:
         """Give back workers without jobs now; the others are given back by their threads."""
