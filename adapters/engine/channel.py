@@ -1,8 +1,9 @@
 """Messages between the trainer and a worker process: their length in 8 bytes, then the bytes.
 
-Each end belongs to one thread at a time. A send waits until the system has accepted the message,
-and a receipt until the message is whole; both end when the other process does, even if a child of
-that process still holds its end of the socket.
+``send`` never waits: what the system doesn't accept at once is sent in ``receive``. So a worker
+with a long job, or one that waits for its answer to be read, blocks no thread. One thread at a time
+may send, and one may receive. Receiving ends when the other process does, even if a child of that
+process still holds its end of the socket.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+import threading
 
 _SIZE = struct.Struct("!Q")
 _CHUNK_BYTES = 2**18
@@ -27,7 +29,9 @@ class Channel:
     def __init__(self, socket: int, sentinel: int | None = None) -> None:
         os.set_blocking(socket, False)
         self._socket = socket
-        self._heard = bytearray()
+        self._heard, self._unsent = bytearray(), bytearray()
+        self._lock = threading.Lock()
+        """Held while something is sent."""
         self._to_read, self._to_write = select.poll(), select.poll()
         self._to_read.register(socket, select.POLLIN)
         self._to_write.register(socket, select.POLLIN | select.POLLOUT)
@@ -36,30 +40,49 @@ class Channel:
             self._to_write.register(sentinel, select.POLLIN)
 
     def send(self, message: bytes) -> None:
-        """Send a message; reads meanwhile, as the other end may wait for that before it reads.
+        """Send a message, now or in ``receive``.
 
         Raises:
-            EOFError: The other process has ended, or has closed its end.
-            OSError: The connection broke.
+            OSError: The other end is gone.
         """
-        left = memoryview(_SIZE.pack(len(message)) + message)
-        while left:
-            try:
-                left = left[os.write(self._socket, left) :]
-            except BlockingIOError:
-                self._wait(self._to_write, None)
+        with self._lock:
+            self._unsent += _SIZE.pack(len(message)) + message
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._socket, self._unsent)]
+        except BlockingIOError:
+            pass
 
     def receive(self, timeout_seconds: float | None = None) -> bytes | None:
-        """Return the next message; None if nothing of it comes in that time.
+        """Return the next message; None if nothing happens in that time.
 
         Raises:
             EOFError: The other process has ended, or has closed its end.
             OSError: The connection broke.
         """
+        timeout = None if timeout_seconds is None else 1000 * timeout_seconds
         while (message := self._take()) is None:
-            if not self._wait(self._to_read, timeout_seconds):
+            ready = dict((self._to_write if self._unsent else self._to_read).poll(timeout))
+            if not ready:
                 return None
+            events = ready.get(self._socket, 0)
+            if events & select.POLLOUT:
+                with self._lock:
+                    self._flush()
+            if events & ~select.POLLOUT:
+                self._heard += self._read()
+            elif not events:
+                raise EOFError
         return message
+
+    def _read(self) -> bytes:
+        chunk = os.read(self._socket, _CHUNK_BYTES)
+        if not chunk:
+            raise EOFError
+        return chunk
 
     def _take(self) -> bytes | None:
         heard, begin = self._heard, _SIZE.size
@@ -71,18 +94,3 @@ class Channel:
         message = bytes(memoryview(heard)[begin:end])
         del heard[:end]
         return message
-
-    def _wait(self, poll: select.poll, timeout_seconds: float | None) -> bool:
-        """Wait for the socket, and read what has come; False if nothing happened in time."""
-        ready = dict(poll.poll(None if timeout_seconds is None else 1000 * timeout_seconds))
-        if not ready:
-            return False
-        events = ready.get(self._socket, 0)
-        if not events:
-            raise EOFError
-        if events & ~select.POLLOUT:
-            chunk = os.read(self._socket, _CHUNK_BYTES)
-            if not chunk:
-                raise EOFError
-            self._heard += chunk
-        return True

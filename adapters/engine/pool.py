@@ -26,6 +26,7 @@ from typing import Any
 
 from adapters.engine.jobs import InterpreterEndsError
 from adapters.engine.process import Worker
+from adapters.engine.serialization import open_plans
 from adapters.engine.worker import Origin
 
 # Lifetime of an idle worker: short if no sequence or loader with worker processes is open, long if
@@ -132,7 +133,7 @@ class Pool:
             self._idle.append(worker)
             self._put_off([worker])
             if self._thread is None:
-                self._thread = threading.Thread(target=self._end_late, name=_NAME, daemon=True)
+                self._thread = threading.Thread(target=self._tend, name=_NAME, daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
@@ -147,11 +148,13 @@ class Pool:
         return cause
 
     def forget_closed_plans(self) -> None:
-        """Have idle workers free the memory of plans that were closed."""
+        """Have idle workers free the memory of plans that were closed.
+
+        The pool's thread tells them, because the garbage collector may call this within a frame
+        that is sending.
+        """
         with self._changed:
-            for worker in list(self._idle):
-                with contextlib.suppress(EOFError, OSError):  # It is dead.
-                    worker.request(None)
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End all workers for good, and return when they are gone."""
@@ -194,11 +197,14 @@ class Pool:
 
     # --- in the pool's thread ---
 
-    def _end_late(self) -> None:
-        """End idle workers whose time is up."""
+    def _tend(self) -> None:
+        """End idle workers whose time is up, and have the others forget closed plans."""
         while True:
             with self._changed:
                 now = time.monotonic()
+                for worker in list(self._idle):
+                    if worker.opened_plans - open_plans:
+                        worker.request(None)
                 late = [worker for worker in self._idle if worker.deadline <= now]
                 for worker in late:
                     self._idle.remove(worker)

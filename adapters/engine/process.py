@@ -3,7 +3,7 @@
 It is a fresh interpreter, which doesn't import ``__main__`` and inherits no locks and no devices.
 Of the trainer's descriptors it gets standard output, standard error, and one end of a socket, which
 carries everything else. If the front end allows it, it is a fork of the trainer instead, which has
-imported everything already. One thread at a time, the one that has the lease, sends and receives.
+imported everything already. Only the executor that has the lease sends and receives.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Worker:
                 os.close(self._sentinel)
                 self._sentinel = certain
             self._channel = Channel(self._socket.fileno(), self._sentinel)
-            with contextlib.suppress(EOFError, OSError):  # Whoever sends it a job will notice.
+            with contextlib.suppress(OSError):  # Whoever sends it a job will notice.
                 self._channel.send(pickle.dumps(origin))
         except BaseException:
             if self.pid:  # Ctrl-C came during the start.
@@ -154,22 +154,20 @@ class Worker:
                 gc.enable()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    # --- for the thread that has the lease ---
+    # --- for the executor that has the lease ---
 
     def request(self, address: Address | None, task: bytes = b"") -> None:
         """Have the worker open a plan and do a task; without a plan, it only closes old ones.
 
-        The caller adds to ``unanswered`` what identifies the task.
-
-        Raises:
-            EOFError: The process has ended.
-            OSError: The connection broke.
+        The caller adds to ``unanswered`` what identifies the task. A dead worker is noticed by who
+        waits for the answer.
         """
         gone = self.opened_plans - open_plans
         self.opened_plans -= gone
         if address is not None:
             self.opened_plans.add(address.plan_number)
-        self._channel.send(pickle.dumps((gone, address, task), 5))
+        with contextlib.suppress(OSError):
+            self._channel.send(pickle.dumps((gone, address, task), 5))
 
     def receive(self, timeout_seconds: float) -> tuple[Any, bytes] | None:
         """Return the oldest unanswered task, and its answer; None if it isn't there in time.

@@ -1,7 +1,6 @@
 """Executor on worker processes: for work that holds the GIL.
 
-    submit --> tasks --> a thread per worker: request --> worker process
-                         done <-- answer, once all batches are in their slots
+    submit --request--> worker process --answer--> a thread per worker --> done
 
 The processes are leased from the pool, see ``pool``. The plan is sent to them as a
 ``SerializedPlan``; batches come back in ``Slots``. A worker that dies loses its own jobs and no
@@ -56,16 +55,12 @@ NO_CHILDREN = (
 
 
 class _Task(NamedTuple):
-    """A job on its way to a worker."""
+    """A job that a worker does."""
 
     job: Job
     done: Done
     plan: SerializedPlan
-    content: bytes
-    """The pickled ``worker.Task``."""
-
-
-_Tasks = queue.SimpleQueue  # Of ``_Task``, and None for each thread that must end.
+    """Kept until the answer, as the executor may have another one by then."""
 
 
 class Processes(Executor):
@@ -111,19 +106,19 @@ class Processes(Executor):
         self._origin = origin()
         self._slots = Slots(most_held)
         self._in_slots: dict[Pending, Slot] = {}
-        self._workers: list[Worker] = []
-        """Leased workers."""
+        self._lease = object()
+        """Identity of the present lease."""
+        self._workers: dict[Worker, queue.SimpleQueue[bool]] = {}
+        """Leased workers; their threads get True for each job, and False in the end."""
         self._able: set[Worker] = set()
         """Those that have opened the plan."""
-        self._tasks: _Tasks[_Task | None] = queue.SimpleQueue()
-        """Identity of the present lease, too."""
         self._job_seconds = 0.0
         """Time of the latest job."""
         self._closed = self._resting = self._was_ready = False
         self._pool = shared_pool()
         self._pool.register(1)
         try:
-            self._lease()
+            self._lease_missing()
         except BaseException:
             self.close(wait=False)
             raise
@@ -160,7 +155,7 @@ class Processes(Executor):
     def restart(self) -> None:
         """Replace dead workers."""
         self.started_at = time.monotonic()
-        self._lease()
+        self._lease_missing()
 
     def refresh(self) -> None:
         """Serialize the plan as it is now, for the next jobs.
@@ -187,34 +182,40 @@ class Processes(Executor):
         self._pool.register(-1)
         self._pool.forget_closed_plans()
 
-    def _lease(self) -> None:
-        missing, number = self.count - len(self._workers), self._serialized.address.plan_number
-        leased = self._pool.lease(self._tasks, missing, number, self._origin, self._forks_allowed)
+    def _lease_missing(self) -> None:
+        missing, plan = self.count - len(self._workers), self._serialized.address
+        leased = self._pool.lease(
+            self._lease, missing, plan.plan_number, self._origin, self._forks_allowed
+        )
+        self._workers |= {worker: queue.SimpleQueue() for worker in leased}
         for worker in leased:
-            self._workers.append(worker)
-            if number in worker.opened_plans and not worker.unanswered:
+            if plan.plan_number in worker.opened_plans and not worker.unanswered:
                 self._able.add(worker)
+            else:
+                worker.unanswered.append(None)
+                worker.request(plan)
         self._was_ready = self._was_ready or self.ready > 0
         for worker in leased:
-            self._start_thread(worker)
-
-    def _start_thread(self, worker: Worker) -> None:
-        thread = threading.Thread(
-            target=self._serve, args=(worker, self._tasks), name="adapters-process", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self._release()
-            if threading.main_thread().is_alive():
-                raise
-            raise InterpreterEndsError("cannot start worker processes") from error
+            arguments = worker, self._lease, self._workers[worker], worker not in self._able
+            thread = threading.Thread(
+                target=self._serve, args=arguments, name="adapters-process", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                for without in leased[leased.index(worker) :]:
+                    del self._workers[without]
+                    self._pool.bury(without)
+                self._release()
+                if threading.main_thread().is_alive():
+                    raise
+                raise InterpreterEndsError("cannot start worker processes") from error
 
     def _release(self) -> None:
         """Give back workers without jobs now; the others are given back by their threads."""
-        lease, self._tasks = self._tasks, queue.SimpleQueue()
-        for worker in self._workers:
-            lease.put(None)
+        lease, self._lease = self._lease, object()
+        for worker, wakes in self._workers.items():
+            wakes.put(False)
             if worker.unanswered:
                 self._pool.drain(worker)
             else:
@@ -237,7 +238,7 @@ class Processes(Executor):
     # --- jobs ---
 
     def submit(self, job: Job, done: Done) -> None:
-        """Queue the job for the next free worker.
+        """Send the job to the worker with the fewest jobs.
 
         Raises:
             OSError: There are no more descriptors for slots.
@@ -246,7 +247,12 @@ class Processes(Executor):
             if pending not in self._in_slots:
                 self._in_slots[pending] = self._slots.take()
         task = [(pending.key, self._in_slots[pending].name) for pending in job.batches]
-        self._tasks.put(_Task(job, done, self._serialized, pickle.dumps(task, 5)))
+        content = pickle.dumps(task, 5)
+        able = (worker for worker in self._workers if worker in self._able)
+        worker = min(able, key=lambda each: len(each.unanswered))
+        worker.unanswered.append(_Task(job, done, self._serialized))
+        worker.request(self._serialized.address, content)
+        self._workers[worker].put(True)
 
     def most_jobs(self, active: int) -> int:
         """Maximum number of submitted jobs.
@@ -278,37 +284,37 @@ class Processes(Executor):
 
     # --- in the thread of a worker ---
 
-    def _serve(self, worker: Worker, tasks: _Tasks[_Task | None]) -> None:
-        """Have a worker open the plan and do jobs, until it is given back or dies."""
+    def _serve(
+        self, worker: Worker, lease: object, wakes: queue.SimpleQueue[bool], opens: bool
+    ) -> None:
+        """Receive a worker's answers, until it is given back or dies.
+
+        As soon as all are answered, it may be given back, and serve another executor.
+        """
         try:
-            if self._request(worker, tasks, None) and self._opened(worker, tasks):
-                self._do_jobs(worker, tasks)
+            if opens and not self._opened(worker, lease):
+                return
+            while wakes.get():
+                while (answered := worker.receive(_LATE_SECONDS)) is None:
+                    if worker.draining and time.monotonic() > worker.deadline:
+                        raise EOFError
+                self._answered(*answered)
         except (EOFError, OSError):
             self._died(worker)
         except BaseException:
             log.exception("a worker process could not be attended to")
             self._died(worker)
         finally:
-            self._pool.give_back(worker, tasks)
+            self._pool.give_back(worker, lease)
 
-    def _request(self, worker: Worker, tasks: _Tasks[_Task | None], task: _Task | None) -> bool:
-        """Have a worker open the plan, and do a task; False if it was given back."""
-        with self._lock:
-            if tasks is not self._tasks:
-                return False
-            worker.unanswered.append(task)  # From now on, only this thread gives it back.
-            plan = self._serialized if task is None else task.plan
-        worker.request(plan.address, b"" if task is None else task.content)
-        return True
-
-    def _opened(self, worker: Worker, tasks: _Tasks[_Task | None]) -> bool:
+    def _opened(self, worker: Worker, lease: object) -> bool:
         """Wait until a worker has opened the plan; False if it isn't needed any more."""
         for _ in range(len(worker.unanswered)):  # An earlier lease may have left requests.
             while worker.receive(_LOOK_SECONDS) is None:
-                if tasks is not self._tasks:
+                if lease is not self._lease:
                     return False
         with self._lock:
-            if tasks is not self._tasks:
+            if lease is not self._lease:
                 return False
             if not worker.used:
                 self._pool.start_seconds = time.time() - worker.started_at
@@ -316,25 +322,6 @@ class Processes(Executor):
             self._able.add(worker)
         self._changed()
         return True
-
-    def _do_jobs(self, worker: Worker, tasks: _Tasks[_Task | None]) -> None:
-        # As soon as all are answered, the worker may be given back, and serve another executor.
-        needed, under_way = True, 0
-        while True:
-            while needed and under_way < _JOBS_AHEAD:
-                try:
-                    task = tasks.get(block=not under_way)
-                except queue.Empty:
-                    break
-                needed = task is not None and self._request(worker, tasks, task)
-                under_way += needed
-            if not under_way:
-                return
-            while (answered := worker.receive(_LATE_SECONDS)) is None:
-                if worker.draining and time.monotonic() > worker.deadline:
-                    raise EOFError
-            under_way -= 1
-            self._answered(*answered)
 
     def _answered(self, task: _Task, answer: bytes) -> None:
         """Note that a worker has done a job."""
@@ -359,7 +346,7 @@ class Processes(Executor):
         with self._lock:
             if worker not in self._workers:  # It was draining.
                 return
-            self._workers.remove(worker)
+            del self._workers[worker]
             self._able.discard(worker)
             self.deaths.append(death)
             for task in filter(None, worker.unanswered):
@@ -384,7 +371,7 @@ class Processes(Executor):
         if sum(spent.busy_seconds for spent in usual) < _WAITS * total:
             self.count = self._most
             try:
-                self._lease()
+                self._lease_missing()
             except OSError as error:
                 log.warning("no more worker processes could be started: %s", error)
                 self.count = self._most = len(self._workers)

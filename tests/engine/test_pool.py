@@ -218,7 +218,7 @@ def test_processes_start_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
         assert len(read(engine, 4)) == 4
 
 
-def test_workers_without_a_thread_are_given_back(monkeypatch):
+def test_workers_without_a_thread_are_ended(monkeypatch):
     end_idle_workers()
     start = threading.Thread.start
 
@@ -231,7 +231,7 @@ def test_workers_without_a_thread_are_given_back(monkeypatch):
     with opened(Numbers(40), "processes-2", transform=abs) as engine:
         with pytest.raises(RuntimeError, match="can't start new thread"):
             read(engine, 4)
-        wait_until(lambda: pool.shared_pool().idle)
+        wait_until(lambda: not pool.shared_pool()._workers)
 
 
 # --- what a worker process is ---
