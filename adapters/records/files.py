@@ -211,12 +211,11 @@ class RecordFiles:
         if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
             file.prefetch_block(offset, size)
         elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:
-            if (
-                window_bytes() + size > remotefile.MOST_WINDOW_BYTES
-            ):  # Other orders' may be left over.
-                self._leave(lambda order, number: order != window.order)
-            if window_bytes() + size <= remotefile.MOST_WINDOW_BYTES:
-                file.prefetch_block(offset, size, (id(self), window.order, window.number))
+            order, most = (id(self), window.order), remotefile.MOST_WINDOW_BYTES
+            if window_bytes() + size > most:  # Others may be left over.
+                self._leave(lambda key: key[:2] != order)
+            if window_bytes() + size <= most:
+                file.prefetch_block(offset, size, (*order, window.number))
 
     def _leave(self, is_over: Callable[[WindowKey], bool]) -> None:
         """Release windows of these files."""
