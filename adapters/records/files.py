@@ -25,7 +25,7 @@ from adapters.errors import ClosedError
 from adapters.readahead import Window
 from adapters.records import remotefile
 from adapters.records.formats import CODECS, listed
-from adapters.records.remotefile import RemoteFile, window_bytes
+from adapters.records.remotefile import RemoteFile, WindowKey, window_bytes
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
 from adapters.records.storage import InflatedFile, mapped_lightly, will_peek
@@ -189,8 +189,8 @@ class RecordFiles:
         """
         is_asked = window is not None and window.asked
         if window is not None and not is_asked:
-            over = window.order, window.over
-            self._leave(lambda order, number: order == over[0] and number <= over[1])
+            order, over = (id(self), window.order), window.over
+            self._leave(lambda key: key[:2] == order and key[2] <= over)
         if is_asked and not self.are_remote:
             return
         for shard, begin, end in self._stretches(first, last):
@@ -211,18 +211,17 @@ class RecordFiles:
         if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
             file.prefetch_block(offset, size)
         elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:
-            if (
-                window_bytes() + size > remotefile.MOST_WINDOW_BYTES
-            ):  # Other orders' may be left over.
-                self._leave(lambda order, number: order != window.order)
-            if window_bytes() + size <= remotefile.MOST_WINDOW_BYTES:
-                file.prefetch_block(offset, size, (id(self), window.order, window.number))
+            order, most = (id(self), window.order), remotefile.MOST_WINDOW_BYTES
+            if window_bytes() + size > most:  # Others may be left over.
+                self._leave(lambda key: key[:2] != order)
+            if window_bytes() + size <= most:
+                file.prefetch_block(offset, size, (*order, window.number))
 
-    def _leave(self, is_over: Callable[[int, int], bool]) -> None:
-        """Release windows by their order and number."""
+    def _leave(self, is_over: Callable[[WindowKey], bool]) -> None:
+        """Release windows of these files."""
         for shard in self.shards if self.are_remote else ():
             if isinstance(shard.storage, RemoteFile):
-                shard.storage.leave(lambda key: key[0] == id(self) and is_over(*key[1:]))
+                shard.storage.leave(is_over)
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[Shard, int, int]]:
         """Yield files with the range of records to read ahead; none if these lie far apart."""
@@ -297,7 +296,7 @@ class RecordFiles:
     def close(self) -> None:
         """Unmap the files; data that were read stay valid."""
         self._closed = True
-        self._leave(lambda order, number: True)
+        self._leave(lambda key: key[0] == id(self))
         for shard in self.shards:
             shard.close()
 

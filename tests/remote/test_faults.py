@@ -39,7 +39,7 @@ def url(server, tmp_path, quick):
 def test_passing_faults_are_tried_again(server, what, urls, quick, expected, fault):
     with opened(what, urls) as source:
         setattr(server.settings, fault, 0.3)
-        for begin in range(0, 100, 20):
+        for begin in range(0, 200, 20):
             numbers = range(begin, begin + 20, 3)
             assert read(source, numbers) == [expected[number] for number in numbers]
     assert server.counted.faults > 0
