@@ -395,7 +395,7 @@ def test_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command,
 def test_raw_images_in_every_command(tmp_path, source, say, format):
     path, other = tmp_path / f"x{SUFFIXES[format]}", tmp_path / "y"
     words = ["--encoding", "raw", "--resize", 16]
-    assert " bytes a record in raw " in say("pack", source, path, *words)[1]
+    assert " bytes a record in raw\n" in say("pack", source, path, *words)[1]
     assert say("verify", tmp_path / "x.json")[:2] == (
         0,
         "6 records are right, 0 things are wrong\n",
