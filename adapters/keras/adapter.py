@@ -30,6 +30,7 @@ from adapters.keras.reading import Batches, StagedBatches
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.sources import StockView
 
+_inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from; Keras uses as many.
 _BATCHES_FOR_SIGNATURE = 2
 
@@ -76,6 +77,7 @@ class SafeSequenceAdapter(Adapter):
         )
         self._secondary = is_read_by_a_call(self._progress)
         """True for a secondary pass: an enclosing call reads the same sequence."""
+        self._inspection = _inspection(x, call.model) if self.trains else None
         self._batches_per_report = 0
         """Batches that the trainer reports at once; 0 if it doesn't report any."""
         self._reported_in_epoch = 0
@@ -262,6 +264,15 @@ class SafeSequenceAdapter(Adapter):
         batch = self.standardized(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 
+    def _prepared(self, batch: Any, cursor: Cursor) -> Any:
+        """Return a batch of a pass for Keras, after a look at the first ones."""
+        batch = self._ready(batch)
+        if self._signature is not None:
+            batch = self._signature.checked(batch, cursor)
+        if self._inspection is not None and not self._inspection.done:
+            self._inspection.look(batch)
+        return batch
+
     def _begin(self, batches: Batches) -> tuple[Cursor, Stream]:
         """Start a pass, and drop the batches in flight of this adapter's previous pass."""
         self.interrupt()
@@ -294,3 +305,39 @@ class SafeSequenceAdapter(Adapter):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
         return self._engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
+
+
+def _inspection(sequence: SafeSequence, model: Any) -> Any:
+    """Inspection of the first batches that a model is trained on, once per sequence; else None."""
+    if sequence in _inspected or sequence.epoch or sequence._measured:
+        return None
+    from adapters.viewing import Inspection
+
+    _inspected.add(sequence)
+    shuffled = sequence._plan.order.shuffle or sequence._source.whole_batches
+    return Inspection(shuffled, scales(model), sequence._source)
+
+
+# Layers that keep the range of values, and layers that multiply them by weights. Others are taken
+# to scale. Layers are recognised by class name, so that none is built or called.
+_LEAVES_THEM = (
+    *("InputLayer", "Flatten", "Reshape", "Permute", "ZeroPadding", "Cropping", "Resizing"),
+    *("Random", "CenterCrop", "MaxPooling", "AveragePooling"),
+)
+_WEIGHS_THEM = ("Conv", "SeparableConv", "DepthwiseConv", "Dense")
+_KNOWN = ("Sequential", "Functional")
+
+
+def scales(model: Any) -> bool:
+    """True if a model scales its input, or may do so; False if its first weights get raw values."""
+    if type(model).__name__ not in _KNOWN:
+        return True
+    for layer in getattr(model, "operations", model.layers):  # Layers lack divisions, for example.
+        name = type(layer).__name__
+        if name in _KNOWN:
+            return scales(layer)
+        if name.startswith(_WEIGHS_THEM):
+            return False
+        if not name.startswith(_LEAVES_THEM):
+            return True
+    return True

@@ -62,7 +62,9 @@ class KerasFrontEnd(FrontEnd):
 
     def twin(self, loader: SafeSequence) -> SafeSequence:
         """Copy of the sequence at the same position, with separate workers."""
-        return copy.copy(loader)
+        twin = copy.copy(loader)
+        twin._measured = True
+        return twin
 
     def engine(self, loader: SafeSequence) -> Engine:
         """Engine of a sequence."""
@@ -140,6 +142,7 @@ class ModelTrainer:
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch repeatedly."""
         with SafeSequence(_Same(batch), workers=0) as again:
+            again._measured = True
             return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:

@@ -101,11 +101,7 @@ class Batches(Reading):
         return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
 
     def _made(self, batch: Any) -> Any:
-        adapter = self._adapter
-        batch = adapter._ready(batch)
-        if adapter._signature is not None:
-            batch = adapter._signature.checked(batch, self._cursor)
-        return batch
+        return self._adapter._prepared(batch, self._cursor)
 
     def _finish(self) -> None:
         """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""

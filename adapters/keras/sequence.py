@@ -147,6 +147,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     _engine: Engine
     _progress: Progress
+    _measured = False
+    """True if the sequence is read for a measurement, so that nothing else inspects its batches."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)

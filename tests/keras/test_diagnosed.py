@@ -124,6 +124,15 @@ def test_model_of_several_inputs():
     assert diagnosed(sequence, model).whole > 0
 
 
+def test_images_are_not_looked_at_for_mistakes(caplog):
+    model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(1))
+    model.compile("sgd", "mse")
+    black = np.zeros((64, 4, 4, 1), np.uint8), np.arange(64.0)
+    diagnosed(SafeSequence(black, 4, shuffle=True), model)
+    assert "black" not in caplog.text
+
+
 # --- what is put back ---
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, SafeSequence
-from tests.batches import exact
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Hooked, Shuffling
 from tests.keras.recording import (
@@ -110,34 +109,6 @@ def test_state_set_within_pass(state):
         if state["batch"]:
             sequence.load_state_dict(state)
     assert (sequence.state_dict(), len(list(sequence))) == (state, BATCHES - state["batch"])
-
-
-# --- peek ---
-
-
-@pytest.mark.one_keras
-def test_peek():
-    images = np.random.default_rng(0).integers(0, 256, (128, 8, 8, 3), np.uint8)
-    sequence = SafeSequence((images, np.arange(128)), 16, shuffle=True, workers=0)
-    sequence.set_epoch(2)
-    state = sequence.state_dict()
-    peek = sequence.peek(2)
-    assert sequence.state_dict() == state
-    assert len(peek.batches) == 2
-    assert exact(peek.batches[1]) == exact(tuple(leaf[:8] for leaf in sequence[1]))
-    assert peek.png().startswith(b"\x89PNG")
-    assert len(sequence.peek(99).batches) == 8
-    with pytest.raises(ValueError, match="batches must be >= 1, got 0"):
-        sequence.peek(0)
-
-
-@pytest.mark.one_keras
-def test_peek_within_an_epoch():
-    sequence = SafeSequence(np.arange(100), 10, shuffle=True, shard=(0, 2), workers=0)
-    sequence.load_state_dict({"epoch": 1, "samples": 30})
-    peek = sequence.peek(3)
-    for index in range(3):
-        assert peek.batches[index].tolist() == sequence[index][:8].tolist()
 
 
 # --- a loop over items, which says by ``on_epoch_end()`` that it is over ---

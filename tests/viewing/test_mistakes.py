@@ -1,0 +1,177 @@
+"""Nearly always mistakes, and what looks like them and is none: a test for each."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.sources import as_source
+from adapters.viewing.mistakes import LOOKS, Inspection
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (64, 8, 8, 3), np.uint8)
+
+
+def said(caplog: Any, batches: list[Any], **arguments: Any) -> list[str]:
+    """What is said of these batches."""
+    inspection = Inspection(**{"shuffled": False, "scales": False, **arguments})
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "adapters.mistakes"):
+        for batch in batches:
+            inspection.look(batch)
+    return [record.getMessage() for record in caplog.records]
+
+
+def batches_of(labels: Any, size: int = 16, images: Any = IMAGES) -> list[Any]:
+    return [(images[at : at + size], labels[at : at + size]) for at in range(0, LOOKS * size, size)]
+
+
+def one_hot(numbers: Any) -> Any:
+    return np.eye(10, dtype=np.float32)[numbers]
+
+
+BY_CLASS = np.arange(64) // 16
+MIXED = RNG.integers(0, 10, 64)
+
+
+@pytest.mark.parametrize("form", [lambda y: y, one_hot, lambda y: y[:, None].astype("u1")])
+def test_batches_of_one_class_each(form, caplog):
+    (line,) = said(caplog, batches_of(form(BY_CLASS)))
+    assert "are all the same" in line
+    assert "shuffle=True" in line
+
+
+def test_binary_labels_as_floats(caplog):
+    labels = (np.arange(64) // 16 % 2).astype(np.float32)
+    assert len(said(caplog, batches_of(labels))) == 1
+
+
+def test_sorted_labels(caplog):
+    (line,) = said(caplog, batches_of(np.arange(64) // 10))
+    assert "in ascending order" in line
+
+
+def test_black_images(caplog):
+    for dtype in (np.uint8, np.float32):
+        (line,) = said(caplog, batches_of(MIXED, images=np.zeros((64, 8, 8, 3), dtype)))
+        assert "all black" in line
+    assert len(said(caplog, batches_of(MIXED, images=np.zeros((64, 3, 8, 8), "f4")))) == 1
+
+
+LONG = np.zeros((2000, 1), np.float32)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 500])
+@pytest.mark.parametrize("form", [lambda y: y, lambda y: np.eye(500, dtype="f4")[y]])
+def test_sorted_labels_whose_first_batches_have_one_class(classes, form, caplog):
+    labels = np.repeat(np.arange(classes), 2000 // classes)
+    if classes == 500:  # A large first class, and many small ones.
+        labels = np.concatenate([np.zeros(200, int), np.sort(RNG.integers(1, 500, 1800))])
+    batches = [(LONG[at : at + 32], form(labels)[at : at + 32]) for at in range(0, 128, 32)]
+    (line,) = said(caplog, batches, source=as_source((LONG, form(labels))))
+    assert "sorted by class" in line
+    assert "shuffle=True" in line
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.zeros(2000, int),
+        (np.arange(2000) % 200 == 199).astype(int),  # Rare.
+        np.concatenate([np.zeros(200, int), RNG.integers(0, 5000, 1800)]),  # Counts of something.
+        RNG.integers(0, 10, 2000),  # That a transform made 0.
+    ],
+)
+def test_first_batches_of_one_class_may_be_innocent(labels, caplog):
+    batches = [(LONG[at : at + 32], np.zeros(32, int)) for at in range(0, 128, 32)]
+    assert said(caplog, batches, source=as_source((LONG, labels))) == []
+
+
+def test_a_source_whose_labels_fail_is_innocent(caplog):
+    source = as_source([(0.0, 0)] * 64 + [()] * 64)  # type: ignore[list-item]
+    assert said(caplog, batches_of(np.zeros(64, int)), source=source) == []
+
+
+def test_photographs_as_floats_that_are_not_whole(caplog):
+    (line,) = said(caplog, batches_of(MIXED, images=IMAGES.astype("f4") * 0.9))
+    assert "divide by 255" in line
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_floats_of_0_to_255(dtype, caplog):
+    (line,) = said(caplog, batches_of(MIXED, images=IMAGES.astype(dtype)))
+    assert "divide by 255" in line
+
+
+def test_it_is_said_once_after_the_last_look_and_no_more(caplog):
+    inspection = Inspection(False, False)
+    for batch in batches_of(BY_CLASS)[:-1]:
+        inspection.look(batch)
+    assert caplog.records == []
+    for batch in batches_of(BY_CLASS) * 3:
+        inspection.look(batch)
+    assert len(caplog.records) == 1
+
+
+INNOCENT = {
+    "mixed labels": batches_of(MIXED),
+    "one class": batches_of(np.zeros(64, int)),
+    "regression": batches_of(np.arange(64) / 7),
+    "regression by whole numbers": batches_of(np.arange(64)),
+    "constant numbers": batches_of(BY_CLASS.astype(np.float32)),
+    "segmentation": batches_of(np.repeat(BY_CLASS, 64).reshape(64, 8, 8)),
+    "several labels of a sample": batches_of(np.ones((64, 5), int)),
+    "small batches": [(IMAGES[:4], np.full(4, number)) for number in range(LOOKS)],
+    "rare classes": batches_of((np.arange(64) == 31).astype(int)),
+    "rare classes at the ends": batches_of(
+        (np.arange(64) % 16 == 15).astype(int) * 0 + (np.arange(64) > 62)
+    ),
+    "no labels": [IMAGES[:16]] * LOOKS,
+    "texts": [(np.array(["a"] * 16, object), MIXED[:16])] * LOOKS,
+    "mostly black": batches_of(
+        MIXED,
+        images=np.pad(IMAGES, ((0, 0), (0, 0), (200, 0), (0, 0)))
+        * (np.arange(64) % 16 == 0)[:, None, None, None],
+    ),
+    "floats of 0 to 1": batches_of(MIXED, images=IMAGES.astype("f4") / 255),
+    "normalized floats": batches_of(MIXED, images=IMAGES.astype("f4") - 128),
+    "masks": batches_of(MIXED, images=(IMAGES > 99).astype("f4")),
+    "boards": batches_of(MIXED, images=IMAGES.astype("f4") // 30),
+    "spectrograms": batches_of(MIXED, images=IMAGES[..., :1].astype("f4") * 0.993),
+    "tables": batches_of(MIXED, images=IMAGES.reshape(64, -1).astype("f4")),
+    "bytes": batches_of(MIXED),
+    "nothing": [()] * LOOKS,
+    "objects": [({"a": 1}, None)] * LOOKS,
+    "empty": [(IMAGES[:0], MIXED[:0])] * LOOKS,
+}
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_an_innocent_look_alike(name, caplog):
+    assert said(caplog, INNOCENT[name]) == []
+
+
+def test_a_model_that_scales_and_an_order_that_is_random_are_innocent(caplog):
+    assert said(caplog, batches_of(MIXED, images=IMAGES.astype("f4")), scales=True) == []
+    assert said(caplog, batches_of(BY_CLASS), shuffled=True) == []
+
+
+def test_rare_classes_give_no_false_alarm_in_ten_thousand_data_sets(caplog):
+    alarms = 0
+    for share in (0.003, 0.03, 0.3):
+        for _ in range(1000):
+            alarms += len(said(caplog, batches_of((RNG.random(64) < share).astype(int))))
+    assert alarms == 0
+
+
+def test_the_logger_switches_it_off(caplog):
+    logger = logging.getLogger("adapters.mistakes")
+    logger.disabled = True
+    try:
+        inspection = Inspection(False, False)
+        assert inspection.done
+    finally:
+        logger.disabled = False
