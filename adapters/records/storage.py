@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.ahead import AHEAD
@@ -61,8 +62,8 @@ class MappedFile:
     """Local file, mapped into memory.
 
     Args:
-        path: The file. It is mapped at the first read. It must not be truncated meanwhile, or the
-            operating system ends the process (SIGBUS).
+        path: The file, mapped at the first read. If it is truncated while its map is read, the
+            operating system ends the process (SIGBUS); see ``check_length`` and ``read_apart``.
     """
 
     _registry = _mapped_files
@@ -75,6 +76,7 @@ class MappedFile:
             raise IsADirectoryError(f"{self.name} is not a file")
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
+        self._inode = status.st_ino
         self._view: memoryview | None = None
         # The last map; alive while any view holds it, even after ``_let_go``.
         self._map: weakref.ref[Mapping] | None = None
@@ -90,6 +92,44 @@ class MappedFile:
         """Return a view of the whole file."""
         view = self._view
         return self._map_now() if view is None else view
+
+    def check_length(self) -> None:
+        """Raise a ``RecordError`` if the file was truncated since it was opened."""
+        with contextlib.suppress(OSError):  # The map keeps a file that was removed.
+            self._check_length(os.stat(self.path))
+
+    def _check_length(self, status: os.stat_result) -> None:
+        if status.st_size < self.size and status.st_ino == self._inode:
+            raise self._changed(status)
+
+    def read_apart(self, places: NDArray[np.int64]) -> memoryview | None:
+        """Read these bytes without the map, so that the file may be truncated afterwards.
+
+        Args:
+            places: First byte and size of each piece, int64 ``(pieces, 2)``.
+
+        Returns:
+            The pieces, one after another; None if the file has been removed or replaced, in which
+            case the map keeps its bytes.
+
+        Raises:
+            RecordError: The file was truncated.
+        """
+        memory = memoryview(np.empty(int(places[:, 1].sum()), np.uint8))
+        try:
+            file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed below.
+        except OSError:
+            return None
+        with file:
+            descriptor = file.fileno()
+            if os.fstat(descriptor).st_ino != self._inode:
+                return None
+            begin = 0
+            for offset, size in places.tolist():
+                if os.preadv(descriptor, [memory[begin : begin + size]], offset) < size:
+                    raise self._changed(os.fstat(descriptor))
+                begin += size
+        return memory
 
     def stream(self) -> MappedFile:
         """Return the file itself, which the system reads ahead."""
@@ -142,14 +182,17 @@ class MappedFile:
         status = os.fstat(file.fileno())
         if not self.is_same(status):
             file.close()
-            raise RecordError(
-                self.name,
-                None,
-                0,
-                f"the file that was opened, of {self.size} bytes",
-                f"one that was changed since, of {status.st_size} bytes; open it again",
-            )
+            raise self._changed(status)
         return file
+
+    def _changed(self, status: os.stat_result) -> RecordError:
+        return RecordError(
+            self.name,
+            None,
+            0,
+            f"the file that was opened, of {self.size} bytes",
+            f"one that was changed since, of {status.st_size} bytes; open it again",
+        )
 
     def is_same(self, status: os.stat_result) -> bool:
         """True if this is the status of the file that was opened."""
@@ -243,6 +286,12 @@ class InflatedFile(MappedFile):
         self.path = ""  # The inflated content has no name.
         self._view = self._map = None
         self.whole_view()
+
+    def check_length(self) -> None:
+        """Do nothing: nobody else has the temporary file."""
+
+    def read_apart(self, places: NDArray[np.int64]) -> None:
+        """Leave the bytes in the map: nobody else has the temporary file."""
 
     def will_read(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""

@@ -130,7 +130,8 @@ class Images(Content):
     def image(self, encoded: memoryview, rng: np.random.Generator | None) -> NDArray[Any]:
         """Decode an image to uint8 (height, width, 3), or to the decoder's array."""
         if self.decoder is not None:
-            return self.decoder.decode(encoded, rng)
+            # A copy: the file may be truncated while it is decoded.
+            return self.decoder.decode(bytes(encoded), rng)
         array = decode_image(encoded)
         # A raw array is a read-only view, which would keep the file mapped.
         return array if array.flags.writeable else array.copy("K")

@@ -52,7 +52,7 @@ Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
 
 Called with the record, the format of its file, the row, and the columns.
 """
-Opened = tuple[Any, list[memoryview | bytes]]
+Opened = tuple[Any, list[memoryview | bytes], Sequence[Shard]]
 """The kernel's handle of some files, and their bytes, valid as long as they are referenced."""
 Pieces = dict[int, NDArray[np.int64]]
 """Where the images of a column lie, int64 ``(rows, 3)``: buffer number, first byte and size."""
@@ -126,25 +126,27 @@ class RecordRows:
     ) -> Failures:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
+        self._files.check_lengths(numbers)
         failures: dict[int, Exception] = {}
         if self._kernel is None:
             self._one_by_one(numbers.argsort(), numbers, rng_of, columns, rows, failures)
             return list(failures.items())
         if not self._decoders:
-            left, _, _ = self._parsed(numbers, rows, columns)
+            left = self._parsed(numbers, rows, columns)[0]
             if left is None:
                 return []
             order = np.arange(len(numbers))
         else:
             order = numbers.argsort(kind="stable")  # Images are decoded in the order of the files.
-            left, buffers, pieces = self._parsed(
+            left, buffers, shards, pieces = self._parsed(
                 numbers[order], order if rows is None else rows[order], columns
             )
             parsed = order if left is None else order[~left]
             parsed_rows = parsed if rows is None else rows[parsed]
             for at, decoder in self._decoders.items() if len(parsed) else ():
-                rng, found = chosen(rng_of, parsed), pieces[at][parsed_rows]
-                failed = decoder.decode_rows(buffers, rng, parsed_rows, columns[at], found)
+                rng = chosen(rng_of, parsed)
+                read, found = _read_apart(shards, buffers, pieces[at][parsed_rows])
+                failed = decoder.decode_rows(read, rng, parsed_rows, columns[at], found)
                 self._note(failures, at, parsed, failed)
         if left is not None:
             self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)
@@ -167,7 +169,8 @@ class RecordRows:
             row = place if rows is None else int(rows[place])
             try:
                 shard, own = self._files.locate(int(numbers[place]))
-                encoded.append(self._put(shard.read(own), shard.format, row, columns))
+                images = self._put(shard.read(own), shard.format, row, columns)
+                encoded.append([memoryview(bytes(image)) for image in images])
             except Exception as error:
                 failures[place] = error
                 continue
@@ -194,12 +197,12 @@ class RecordRows:
 
     def _parsed(
         self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns
-    ) -> tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes], Pieces]:
+    ) -> tuple[NDArray[np.bool_] | None, Sequence[memoryview | bytes], Sequence[Shard], Pieces]:
         """Write the fields of these records, except for images.
 
         Returns:
-            A mask of the records to read one by one, None if there are none; the files' bytes; and
-                where the images lie in them.
+            A mask of the records to read one by one, None if there are none; the files' bytes; the
+                files; and where the images lie in them.
         """
         if self._is_direct:
             return *self._gathered(numbers, rows, columns), {}
@@ -209,7 +212,7 @@ class RecordRows:
             own[at] = piece
         for at, dtype in self._converted.items():
             own[at] = np.empty(columns[at].shape, dtype)
-        wrong, buffers = self._gathered(numbers, rows, own)
+        wrong, buffers, shards = self._gathered(numbers, rows, own)
         written: Any = slice(None) if rows is None else rows
         masks = [] if wrong is None else [wrong]
         for at in self._labels:
@@ -217,11 +220,11 @@ class RecordRows:
         for at in self._converted:
             misfit = _convert(self._fields[at], own[at][written], columns[at], written)
             masks += [] if misfit is None else [misfit]
-        return functools.reduce(np.logical_or, masks) if masks else None, buffers, pieces
+        return functools.reduce(np.logical_or, masks) if masks else None, buffers, shards, pieces
 
     def _gathered(
         self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns
-    ) -> tuple[NDArray[np.bool_] | None, list[memoryview | bytes]]:
+    ) -> tuple[NDArray[np.bool_] | None, list[memoryview | bytes], Sequence[Shard]]:
         numbers = np.ascontiguousarray(self._files.in_order(numbers))
         if self._stays:
             opened = self._opened
@@ -231,9 +234,9 @@ class RecordRows:
         else:
             opened, numbers = self._open_for(numbers)
         assert self._kernel is not None
-        handle, buffers = opened
+        handle, buffers, shards = opened
         wrong = self._kernel.gather(self._schema, handle, numbers, rows, tuple(columns))
-        return None if wrong is None else np.frombuffer(wrong, np.bool_), buffers
+        return None if wrong is None else np.frombuffer(wrong, np.bool_), buffers, shards
 
     def _open_for(self, numbers: Numbers) -> tuple[Opened, Numbers]:
         """Open the files of these records; return also the records' numbers in them."""
@@ -257,7 +260,26 @@ class RecordRows:
             tuple(shard.checked for shard in shards),
             tuple(map(self._kind_of, shards)),
         )
-        return handle, [b"" if buffer is None else buffer for buffer in buffers]
+        return handle, [b"" if buffer is None else buffer for buffer in buffers], shards
+
+
+def _read_apart(
+    shards: Sequence[Shard], buffers: Sequence[memoryview | bytes], pieces: NDArray[np.int64]
+) -> tuple[list[memoryview | bytes], NDArray[np.int64]]:
+    """Read pieces of local files into memory, as decoding takes long enough for a truncation.
+
+    Returns:
+        The buffers, with the pieces of a file in the place of its map, and the pieces in them.
+    """
+    read, found = list(buffers), pieces.copy()
+    for number in np.unique(pieces[:, 0]).tolist():
+        storage, its = shards[number].storage, pieces[:, 0] == number
+        places = pieces[its, 1:]
+        memory = None if isinstance(storage, RemoteFile) else storage.read_apart(places)
+        if memory is not None:
+            read[number] = memory
+            found[its, 1] = np.cumsum(places[:, 1]) - places[:, 1]
+    return read, found
 
 
 def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | None:
