@@ -90,7 +90,7 @@ class Dispatcher:
 
     def open(self) -> Executor:
         """Start the workers if there are none."""
-        with self._changed:
+        with self._changed, self._or_anew():
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
             if self.executor is None:
