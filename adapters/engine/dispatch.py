@@ -93,11 +93,13 @@ class Dispatcher:
         with self._changed:
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
-            if self.executor is None:
-                self.executor = self._open_executor(self._lock, self._workers_changed)
             self._rests = False
-            self.executor.wake()
-            return self.executor
+            if (executor := self.executor) is None:
+                executor = self.executor = self._open_executor(self._lock, self._workers_changed)
+            elif executor.resting:
+                with self._or_anew():
+                    executor.wake()
+            return executor
 
     def rest(self) -> None:
         """Let other loaders use the worker processes, once no job is left here."""

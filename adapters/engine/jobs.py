@@ -184,6 +184,8 @@ class Executor:
     """
 
     name: str
+    resting = False
+    """True between ``rest`` and ``wake``."""
     window: int | None = None
     """Maximum number of batches at once; None if only memory limits it."""
     group_seconds = 0.0

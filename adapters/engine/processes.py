@@ -114,7 +114,7 @@ class Processes(Executor):
         """Those that have opened the plan."""
         self._job_seconds = 0.0
         """Time of the latest job."""
-        self._closed = self._resting = self._was_ready = False
+        self._closed = self.resting = self._was_ready = False
         self._pool = shared_pool()
         self._pool.register(1)
         try:
@@ -138,19 +138,18 @@ class Processes(Executor):
     @property
     def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
-        return not (self._closed or self._resting) and len(self._workers) < self.count
+        return not (self._closed or self.resting) and len(self._workers) < self.count
 
     def rest(self) -> None:
         """Let others use the workers while there are no jobs; the workers keep the plan."""
         if not self._closed:
-            self._resting = True
+            self.resting = True
             self._release()
 
     def wake(self) -> None:
         """Lease workers again after ``rest``."""
-        if self._resting:
-            self._resting = False
-            self.restart()
+        self.resting = False
+        self.restart()
 
     def restart(self) -> None:
         """Replace dead workers."""

@@ -266,7 +266,7 @@ def _on_two_threads(stream: Any) -> float | None:
 
     None if the stream has only one batch left.
     """
-    batches = [stream.append_next()]
+    batches: list[Pending] = [stream.append_next()]
     try:
         batches.append(stream.append_next(needed=False))
     except Exhausted:
