@@ -95,10 +95,10 @@ class MappedFile:
 
     def check_length(self) -> None:
         """Raise a ``RecordError`` if the file was truncated since it was opened."""
-        with contextlib.suppress(OSError):  # The map keeps a file that was removed.
-            self._check_length(os.stat(self.path))
-
-    def _check_length(self, status: os.stat_result) -> None:
+        try:
+            status = os.stat(self.path)
+        except OSError:  # The map keeps a file that was removed.
+            return
         if status.st_size < self.size and status.st_ino == self._inode:
             raise self._changed(status)
 
