@@ -191,7 +191,8 @@ def allotted(
     are numbers from 0.
     """
     order = _permuted(len(classes), seed)
-    order = order[np.argsort(classes[order], kind="stable")]
+    if classes.any():
+        order = order[np.argsort(classes[order], kind="stable")]
     counts = np.bincount(classes)
     sizes = _sizes(counts.tolist(), shares)
     parts = np.repeat(np.tile(np.arange(len(shares)), len(counts)), sizes.ravel())

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -133,16 +132,20 @@ def measured(count: int) -> list[int]:
 
 def runs_of(paths: Iterable[str]) -> Iterator[Run]:
     """Group paths into runs of files in one folder."""
-    for folder, names in itertools.groupby(map(_split, paths), operator.itemgetter(0)):
-        yield folder, [name for _, name in names]
-
-
-def _split(path: str) -> tuple[str, str]:
-    """Split a path into its folder and its name."""
-    if not is_url(path):
-        return os.path.split(path)
-    name = path.rpartition("/")[2]
-    return path.removesuffix(name), name
+    last: str | None = None
+    names: list[str] = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if is_url(path):
+            name = path.rpartition("/")[2]
+            folder = path.removesuffix(name)
+        if folder != last:
+            if last is not None:
+                yield last, names
+            last, names = folder, []
+        names.append(name)
+    if last is not None:
+        yield last, names
 
 
 def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
