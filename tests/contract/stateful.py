@@ -8,13 +8,17 @@ Worker processes import this module; heavy libraries are imported when one is us
 
 from __future__ import annotations
 
+import bz2
 import collections
-import contextlib
+import gzip
 import hashlib
 import io
+import lzma
+import mmap
 import os
-import sqlite3
+import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +85,16 @@ class Stateful:
                 each.close()
 
 
+class SlowFile(io.FileIO):
+    """Gives other threads the time to come between ``seek`` and ``read``."""
+
+    def seek(self, *arguments: Any) -> int:
+        """Wait a moment, too."""
+        place = super().seek(*arguments)
+        pause()
+        return place
+
+
 # --- files ---
 
 
@@ -127,60 +141,57 @@ class Descriptor(Stateful):
         os.close(self.descriptor)
 
 
+class Mapped(File):
+    def opened(self, path):
+        with open(path, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 class Memory(File):
     def opened(self, path):
         return io.BytesIO(path.read_bytes())
 
 
-class Hdf5(Stateful):
-    """Reads into one buffer, through an open file."""
-
+class Memmap(Stateful):
     def prepare(self, folder):
-        import h5py
-
-        rows = np.stack([array(content(number)) for number in range(LENGTH)])
-        with h5py.File(folder / "samples.h5", "w") as file:
-            file["rows"] = rows
-        self.file = h5py.File(folder / "samples.h5", "r")
-        self.buffer = np.zeros(SIZE, np.uint8)
+        self.rows = np.memmap(raw_file(folder), np.uint8, "r", shape=(LENGTH, SIZE))
+        self.cursor = 0
 
     def read(self, number):
-        self.file["rows"].read_direct(self.buffer, np.s_[number])
+        self.cursor = number
         pause()
-        return self.buffer.copy()
+        return self.rows[self.cursor]
 
 
-class Database(Stateful):
-    """A connection of the thread that has made it, as sqlite3 has it by default."""
+class Gzip(File):
+    module: Any = gzip
+
+    def opened(self, path):
+        compressed = path.with_suffix(".compressed")
+        with self.module.open(compressed, "wb") as file:
+            file.write(path.read_bytes())
+        return self.module.open(compressed, "rb")
+
+
+class Bzip2(Gzip):
+    module = bz2
+
+
+class Lzma(Gzip):
+    module = lzma
+
+
+class Scratch(Stateful):
+    """Unpacks what it has read into one bytearray."""
 
     def prepare(self, folder):
-        self.path = folder / "samples.db"
-        with sqlite3.connect(self.path) as connection:
-            connection.execute("create table samples (number integer, data blob)")
-            rows = [(number, content(number)) for number in range(LENGTH)]
-            connection.executemany("insert into samples values (?, ?)", rows)
-        connection.close()
-        self.connection = self.connect()
-
-    def connect(self):
-        return sqlite3.connect(self.path)
+        self.handle, self.scratch = open(raw_file(folder), "rb"), bytearray(SIZE)
 
     def read(self, number):
-        if self.connection is None:
-            self.connection = sqlite3.connect(self.path)
-        found = self.connection.execute("select data from samples where number = ?", (number,))
+        self.handle.seek(number * SIZE)
+        self.handle.readinto(self.scratch)
         pause()
-        return found.fetchone()[0]
-
-    def close(self):
-        # Another thread may have opened it.
-        with contextlib.suppress(sqlite3.ProgrammingError):
-            super().close()
-
-
-class LazyDatabase(Database):
-    def connect(self):
-        return None
+        return struct.unpack_from(f"{SIZE}s", self.scratch)[0]
 
 
 # --- other shapes of data set ---
@@ -224,6 +235,23 @@ class Wrapped(Stateful):
 # --- memory ---
 
 
+class Recent(Stateful):
+    """Keeps the four samples that were used last."""
+
+    def prepare(self, folder):
+        self.recent = collections.OrderedDict()
+
+    def read(self, number):
+        if number not in self.recent:
+            if len(self.recent) >= 4:
+                oldest = next(iter(self.recent))
+                pause()
+                del self.recent[oldest]
+            self.recent[number] = content(number)
+        self.recent.move_to_end(number)
+        return self.recent[number]
+
+
 class Buffer(Stateful):
     """Returns the same array each time."""
 
@@ -248,6 +276,119 @@ class Ring(Stateful):
         buffer[:] = array(content(number))
         pause()
         return np.int64(number), buffer
+
+
+class OfTheClass(Stateful):
+    """Has its buffer in the class."""
+
+    buffer = bytearray(SIZE)
+
+    def read(self, number):
+        OfTheClass.buffer[:] = content(number)
+        pause()
+        return OfTheClass.buffer
+
+
+_GLOBAL = bytearray(SIZE)
+
+
+class OfTheModule(Stateful):
+    """Has its buffer in the module."""
+
+    def read(self, number):
+        _GLOBAL[:] = content(number)
+        pause()
+        return _GLOBAL
+
+
+def _numbered() -> Iterator[tuple[int, bytes]]:
+    for number in range(LENGTH):
+        yield number, content(number)
+
+
+class Generated(Stateful):
+    """Goes on with its generator, which can take back what it gave."""
+
+    def prepare(self, folder):
+        self.stream, self.pushed, self.at = _numbered(), [], 0
+
+    def next(self):
+        return self.pushed.pop() if self.pushed else next(self.stream)
+
+    def read(self, number):
+        if number < self.at:
+            self.stream, self.pushed = _numbered(), []
+        while True:
+            self.at, data = self.next()
+            if self.at == number:
+                pause()
+                self.pushed.append((number, data))
+                return data
+
+
+class Decoder:
+    """Decodes in steps: begin, feed, finish."""
+
+    def begin(self) -> None:
+        self.inflate, self.parts = zlib.decompressobj(), []
+
+    def feed(self, data: bytes) -> None:
+        self.parts.append(self.inflate.decompress(data))
+        pause()
+
+    def finish(self) -> bytes:
+        return b"".join([*self.parts, self.inflate.flush()])
+
+
+class Decoded(Stateful):
+    def prepare(self, folder):
+        self.decoder = Decoder()
+        self.compressed = [zlib.compress(content(number)) for number in range(LENGTH)]
+
+    def read(self, number):
+        data = self.compressed[number]
+        self.decoder.begin()
+        self.decoder.feed(data[:10])
+        self.decoder.feed(data[10:])
+        return self.decoder.finish()
+
+
+class Tokenizer:
+    """Holds the text, and its place in it."""
+
+    def start(self, text: str) -> None:
+        self.text, self.place = text, 0
+
+    def next_token(self) -> str | None:
+        end = self.text.find(" ", self.place)
+        token, self.place = self.text[self.place : end], end + 1
+        return token if end >= 0 else None
+
+
+class Tokens(Stateful):
+    def prepare(self, folder):
+        self.tokenizer = Tokenizer()
+        self.texts = ["".join(f"{byte} " for byte in content(n)) for n in range(LENGTH)]
+
+    def read(self, number):
+        self.tokenizer.start(self.texts[number])
+        pause()
+        return bytes(int(token) for token in iter(self.tokenizer.next_token, None))
+
+
+class Checksum(Stateful):
+    """Adds to one checksum, and refuses what doesn't fit."""
+
+    def prepare(self, folder):
+        self.sums = [zlib.crc32(content(number)) for number in range(LENGTH)]
+
+    def read(self, number):
+        self.sum = zlib.crc32(content(number)[:16])
+        pause()
+        self.sum = zlib.crc32(content(number)[16:], self.sum)
+        if self.sum != self.sums[number]:
+            raise ValueError(f"the checksum of {number} is wrong")
+        return content(number)
 
 
 # --- transforms, collations, decoders and samplers ---
