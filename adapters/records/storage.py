@@ -115,7 +115,7 @@ class MappedFile:
         Raises:
             RecordError: The file was truncated.
         """
-        memory = memoryview(np.empty(int(places[:, 1].sum()), np.uint8))
+        memory = np.empty(int(places[:, 1].sum()), np.uint8).data
         try:
             file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed below.
         except OSError:
@@ -288,10 +288,10 @@ class InflatedFile(MappedFile):
         self.whole_view()
 
     def check_length(self) -> None:
-        """Do nothing: nobody else has the temporary file."""
+        """Do nothing: the temporary file has no name by which it could be truncated."""
 
     def read_apart(self, places: NDArray[np.int64]) -> None:
-        """Leave the bytes in the map: nobody else has the temporary file."""
+        """Leave the bytes in the map: the temporary file has no name."""
 
     def will_read(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""

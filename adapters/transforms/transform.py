@@ -48,7 +48,7 @@ class BatchTransform(abc.ABC):
     draws = True
     """True if it needs a generator."""
     copies = True
-    """True if a call returns arrays that nobody else refers to."""
+    """True if a call returns arrays that no other object refers to."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

@@ -172,6 +172,30 @@ def number_and_draw(number: Any, *, rng: Any) -> Any:
     return np.array([number, rng.random()])
 
 
+class Augment:
+    """The recipe: albumentations' own generators start from what the loader gives."""
+
+    def __init__(self) -> None:
+        import albumentations
+
+        self.compose = albumentations.Compose(
+            [
+                albumentations.RandomCrop(12, 12),
+                albumentations.HorizontalFlip(p=0.5),
+                albumentations.RandomBrightnessContrast(p=1.0),
+                albumentations.GaussNoise(p=1.0),
+            ]
+        )
+
+    def __call__(self, image: Any, rng: np.random.Generator) -> Any:
+        seed = int(rng.integers(2**32))
+        if hasattr(self.compose, "set_random_seed"):  # Albumentations 2, and 1.4.19 or newer.
+            self.compose.set_random_seed(seed)
+        else:  # Older ones draw from Python's generator.
+            random.seed(seed)
+        return self.compose(image=image)["image"]
+
+
 class Busy(DataSet):
     """Computes in Python for as long as the others wait."""
 

@@ -66,12 +66,6 @@ class Meeting:
             self._now -= 1
 
 
-def declared(code: Any) -> Any:
-    """The same object, which says that several threads may run its code."""
-    code.thread_safe = True
-    return code
-
-
 class DataSet:
     """Numbered samples, whose code is watched.
 
@@ -98,6 +92,12 @@ class Several(DataSet):
             return [np.int64(number) for number in numbers]
 
 
+class DeclaredDataSet(DataSet):
+    """Says that several threads may ask it."""
+
+    thread_safe = True
+
+
 class Function:
     """Returns what it is given, and is watched meanwhile."""
 
@@ -109,6 +109,12 @@ class Function:
             return data
 
 
+class DeclaredFunction(Function):
+    """Says that several threads may call it."""
+
+    thread_safe = True
+
+
 class Stack(Function):
     """Collates."""
 
@@ -117,12 +123,24 @@ class Stack(Function):
             return np.array(samples)
 
 
+class DeclaredStack(Stack):
+    """Says that several threads may call it."""
+
+    thread_safe = True
+
+
 class Parse(Function):
     """Decodes a record."""
 
     def __call__(self, record: bytes) -> Any:
         with self.watch.inside():
             return np.int64(record[0])
+
+
+class DeclaredParse(Parse):
+    """Says that several threads may call it."""
+
+    thread_safe = True
 
 
 class Sampler:

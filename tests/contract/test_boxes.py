@@ -20,6 +20,7 @@ from adapters import (
     SafeSequence,
     open_images,
     open_records,
+    pad,
 )
 from adapters.records import irheader
 from tests.contract.detection import (
@@ -34,6 +35,15 @@ from tests.contract.detection import (
     place_of,
     random_boxes,
     written,
+)
+from tests.contract.front_ends import (
+    FRONT_ENDS,
+    INLINE,
+    KERAS,
+    TWO_PROCESSES,
+    TWO_THREADS,
+    batches_of,
+    loader_of,
 )
 from tests.images.pictures import encoded as image_file
 from tests.images.pictures import npy
@@ -310,6 +320,22 @@ def test_im2rec_labels_with_more_numbers(tmp_path):
     assert found["extra"].tolist() == [[1], [0]]
 
 
+def test_im2rec_boxes_are_where_the_pixels_say(tmp_path):
+    rng = np.random.default_rng(2)
+    given = [random_boxes(rng, 5)[:, [1, 0, 3, 2]] for _ in range(20)]
+    labels = [det_label(np.column_stack([range(5), boxes])) for boxes in given]
+    path = det_file(tmp_path / "a.rec", labels)
+    spec = {"image": DECODERS["random resized"], "label": Boxes.im2rec(min_visible=0.3)}
+    for boxes, sample in zip(given, open_records(path, decode=spec)):
+        target = sample["label"]
+        for number, found in zip(target["classes"].tolist(), target["boxes"]):
+            box = boxes[number] * [160, 80, 160, 80]
+            place = place_of(sample["image"])
+            expected, share = followed(box, place, *sample["image"].shape[:2])
+            assert share > 0.28
+            np.testing.assert_allclose(found, expected, atol=0.5)
+
+
 @pytest.mark.parametrize(
     "label", [[2, 5, 1], [5, 2, 1, 1, 1, 1, 1], [1, 2, 3], 4, [2, 4, *[0.1] * 4]]
 )
@@ -387,6 +413,31 @@ SPEC = {
     "boxes": Boxes(min_visible=0.25),
 }
 OUTPUTS = ("image/encoded", "boxes")
+
+
+def padded(front_end: str, path: str, workers: str = INLINE) -> list[Any]:
+    """Images, boxes and classes of each batch."""
+    source = open_records(path, decode=SPEC, outputs=OUTPUTS)
+    with loader_of(
+        front_end, source, 6, workers=workers, shuffle=True, collate=pad((None, -1))
+    ) as loader:
+        return [
+            (images, targets["boxes"], targets["classes"]) for images, targets in batches_of(loader)
+        ]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, TWO_PROCESSES])
+def test_padded_batches_are_the_same_for_all_workers(detections, workers, front_end):
+    expected = padded(KERAS, detections)
+    assert len(expected) == 4
+    assert any((classes == -1).any() for _, _, classes in expected)
+    for batch, found in zip(expected, padded(front_end, detections, workers), strict=True):
+        images, boxes, classes = found
+        assert images.shape == (6, 32, 32, 3)
+        assert boxes.shape == (*classes.shape, 4)
+        for mine, its in zip(batch, found, strict=True):
+            np.testing.assert_array_equal(mine, its)
 
 
 @pytest.mark.parametrize(
@@ -472,6 +523,13 @@ def test_records_without_such_boxes_are_errors(tmp_path, boxes, values, message)
     with pytest.raises(RecordError, match=message) as raised:
         source[0]
     assert "feature 'boxes'" in str(raised.value)
+
+
+def test_records_error_names_the_target(tmp_path):
+    record = detection(npy(gradient(9, 9)), np.array([[0.5, 0.5, 0.1, 0.1]]))
+    path = written(tmp_path / "a.tfrecord", [record])
+    with pytest.raises(RecordError, match="expected feature 'boxes' with boxes of 'rel_yxyx'"):
+        open_records(path, decode={"image/encoded": MOVING[0], "boxes": Boxes()})[0]
 
 
 def test_records_with_columns_of_several_lengths(tmp_path):

@@ -292,6 +292,19 @@ def test_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys):
 
 
 @formats
+def test_commands_leave_out_what_is_damaged(format, tmp_path, capsys):
+    path = written(tmp_path, format, RECORDS)
+    content = bytearray(path.read_bytes())
+    content[begins(format, RECORDS)[20] + 1] ^= 0xFF
+    path.write_bytes(content)
+    assert main(["convert", str(path), str(tmp_path / "b.tfrecord")]) == 1
+    found = open_records(tmp_path / "b.tfrecord")[:]
+    assert found[:19] == RECORDS[:19]
+    assert found[-29:] == RECORDS[-29:]
+    assert main(["verify", str(tmp_path / "b.tfrecord")]) == 0
+
+
+@formats
 def test_commands_refuse_a_file_without_a_whole_record(format, tmp_path, capsys):
     path = written(tmp_path, format, RECORDS[:1])
     path.write_bytes(path.read_bytes()[:-1])

@@ -15,16 +15,17 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.engine.serialization import obstacle_to_sending
-from adapters.generator_search import generators_used
 from tests.contract import drawing
-from tests.contract.drawing import GENERATORS, LENGTH, PLACES, Busy, DataSet
+from tests.contract.drawing import GENERATORS, LENGTH, PLACES, Augment, Busy, DataSet
 from tests.contract.front_ends import (
+    EIGHT_THREADS,
     FRONT_ENDS,
     GLUON,
     INLINE,
     KERAS,
     NEEDS_MXNET,
     TWO_PROCESSES,
+    TWO_THREADS,
     batches_of,
     loader_of,
     log_lines,
@@ -176,10 +177,59 @@ def test_processes_warn_of_a_scripts_generator(said):
     assert "DICE" in line or "of_this_module" in line
 
 
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, EIGHT_THREADS])
+def test_warning_is_none_without_processes(workers, said):
+    rows = read(KERAS, workers, source=DataSet(generator_of("default_rng")))
+    assert len({*rows[:, 1].tolist()}) == LENGTH
+    assert not [line for line in said if "rng" in line]
+
+
 @pytest.mark.parametrize("transform", [None, drawing.from_the_loader])
 def test_warning_is_none_without_a_generator(transform, said):
     read(KERAS, TWO_PROCESSES, source=NUMBERS, transform=transform)
     assert not [line for line in said if "rng" in line]
+
+
+def test_remedy_draws_the_same_with_all_workers():
+    """Other numbers in each epoch, and for each sample."""
+    inline = read(KERAS, INLINE, 2, source=NUMBERS, transform=drawing.from_the_loader)
+    processes = read(KERAS, TWO_PROCESSES, 2, source=NUMBERS, transform=drawing.from_the_loader)
+    assert inline[:, :2].tolist() == processes[:, :2].tolist()
+    assert len({*inline[:, 1].tolist()}) == 2 * LENGTH
+
+
+# --- albumentations ---
+
+
+@pytest.fixture
+def augment() -> Augment:
+    pytest.importorskip("albumentations")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Augment()
+
+
+@pytest.mark.full  # To import albumentations takes seconds, in each process.
+@pytest.mark.filterwarnings("ignore")
+def test_albumentations_draws_the_same_with_all_workers(augment):
+    image = np.random.default_rng(1).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    images = np.stack([image] * 24)
+    results = {
+        workers: read(KERAS, workers, 2, source=images, transform=augment)
+        for workers in (INLINE, TWO_THREADS, TWO_PROCESSES)
+    }
+    for workers in (TWO_THREADS, TWO_PROCESSES):
+        np.testing.assert_array_equal(results[INLINE], results[workers])
+    assert len({each.tobytes() for each in results[INLINE]}) == 48
+
+
+@pytest.mark.full  # To import albumentations takes seconds, in each process.
+@pytest.mark.filterwarnings("ignore")
+def test_albumentations_leaves_pythons_generator_as_it_was(augment):
+    random.seed(7)
+    before = random.getstate()
+    read(KERAS, INLINE, source=np.zeros((8, 16, 16, 3), np.uint8), transform=augment)
+    assert random.getstate() == before
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -190,10 +240,3 @@ def test_generators_of_the_user_are_left_inline(front_end):
     other = np.random.default_rng(0)
     other.random(LENGTH)
     assert data_set.dice.random() == other.random()
-
-
-def test_layer_that_draws_nothing_is_not_seeded():
-    """Keras's code leads to ``random``, which names the seeds of other layers, after a long way."""
-    layers = pytest.importorskip("keras").layers
-    for layer in (layers.Rescaling(1 / 255), layers.Resizing(4, 4), layers.CenterCrop(4, 4)):
-        assert generators_used(layer).certainly == frozenset()

@@ -111,6 +111,12 @@ def test_negative_numbers_are_no_uint16(kind, signed):
         ImageDecoder(dtype="uint16").decode(tiff(RNG.random((30, 40)).astype("f4")))
 
 
+def test_signed_numbers_are_kept_as_float32():
+    values = RNG.integers(-1024, 3000, (30, 40)).astype(np.int16)
+    found = ImageDecoder(dtype="float32", channels=1).decode(tiff(values))
+    np.testing.assert_array_equal(found[:, :, 0], values)
+
+
 def test_bands_first_with_mean_and_std():
     content, expected = bands(5)
     decoder = ImageDecoder(
@@ -281,6 +287,11 @@ def test_mask_by_a_small_palette(bits):
     ids = RNG.integers(0, 1 << bits, (30, 41), np.uint8)
     content = encoded(palette(ids), bits=bits)
     np.testing.assert_array_equal(ImageDecoder(**NEAREST).decode(content)[:, :, 0], ids)
+
+
+def test_mask_of_16_bits():
+    decoder = ImageDecoder((17, 23), dtype="uint16", **NEAREST)
+    assert set(np.unique(decoder.decode(encoded(SIXTEEN)))) <= set(np.unique(SIXTEEN))
 
 
 def test_nearest_of_a_jpeg():

@@ -133,6 +133,13 @@ def test_pair_in_gluon(workers, tmp_path):
         np.testing.assert_array_equal(images, masks.repeat(3, 3))
 
 
+def test_pair_by_itself(tmp_path):
+    source = open_images(pairs(tmp_path), decode=decoders())
+    image, mask = source[3]
+    np.testing.assert_array_equal(image, mask.repeat(3, 2))
+    assert (len(source), len(source[2:4]), source.files[0][1][-6:]) == (12, 2, "00.png")
+
+
 def test_masks_of_half_the_size(tmp_path):
     """In proportion: to the pixel of the smaller one."""
     image = np.dstack([np.arange(80)[:, None] + np.arange(100)] * 3).astype(np.uint8)
@@ -159,6 +166,12 @@ def test_pair_has_the_same_box(kind, crop, tmp_path):
     for images, masks in batches(source, workers=0):
         assert np.abs(images.astype(int) - masks).max() <= 5
         assert np.abs(images.astype(int) - masks).mean() < 1
+
+
+def test_pair_of_its_own_size(tmp_path):
+    decode = ImageDecoder(flip=True), ImageDecoder(flip=True, **NEAREST)
+    for image, mask in open_images(pairs(tmp_path), decode=decode):
+        np.testing.assert_array_equal(image[:, :, :1], mask)
 
 
 def test_masks_are_no_names_of_classes(tmp_path):

@@ -15,6 +15,7 @@ import pytest
 
 from adapters import (
     Boxes,
+    Cache,
     Feature,
     ImageDecoder,
     RecordError,
@@ -225,6 +226,11 @@ def test_samples_of_a_list(tmp_path, rows):
             assert type(mine) is type(its) or len({type(row[1]) for row in rows}) > 1
 
 
+def test_samples_of_arrays(tmp_path):
+    arrays = (np.arange(12.0).reshape(6, 2), np.arange(6))
+    same(batches(materialize(arrays, tmp_path)), batches(arrays))
+
+
 def test_samples_are_decoded_once(tmp_path):
     calls = []
 
@@ -311,6 +317,8 @@ def test_samples_that_cannot_be_stored(tmp_path):
     with pytest.raises(ValueError, match="one structure"):
         materialize([(1, 2), (1, 2, 3)], tmp_path / "c")
     assert not list((tmp_path / "c").glob("*"))
+    with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
+        Cache(tmp_path, decoded=True)
 
 
 def test_damaged_image_is_told(tmp_path):
@@ -407,6 +415,48 @@ def test_source_of_other_arrays_is_refused(tmp_path, first, second):
         materialize(second(x), tmp_path)
 
 
+def test_source_of_joined_folders(tmp_path):
+    folders = [varied(tmp_path / name) for name in ("a", "b")]
+
+    def joined(first: int, **options: Any) -> Any:
+        decode = ImageDecoder(8, dtype="float32", **options)
+        parts = [open_images(each, decode=decode) for each in folders]
+        return concatenate(parts[::first])
+
+    decoded = materialize(joined(1), tmp_path / "decoded")
+    same(batches(decoded), batches(joined(1)))
+    for other in (joined(-1), joined(1, mean=3)):
+        with pytest.raises(ValueError, match="another source"):
+            materialize(other, tmp_path / "decoded")
+
+
+@pytest.mark.parametrize(
+    ("feature", "values"),
+    [
+        (Feature(bytes, (None,), default=b""), [[b"a", b"b"], [], [b"c"]]),
+        (Feature(str, (None,), default=""), [[b"a", b"b"], [], [b"c"]]),
+        (Feature(bytes, (None,), default=b"-"), [[], [b"a"], [b"b", b"c"]]),
+    ],
+)
+def test_samples_of_texts_of_any_number(tmp_path, feature, values):
+    path = file_of(tmp_path, [encoded({"t": each, "n": [1]}) for each in values])
+    source = open_records(path, decode={"t": feature, "n": Feature("int64")})
+    decoded = materialize(source, tmp_path / "decoded")
+    for one, other in zip(all_samples(decoded), all_samples(source), strict=True):
+        same(one, other)
+    if feature.default is not None:
+        same(batches(decoded), batches(source))
+
+
+def test_materialized_again(tmp_path):
+    source = (np.arange(6.0), {"b": np.arange(6), "a": (np.arange(6), np.arange(6))})
+    once = materialize(source, tmp_path / "once")
+    twice = materialize(once, tmp_path / "twice")
+    for one, other in zip(all_samples(twice), all_samples(once), strict=True):
+        same(one, other)
+        assert list(one[1]) == ["b", "a"]
+
+
 def test_source_with_an_order_or_whole_batches_is_refused(tmp_path):
     import keras
 
@@ -448,3 +498,14 @@ def test_decoder_of_a_subclass(tmp_path):
     materialize(open_records(path, decode=Mine(8)), tmp_path / "b")
     with pytest.raises(ValueError, match="another source"):
         materialize(open_records(path, decode=Mine(9)), tmp_path / "b")
+
+
+def test_data_set_that_grows_ends(tmp_path):
+    class Grows(Own):
+        lengths = 5
+
+        def __len__(self) -> int:
+            self.lengths += 1
+            return self.lengths
+
+    assert len(materialize(Grows(), tmp_path)) <= 9

@@ -119,6 +119,15 @@ def test_windows_are_not_written_out(front_end):
     assert np.concatenate(batches).tolist() == windows[:96].tolist()
 
 
+def test_windows_are_right():
+    """In a new order, from the first to the last."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(5000.0), 100)
+    with loader_of(KERAS, windows, 64, workers=TWO_PROCESSES, shuffle=True) as loader:
+        found = np.concatenate(list(batches_of(loader)))
+    assert sorted(found[:, 0].tolist()) == list(range(len(windows)))
+    np.testing.assert_array_equal(found - found[:, :1], np.tile(np.arange(100.0), (4901, 1)))
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -29,6 +29,10 @@ from tests.contract.front_ends import (
 from tests.contract.occupancy import (
     LENGTH,
     DataSet,
+    DeclaredDataSet,
+    DeclaredFunction,
+    DeclaredParse,
+    DeclaredStack,
     Function,
     Meeting,
     Occupancy,
@@ -38,7 +42,6 @@ from tests.contract.occupancy import (
     Stack,
     Waiting,
     Where,
-    declared,
 )
 
 BATCH_SIZE = 4
@@ -54,26 +57,36 @@ def records(folder: Path, decode: Any = None) -> Any:
     return open_records(path, decode=decode)
 
 
-def arguments_of(part: str, watch: Any, folder: Path, declares: bool = False) -> dict[str, Any]:
-    """A data set and functions, one of which is watched, and perhaps declared."""
-    of = declared if declares else (lambda code: code)
-    numbers = np.arange(LENGTH)
+def arguments_of(part: str, watch: Any, folder: Path, declared: bool = False) -> dict[str, Any]:
+    """A data set and functions, one of which is watched."""
+    function: Any = (DeclaredFunction if declared else Function)(watch)
     if part == "a PyDataset":
-        return {"source": of(py_dataset(watch)), "batch_size": None}
-    if part == "__getitem__":
-        return {"source": of(DataSet(watch))}
-    if part == "__getitems__":
-        return {"source": of(Several(watch))}
-    if part == "decode":
-        return {"source": records(folder, of(Parse(watch)))}
-    if part == "sampler":
-        return {"source": numbers, "sampler": Sampler(watch)}
-    if part == "collate":
-        return {"source": declared(DataSet(unwatched())), "collate": of(Stack(watch))}
+        data_set = py_dataset(watch)
+        data_set.thread_safe = declared
+        return {"source": data_set, "batch_size": None}
     if part == "a function":
-        call = Function(watch)
-        return {"source": NUMBERS, "transform": of(lambda sample: call(sample))}
-    return {"source": NUMBERS if part == "transform" else numbers, part: of(Function(watch))}
+        part, call = "transform", function
+
+        def function(sample: Any) -> Any:
+            return call(sample)
+
+        function.thread_safe = declared
+    if part == "__getitem__":
+        return {"source": (DeclaredDataSet if declared else DataSet)(watch)}
+    if part == "__getitems__":
+        data_set = Several(watch)
+        if declared:
+            data_set.thread_safe = True  # type: ignore[attr-defined]
+        return {"source": data_set}
+    if part == "decode":
+        return {"source": records(folder, (DeclaredParse if declared else Parse)(watch))}
+    if part == "sampler":
+        return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
+    if part == "collate":
+        collate = (DeclaredStack if declared else Stack)(watch)
+        return {"source": DeclaredDataSet(unwatched()), "collate": collate}
+    source: Any = NUMBERS if part == "transform" else np.arange(LENGTH)
+    return {"source": source, part: function}
 
 
 def py_dataset(watch: Any) -> Any:
@@ -200,14 +213,21 @@ def test_argument_declares_all_code(part, front_end, tmp_path):
 @pytest.mark.parametrize("thread_safe", [None, False])
 def test_attribute_declares_what_has_it_unless_taken_back(part, thread_safe, tmp_path):
     watch: Any = Meeting() if thread_safe is None else Occupancy()
-    arguments = arguments_of(part, watch, tmp_path, declares=True)
+    arguments = arguments_of(part, watch, tmp_path, declared=True)
     assert read(KERAS, thread_safe=thread_safe, **arguments) == twice(NUMBERS)
     assert watch.met if thread_safe is None else watch.most == 1
 
 
+def test_attribute_that_is_false_declares_nothing():
+    data_set = DeclaredDataSet(Occupancy())
+    data_set.thread_safe = False
+    read(KERAS, source=data_set)
+    assert data_set.watch.most == 1
+
+
 def test_undeclared_code_beside_declared():
     undeclared = Occupancy()
-    found = read(KERAS, source=declared(DataSet(Occupancy())), transform=Function(undeclared))
+    found = read(KERAS, source=DeclaredDataSet(Occupancy()), transform=Function(undeclared))
     assert found == twice(NUMBERS)
     assert undeclared.most == 1
 
@@ -275,6 +295,27 @@ def test_log_explains_threads_that_wait_once(log):
     assert "thread_safe=True" in line.replace(" = ", "=")
 
 
+@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: {"source": np.arange(LENGTH)},
+        lambda folder: {"source": list(NUMBERS)},
+        lambda folder: {"source": records(folder), "collate": DeclaredStack(Occupancy())},
+        lambda folder: {"source": DeclaredDataSet(Occupancy())},
+        lambda folder: {"source": DataSet(Occupancy()), "thread_safe": True},
+    ],
+    ids=["an array", "a list", "records", "an attribute", "the argument"],
+)
+def test_log_says_nothing_of_declared_code(make, workers, log, tmp_path):
+    arguments = make(tmp_path)
+    with loader_of(
+        KERAS, arguments.pop("source"), BATCH_SIZE, workers=workers, **arguments
+    ) as loader:
+        list(loader)
+    assert said(log) == []
+
+
 def images(folder: Path) -> Any:
     """A folder of small images, and the package's decoder."""
     image = pytest.importorskip("PIL.Image")
@@ -292,11 +333,11 @@ def test_package_needs_no_declaration(source, log, tmp_path):
     known = {
         "array": lambda: np.arange(LENGTH),
         "arrays": lambda: (np.arange(LENGTH), np.arange(LENGTH)),
-        "records": lambda: records(tmp_path, declared(Parse(Occupancy()))),
+        "records": lambda: records(tmp_path, DeclaredParse(Occupancy())),
         "images": lambda: images(tmp_path),
     }[source]()
     with loader_of(
-        KERAS, known, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=declared(Function(watch))
+        KERAS, known, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=DeclaredFunction(watch)
     ) as loader:
         list(loader)
     assert watch.met
@@ -316,7 +357,7 @@ def test_mxnet_needs_no_declaration(log):
         data.transform_first(transforms.ToTensor()),
         BATCH_SIZE,
         workers=EIGHT_THREADS,
-        batch_transform=declared(Function(watch)),
+        batch_transform=DeclaredFunction(watch),
     ) as loader:
         list(loader)
     assert watch.met
