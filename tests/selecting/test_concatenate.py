@@ -86,19 +86,13 @@ def test_one_source_stays_what_it_is():
 
 @pytest.fixture
 def files(tmp_path):
-    """The same sort of pictures: in RecordIO and in TFRecord."""
+    """The same sort of pictures: in RecordIO, in TFRecord, and as arrays."""
     contents = [encoded(picture(20, 20 + n), "JPEG") for n in range(SIZE)]
     paths = [
         write_images(tmp_path / format, format, contents[part])
         for format, part in (("recordio", slice(0, 10)), ("tfrecord", slice(10, SIZE)))
     ]
-    spec = {"image/encoded": CENTRE, "label": Feature("int64")}
-    fields = {"label": "image/class/label"}
-    outputs = ("image/encoded", "label")
-    return [
-        open_records(paths[0], decode=spec, outputs=outputs),
-        open_records(paths[1], decode=spec, fields=fields, outputs=outputs),
-    ]
+    return [open_records(path, decode=CENTRE) for path in paths]
 
 
 def test_records_of_both_formats_and_arrays(files):
@@ -141,7 +135,6 @@ def test_getitems_is_asked_for_its_own_samples():
         ((X.astype(float), Y), r"sources\[0\] has \(int32 \(2, 3\), int64 \(\)\), sources\[1\]"),
         ((X[:, :1], Y), r"sources\[1\] has \(int32 \(1, 3\), int64 \(\)\)"),
         (X, r"sources\[1\] has int32 \(2, 3\); bring them into one form"),
-        ((X, Y.astype("i4")), r"int64 \(\)\), sources\[1\] has \(int32 \(2, 3\), int32 \(\)\)"),
         ({"x": X, "y": Y}, r"has \{x: int32 \(2, 3\), y: int64 \(\)\}"),
     ],
 )
@@ -156,6 +149,67 @@ def test_other_records_are_refused(tmp_path):
     small, large = (open_records(path, decode=ImageDecoder(size)) for size in (8, 16))
     with pytest.raises(ValueError, match=r"sources\[1\] has \(uint8 \(16, 16, 3\), float64 \(\)\)"):
         concatenate([small, large])
+
+
+@pytest.mark.parametrize("transform", [None, lambda sample: sample])
+def test_labels_of_several_types_become_one(files, transform):
+    """RecordIO has floats as labels, TFRecord integers; all batches have one dtype."""
+    whole = concatenate([*files, (np.zeros((3, 8, 9, 3), np.uint8), np.arange(3, dtype="i4"))])
+    batches = epoch_of(plan_of(whole, 4, transform=transform))
+    assert {batch[1].dtype for batch in batches} == {np.dtype("f8")}
+    labels = [*range(10), *range(SIZE - 10), *range(3)]
+    assert np.concatenate([batch[1] for batch in batches]).tolist() == labels
+    assert {type(label) for _, label in whole} == {float, np.float64}
+
+
+def test_numbers_of_several_types_become_one():
+    whole = concatenate([np.arange(3, dtype="i2"), np.array([0.5], "f4")])
+    assert [batch.dtype.str for batch in epoch_of(plan_of(whole, 2))] == ["<f4", "<f4"]
+
+
+def test_numbers_of_lists_become_those_of_arrays():
+    whole = concatenate([np.array([0.5]), np.array([1]), [2, 3], [True], ["a", "b"]])
+    batches = epoch_of(plan_of(whole.select(range(5)), 1))
+    assert [batch.dtype.str for batch in batches] == ["<f8"] * 5
+    assert np.concatenate(batches).tolist() == [0.5, 1, 2, 3, 1]
+    assert whole[-1] == "b"
+    whole = concatenate([np.array([1]), [0.5]])  # Which isn't known before.
+    assert [value for batch in epoch_of(plan_of(whole, 1)) for value in batch.tolist()] == [1, 0.5]
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1])
+@pytest.mark.parametrize("columns", [lambda x: x, lambda x: (np.zeros((len(x), 2)), x)])
+def test_integers_that_floats_lose_are_refused(value, columns):
+    whole = concatenate([columns(np.array([2**53, value])), columns(np.array([0.5]))])
+    batch = batch_of(plan_of(whole.select([0, 2]), 2))
+    assert (batch if isinstance(batch, np.ndarray) else batch[1]).tolist() == [2**53, 0.5]
+    for chosen in ([1], [1, 2], [2, 1, 0]):
+        with pytest.raises(ValueError, match=f"{value} is no float64 exactly"):
+            batch_of(plan_of(whole.select(chosen), 3))
+    with pytest.raises(ValueError, match=f"{value} is no float64 exactly"):
+        whole[1]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_labels_that_floats_lose_are_refused(shuffle, tmp_path):
+    """A batch that is filled; what failed in it has no label to look at."""
+    paths = [folder(tmp_path / name) for name in "ab"]
+    files = [str(path) for path in sorted(paths[0].rglob("*.jpg"))]
+    one = open_images([(file, 2**53 + 1) for file in files], decode=CENTRE)
+    other = open_images([(file, 0.5) for file in files], decode=CENTRE)
+    with pytest.raises(ValueError, match="9007199254740993 is no float64 exactly"):
+        epoch_of(plan_of(concatenate([one, other]), 5, shuffle=shuffle))
+    small = open_images([(file, 3) for file in [*files, "gone.jpg"]], decode=CENTRE)
+    batches = epoch_of(plan_of(concatenate([small, other]), 5, shuffle=shuffle, on_error="skip"))
+    assert {batch[1].dtype for batch in batches} == {np.dtype("f8")}
+    assert set(np.concatenate([batch[1] for batch in batches]).tolist()) == {3.0, 0.5}
+
+
+def test_integers_that_no_type_holds_are_refused():
+    """As float64, 2^53 + 1 would be 2^53."""
+    ids = np.array([2**53 + 1]), np.array([1], np.uint64)
+    with pytest.raises(ValueError, match=r"sources\[0\] has int64 \(\), sources\[1\] has uint64"):
+        concatenate(ids)
 
 
 def test_features_of_other_names_are_told(tmp_path):
@@ -174,7 +228,7 @@ def test_damaged_record_is_named_as_in_its_file(tmp_path):
     path = write_images(tmp_path / "a", "recordio", contents)
     decoded = concatenate(
         [
-            (np.zeros((3, 4, 4, 3), np.uint8), np.arange(3.0)),
+            (np.zeros((3, 4, 4, 3), np.uint8), np.arange(3)),
             open_records(path, decode=ImageDecoder(4)),
         ]
     )
