@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import cloudpickle
@@ -33,6 +33,7 @@ import numpy as np
 
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
+from adapters.engine.reducers import IMPORTERS, reducers
 from adapters.generator_search import (
     USE_RNG,
     generator_name,
@@ -51,13 +52,6 @@ _MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.002, 0.1, 5.0, 256 <<
 
 # A view's base is sent with it if it is at most this many times as large.
 _MOST_OF_BASE = 2
-
-reducers: list[Callable[[Any], Any]] = []
-"""Reducers for frameworks' objects, registered by the modules that know them. Each returns what
-``__reduce__`` would, or ``NotImplemented``. NumPy arrays in the result are shared like any others.
-"""
-IMPORTERS: dict[str, str] = {}
-"""Modules that can't always be imported directly, and the modules to import before them."""
 
 # Objects bound to a process or its threads: another process gets new ones. Events, semaphores,
 # barriers and queues consist of conditions and keep their state.
@@ -429,49 +423,3 @@ def _open_memmap(
     filename: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"]
 ) -> Any:
     return np.memmap(filename, dtype, "c", offset, shape, order)
-
-
-_making = threading.RLock()
-
-
-class Later:
-    """Proxy for an instance of a class; a worker process creates the object only when it is used.
-
-    A method as ``transform`` brings its instance along, with everything in it, such as the very
-    sequence that the plan belongs to. Its class requires the import of a framework.
-
-    Args:
-        module: Module of the class.
-        name: Name of the class.
-    """
-
-    def __init__(self, module: str, name: str) -> None:
-        self._of = module, name
-
-    def __setstate__(self, state: Any) -> None:
-        """Store the instance's state, which may not be complete yet."""
-        self.__dict__["_state"] = state
-
-    def _itself(self) -> Any:
-        with _making:
-            if "_made" not in self.__dict__:
-                module, name = self._of
-                kind = getattr(importlib.import_module(module), name)
-                made = kind.__new__(kind)
-                made.__setstate__(self._state)
-                self.__dict__["_made"] = made
-        return self.__dict__["_made"]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_of", "_state"):  # The proxy itself is being created.
-            raise AttributeError(name)
-        return getattr(self._itself(), name)
-
-    def __len__(self) -> int:
-        return len(self._itself())
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._itself()[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._itself())

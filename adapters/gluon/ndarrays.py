@@ -31,7 +31,7 @@ from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
 from adapters.alignment import address_of
-from adapters.engine.serialization import reducers
+from adapters.engine.reducers import reducers
 
 # Dtypes that nd.array accepts. MXNet has no others.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))

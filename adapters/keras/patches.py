@@ -35,7 +35,7 @@ from typing import Any
 
 import keras
 
-from adapters.engine.serialization import IMPORTERS, Later, reducers
+from adapters.engine.reducers import IMPORTERS, Later, reducers
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
 from adapters.keras.progress import running
