@@ -201,10 +201,11 @@ class Concatenation(Composite):
             own_rows = places if rows is None else rows[places]
             given = _like(columns, form[1]) if self._cast[at] and form is not None else columns
             failed = part.fill(own, rng, given, own_rows)
-            failures += [(int(places[place]), error) for place, error in failed]
+            if failed:
+                failures += [(int(places[place]), error) for place, error in failed]
             if given is columns:
                 continue
-            right = np.delete(own_rows, [place for place, _ in failed])
+            right = np.delete(own_rows, [at for at, _ in failed]) if failed else own_rows
             for column, found in zip(columns, given):
                 if found is not column:
                     _check_exact(found[right], column.dtype)
