@@ -145,15 +145,13 @@ class RecordFiles:
         if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them again")
 
-    def check_lengths(self, numbers: NDArray[np.int64]) -> None:
-        """Raise a ``RecordError`` if a local file of these records was truncated."""
+    def are_whole(self, numbers: NDArray[np.int64]) -> bool:
+        """False if a local file of these records was truncated since it was opened."""
         places: Any = range(len(self.shards))
         if len(places) > _FEW_FILES:
             places = np.unique(self.places(numbers)[0]).tolist()
-        for place in places:
-            storage = self.shards[place].storage
-            if not isinstance(storage, RemoteFile):
-                storage.check_length()
+        storages = (self.shards[place].storage for place in places)
+        return all(isinstance(each, RemoteFile) or not each.is_truncated() for each in storages)
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map record numbers to numbers in the concatenated files."""

@@ -95,8 +95,8 @@ class Shard:
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
             self.storage.fetched_view(*self.extents(np.array([number])))
-        else:
-            self.storage.check_length()
+        elif self.storage.is_truncated():
+            raise self.storage.changed(os.stat(self.storage.path))
         try:
             payload = self.codec.read(self.storage, offset, number, verify, size)
         except RecordError:

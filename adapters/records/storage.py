@@ -63,7 +63,7 @@ class MappedFile:
 
     Args:
         path: The file, mapped at the first read. If it is truncated while its map is read, the
-            operating system ends the process (SIGBUS); see ``check_length`` and ``read_apart``.
+            operating system ends the process (SIGBUS); see ``is_truncated`` and ``read_apart``.
     """
 
     _registry = _mapped_files
@@ -93,14 +93,13 @@ class MappedFile:
         view = self._view
         return self._map_now() if view is None else view
 
-    def check_length(self) -> None:
-        """Raise a ``RecordError`` if the file was truncated since it was opened."""
+    def is_truncated(self) -> bool:
+        """True if the file is shorter than when it was opened: its map can't be read."""
         try:
             status = os.stat(self.path)
         except OSError:  # The map keeps a file that was removed.
-            return
-        if status.st_size < self.size and status.st_ino == self._inode:
-            raise self._changed(status)
+            return False
+        return status.st_size < self.size and status.st_ino == self._inode
 
     def read_apart(self, places: NDArray[np.int64]) -> memoryview | None:
         """Read these bytes without the map, so that the file may be truncated afterwards.
@@ -127,7 +126,7 @@ class MappedFile:
             begin = 0
             for offset, size in places.tolist():
                 if os.preadv(descriptor, [memory[begin : begin + size]], offset) < size:
-                    raise self._changed(os.fstat(descriptor))
+                    raise self.changed(os.fstat(descriptor))
                 begin += size
         return memory
 
@@ -182,10 +181,11 @@ class MappedFile:
         status = os.fstat(file.fileno())
         if not self.is_same(status):
             file.close()
-            raise self._changed(status)
+            raise self.changed(status)
         return file
 
-    def _changed(self, status: os.stat_result) -> RecordError:
+    def changed(self, status: os.stat_result) -> RecordError:
+        """Error that says that the file has changed."""
         return RecordError(
             self.name,
             None,
@@ -287,8 +287,9 @@ class InflatedFile(MappedFile):
         self._view = self._map = None
         self.whole_view()
 
-    def check_length(self) -> None:
-        """Do nothing: the temporary file has no name by which it could be truncated."""
+    def is_truncated(self) -> bool:
+        """Return False: the temporary file has no name by which it could be truncated."""
+        return False
 
     def read_apart(self, places: NDArray[np.int64]) -> None:
         """Leave the bytes in the map: the temporary file has no name."""

@@ -126,9 +126,8 @@ class RecordRows:
     ) -> Failures:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
-        self._files.check_lengths(numbers)
         failures: dict[int, Exception] = {}
-        if self._kernel is None:
+        if self._kernel is None or not self._files.are_whole(numbers):
             self._one_by_one(numbers.argsort(), numbers, rng_of, columns, rows, failures)
             return list(failures.items())
         if not self._decoders:
@@ -145,7 +144,11 @@ class RecordRows:
             parsed_rows = parsed if rows is None else rows[parsed]
             for at, decoder in self._decoders.items() if len(parsed) else ():
                 rng = chosen(rng_of, parsed)
-                read, found = _read_apart(shards, buffers, pieces[at][parsed_rows])
+                try:
+                    read, found = _read_apart(shards, buffers, pieces[at][parsed_rows])
+                except RecordError:  # A file was truncated just now.
+                    self._one_by_one(order, numbers, rng_of, columns, rows, failures)
+                    return list(failures.items())
                 failed = decoder.decode_rows(read, rng, parsed_rows, columns[at], found)
                 self._note(failures, at, parsed, failed)
         if left is not None:

@@ -11,7 +11,7 @@ import pytest
 from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
 from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
-from adapters.engine import Engine
+from adapters.engine.dispatch import Dispatcher
 from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
@@ -177,7 +177,7 @@ def test_ctrl_c_leaves_no_engine_open(monkeypatch):
     def interrupted(self: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Engine, "start_jobs", interrupted)
+    monkeypatch.setattr(Dispatcher, "start_jobs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         swept(Waiting())
 
