@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,15 +102,17 @@ class Counting(Threads):
         super().__init__(plan, count)
         self.jobs = 0
 
-    def submit(self, job: Any, done: Any) -> None:
+    def submit(self, job: Any, done: Any) -> bool:
         self.jobs += 1
-        super().submit(job, done)
+        return super().submit(job, done)
 
 
 def test_workers(monkeypatch):
     executors: list[Counting] = []
 
-    def machines(plan: Any, count: int, *_: Any) -> Counting:
+    def machines(
+        plan: Any, count: int, settings: Any, lock: Any, changed: Callable[[], None]
+    ) -> Counting:
         executors.append(Counting(plan, count))
         return executors[-1]
 

@@ -30,7 +30,12 @@ from adapters.generators import current_place
 
 
 class Engine(Supply):
-    """Workers of one sequence, and the streams that read from them."""
+    """Workers of one sequence, and the streams that read from them.
+
+    Args:
+        plan: The plan to compute.
+        settings: The user's settings.
+    """
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         super().__init__(plan, settings)
@@ -87,12 +92,8 @@ class Engine(Supply):
 
     def pause(self) -> None:
         """Let others use the workers, as a pass is over and there may be none for a while."""
-        if not self._is_read():
-            self.dispatcher.rest()
-
-    def _is_read(self) -> bool:
-        streams = list(self._streams)
-        return any(not stream.closed and stream is not self._parked for stream in streams)
+        if not any(not s.closed and s is not self._parked for s in list(self._streams)):
+            self._dispatcher.rest()
 
     # --- the end ---
 
@@ -105,12 +106,14 @@ class Engine(Supply):
         """End the workers if no reader is left; they start again when they are needed."""
         with self._lock:
             self._users -= 1
-            if self._users or self._is_read():
+            if self._users or any(
+                not stream.closed and stream is not self._parked for stream in self._streams
+            ):
                 return
             if self._parked is not None:
                 self._parked.close()
                 self._parked = None
-        self.dispatcher.stop(for_good=False)
+        self._dispatcher.stop(for_good=False)
 
     def close(self, wait: bool = True) -> None:
         """End the workers for good; threads waiting for a batch get a ``ClosedError``.
@@ -119,7 +122,7 @@ class Engine(Supply):
             wait: Wait for running jobs; the garbage collector doesn't.
         """
         self._parked = None
-        self.dispatcher.stop(for_good=True, wait=wait)
+        self._dispatcher.stop(for_good=True, wait=wait)
 
     def end_with_main_thread(self) -> None:
         """End the workers; threads that the interpreter waits for get batches inline."""
@@ -128,13 +131,13 @@ class Engine(Supply):
         if all(thread.daemon for thread in others):
             self.close()
             return
-        self._choice = Choice()
-        self.dispatcher.stop(for_good=False)
+        self._choice = Choice("inline", 0)
+        self._dispatcher.stop(for_good=False)
 
     def forget_workers(self) -> None:
         """Start over in a forked process, which has none of the threads."""
         self._lock = threading.RLock()
-        self.dispatcher.forget_workers()
+        self._dispatcher.forget_workers()
         self.plan.renew_locks()
         for stream in list(self._streams):
             stream.forget_workers()
@@ -174,7 +177,11 @@ _all: weakref.WeakSet[Reading] = weakref.WeakSet()
 
 
 class Reading(abc.ABC):
-    """One pass through an engine's batches; once it has ended, it stays so."""
+    """One pass through batches; once it has ended, it stays so.
+
+    Args:
+        engine: Engine that makes the batches.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

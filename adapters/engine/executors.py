@@ -77,20 +77,32 @@ class Settings:
 Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Executor]
 
 
-def _threads(plan: Plan, count: int, *_: Any) -> Executor:
+def _threads(
+    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
+) -> Executor:
     return Threads(plan, count)
 
 
-def _processes(*arguments: Any) -> Executor:
-    from adapters.engine.processes import Processes  # Not all programs need them.
+def _processes(
+    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
+) -> Executor:
+    # Here, because not all programs need them.
+    from adapters.engine.memory import room_for
+    from adapters.engine.processes import Processes
 
-    return Processes(*arguments)
+    room = room_for(settings.window(count), count)
+    grows = settings.workers == "auto"
+    return Processes(
+        plan, count, room, lock, changed, settings.environment, grows, settings.may_fork
+    )
 
 
-def _cluster(*arguments: Any) -> Executor:
+def _cluster(
+    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
+) -> Executor:
     from adapters.engine.dask import Cluster
 
-    return Cluster(*arguments)
+    return Cluster(plan, settings, lock)
 
 
 EXECUTORS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}

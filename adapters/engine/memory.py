@@ -123,7 +123,10 @@ def grow(descriptor: int, size: int) -> None:
     if os.fstat(descriptor).st_size >= size:
         return
     try:
-        os.posix_fallocate(descriptor, 0, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.ftruncate(descriptor, size)
     except OSError as error:
         raise MemoryError(
             f"shared memory for {size:,} bytes could not be had ({error.strerror}): use a smaller "
@@ -182,15 +185,20 @@ class ArrayInSlot:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Slot(SharedFile):
-    """One shared file in the trainer's process; arrays that refer to it stay valid."""
+class Slot:
+    """One shared file in the trainer's process."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.grow(HEADER_BYTES)
-        self._memory = self.map()
+        self._file = SharedFile()
+        self._file.grow(HEADER_BYTES)
+        self._memory = self._file.map()
         self.loan: weakref.ref[Any] | None = None
         """Object that all arrays in the slot refer to, while it is held."""
+
+    @property
+    def name(self) -> FileName:
+        """File name, for the worker."""
+        return self._file.name
 
     @property
     def signer_pid(self) -> int:
@@ -203,14 +211,18 @@ class Slot(SharedFile):
 
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
-        if len(self._memory) < self.size:
-            self._memory = self.map()
+        if len(self._memory) < self._file.size:
+            self._memory = self._file.map()
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
 
     def unmap(self) -> None:
         """Unmap the file, to which no array refers."""
         with contextlib.suppress(BufferError):  # Garbage still refers to it.
             self._memory.close()
+
+    def close(self) -> None:
+        """Close the file; arrays that refer to it stay valid."""
+        self._file.close()
 
 
 class Slots:
@@ -373,22 +385,27 @@ def _array(memory: Any, place: ArrayInSlot) -> NDArray[Any]:
 # --- how many fit ---
 
 
-def room_for(window: int, workers: int) -> tuple[int, int]:
+class Room(NamedTuple):
+    """Slots available to worker processes."""
+
+    window: int
+    """Batches under way ahead of the consumer."""
+    held: int
+    """Delivered batches that stay in their slots; further ones are copied out."""
+
+
+def room_for(window: int, workers: int) -> Room:
     """Reduce a window to the slots that fit, and warn if it had to be reduced.
 
     Args:
         window: Requested number of batches under way.
         workers: Number of worker processes.
-
-    Returns:
-        The number of batches under way ahead of the consumer, and the number of delivered ones that
-        stay in their slots; further ones are copied out.
     """
     held = 2 * window + 8
     free = descriptors_left() - _DESCRIPTORS_OF_A_WORKER * workers
     slots = free // _DESCRIPTORS_OF_A_SLOT
     if window + held <= slots:
-        return window, held
+        return Room(window, held)
     fits = max(1, min(window, slots // 2))
     if fits < window:
         log.warning(
@@ -400,7 +417,7 @@ def room_for(window: int, workers: int) -> tuple[int, int]:
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             _DESCRIPTORS_OF_A_SLOT,
         )
-    return fits, max(0, slots - fits)
+    return Room(fits, max(0, slots - fits))
 
 
 def descriptors_left() -> int:

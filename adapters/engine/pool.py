@@ -1,33 +1,42 @@
 """Pool of worker processes, shared by all sequences and loaders of the interpreter.
 
-    idle --lease--> leased --its executor sends and receives--> ...
-      ^                |
-      +-- give_back ---+
+    idle --lease--> leased --open--> ready for its executor --send--> ... --answer--> ...
+      ^                |                                                               |
+      +-- give_back ---+---------------------------------------------------------------+
 
-An executor leases workers and gives them back. A worker that still computes then is draining: its
-thread of the executor gives it back after its last answer. Idle workers are kept for a while, so
-that the next ``fit``, ``evaluate`` or loader starts none. See ``process`` for how they start.
+An executor leases workers and gives them back. A worker that is still computing then is drained
+first, and idle after its last answer. Idle workers are kept for a while, so that the next ``fit``,
+``evaluate`` or loader starts none. See ``process`` for how they start.
 
-Any thread may call these functions. They don't block, except for the system call that starts a
-process, and a short wait for draining workers. One thread of the pool ends idle workers; it ends
-with the last of them.
+``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
+for the system call that starts a process. One thread of the pool reads the workers' messages and
+calls their executors; it ends with the last worker. ``drained`` may be called with the pool's lock
+held, and must not lease; the other callbacks are called without a lock. The end of a process shows
+its death, not the end of its pipes, which a child of the worker may hold open.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import logging
 import os
-import sys
+import pickle
+import selectors
 import threading
 import time
-import types
-from collections.abc import Callable
 from typing import Any
 
 from adapters.engine.jobs import InterpreterEndsError
-from adapters.engine.process import Worker
-from adapters.engine.serialization import open_plans
-from adapters.engine.worker import Origin
+from adapters.engine.process import (
+    Lessee,
+    Worker,
+    environment,
+    resource_tracker_descriptor,
+)
+from adapters.engine.worker import FORGET, OPENED, UP
+
+log = logging.getLogger("adapters")
 
 # Lifetime of an idle worker: short if no sequence or loader with worker processes is open, long if
 # one is, such as a loader between two passes.
@@ -37,196 +46,320 @@ _KEPT_SECONDS = 60.0
 _DRAIN_SECONDS = 0.8
 # Time that the next executor waits for such workers.
 _AWAITED_SECONDS = 0.1
-_INSTALLED = sys.prefix, sys.base_prefix
-_NAME = "adapters-pool"
+# Time that ``close`` waits for killed processes.
+_END_SECONDS = 10.0
 
 
 class Pool:
     """Worker processes of this interpreter."""
 
     def __init__(self) -> None:
-        # Reentrant, as the garbage collector may give workers back at any moment.
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._one_is_idle = threading.Condition(self._lock)
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
-        self._open_executors = 0
+        self._lessees: set[int] = set()
+        self._forgotten: collections.deque[int] = collections.deque()
         self._ended = False
         self._thread: threading.Thread | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._wake = -1, -1
         self.start_seconds = 0.0
         """Time from the latest process's start until it could be given work; 0 if none started."""
 
     @property
     def idle(self) -> int:
         """Number of workers that can be leased without starting one."""
-        return sum(not worker.has_ended for worker in list(self._idle))
+        return len(self._idle)
 
     @property
     def idle_pids(self) -> set[int]:
         """Processes that are not leased; some of them may still be finishing their last job."""
-        with self._changed:
-            return {each.pid for each in self._workers if each.lease is None or each.draining}
+        with self._lock:
+            return {worker.pid for worker in self._workers if worker.lessee is None}
 
-    def register(self, executors: int) -> None:
-        """Count an executor that is open, or -1 for one no longer; idle workers stay longer."""
-        with self._changed:
-            self._open_executors += executors
+    def register(self, lessee: Any) -> None:
+        """Register an open executor; idle workers are kept longer for it."""
+        with self._lock:
+            self._lessees.add(id(lessee))
+
+    def unregister(self, lessee: Any) -> None:
+        """Unregister an executor that was closed."""
+        with self._lock:
+            self._lessees.discard(id(lessee))
             self._put_off(self._idle)
+            self._notify()
 
-    def lease(
-        self,
-        lease: Any,
-        count: int,
-        plan_number: int,
-        origin: Origin,
-        may_fork: Callable[[], bool],
-    ) -> list[Worker]:
-        """Lease workers, preferably ones that have opened this plan before.
-
-        Args:
-            lease: Identity of the lease.
-            count: Number of workers.
-            plan_number: Number of the plan that they will open.
-            origin: Settings that they must have taken over.
-            may_fork: Returns True if a new worker may be a fork made in the calling thread.
+    def lease(self, lessee: Lessee, count: int, plan_number: int) -> list[Worker]:
+        """Lease workers to an executor, preferably ones that have opened this plan before.
 
         Raises:
             OSError: No process could be started; those that were are idle.
             InterpreterEndsError: The interpreter is shutting down.
         """
-        with self._changed:
+        with self._lock:
             if self._ended:
                 raise InterpreterEndsError("cannot start worker processes")
             self._await_draining(count)
-            self._end_outdated(plan_number, origin)
+            self._end_the_outdated()
             # A sorted copy: the garbage collector may return other workers during the sort.
             ordered = sorted(
-                self._idle,
-                key=lambda worker: (plan_number not in worker.opened_plans, not worker.used),
+                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.up)
             )
-            leased = ordered[:count]
+            leased = ordered[max(0, len(ordered) - count) :][::-1]
             for worker in leased:
                 self._idle.remove(worker)
-                worker.lease = lease
+                worker.lessee = lessee
             try:
                 while len(leased) < count:
-                    worker = Worker(origin, self._close_in_fork if may_fork() else None)
-                    worker.lease = lease
-                    self._workers.add(worker)
-                    leased.append(worker)
+                    leased.append(self._start(lessee))
             except BaseException:
-                for worker in leased:
-                    self.give_back(worker, lease)
+                self.give_back(lessee, leased)
                 raise
             return leased
 
-    def drain(self, worker: Worker) -> None:
-        """Note that an executor needs a computing worker no more; its thread gives it back."""
-        with self._changed:
-            worker.draining, worker.deadline = True, time.monotonic() + _DRAIN_SECONDS
+    def give_back(self, lessee: Lessee, workers: list[Worker]) -> None:
+        """Take workers back; ``drained`` is called when the last one is idle."""
+        with self._lock:
+            busy = []
+            for worker in workers:
+                worker.lessee = None
+                if worker.dead:
+                    continue
+                if any(sent.job is not None for sent in worker.unanswered):
+                    worker.drains_for = lessee
+                    worker.deadline = time.monotonic() + _DRAIN_SECONDS
+                    busy.append(worker)
+                else:
+                    self._idle.append(worker)
+            self._put_off(self._idle)
+            self._notify()
+        if not busy:
+            lessee.drained()
 
-    def give_back(self, worker: Worker, lease: Any) -> None:
-        """Make a worker idle, if it still has this lease."""
-        with self._changed:
-            if worker.lease is not lease:
-                return
-            worker.lease, worker.draining = None, False
-            self._idle.append(worker)
-            self._put_off([worker])
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._tend, name=_NAME, daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+    def forget(self, plan_number: int) -> None:
+        """Have the workers forget a plan, after the jobs sent before.
 
-    def bury(self, worker: Worker) -> str:
-        """End a worker that only the caller uses; returns the cause of its end, for people."""
-        cause = worker.end()
-        with self._changed:
-            self._workers.discard(worker)
-            worker.lease = None
-            worker.close()
-            self._changed.notify_all()
-        return cause
-
-    def forget_closed_plans(self) -> None:
-        """Have idle workers free the memory of plans that were closed.
-
-        The pool's thread tells them, because the garbage collector may call this within a frame
-        that is sending.
+        The pool's thread tells the workers, because the garbage collector may call this within a
+        frame that is sending.
         """
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._forgotten.append(plan_number)
+            self._notify()
+
+    def end_idle(self) -> None:
+        """End the workers that are not leased, soon."""
+        with self._lock:
+            for worker in self._workers:
+                if worker.lessee is None:
+                    worker.deadline = 0.0
+            self._notify()
 
     def close(self) -> None:
         """End all workers for good, and return when they are gone."""
-        with self._changed:
+        with self._lock:
             self._ended = True
+            workers, thread = list(self._workers), self._thread
             self._idle.clear()
-            workers = list(self._workers)
-        for worker in workers:
-            worker.end()
+            for worker in workers:
+                worker.kill()
+            self._notify()
+        if thread is not None and thread.ident != threading.get_ident():
+            thread.join(_END_SECONDS)
 
     # --- with the lock held ---
 
+    def _start(self, lessee: Lessee) -> Worker:
+        if self._selector is None:
+            self._selector = selectors.DefaultSelector()
+            self._wake = os.pipe()
+            os.set_blocking(self._wake[1], False)
+            self._selector.register(self._wake[0], selectors.EVENT_READ, None)
+        worker = Worker(self._notify, self._close_in_fork if lessee.may_fork() else None)
+        worker.lessee = lessee
+        self._workers.add(worker)
+        self._selector.register(worker.line, selectors.EVENT_READ, worker)
+        self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
+            self._thread.start()
+        return worker
+
     def _close_in_fork(self) -> None:
-        """Close the trainer's ends of the other workers' sockets in a forked worker."""
+        """Close the pool's descriptors in a forked worker."""
+        assert self._selector is not None
+        self._selector.close()
+        for descriptor in self._wake:
+            os.close(descriptor)
         for worker in self._workers:
-            worker.close()
+            worker.line.close()
+            os.close(worker.sentinel)
+        self._thread, self._wake = None, (-1, -1)
 
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while len(self._idle) < count and any(worker.draining for worker in self._workers):
-            if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+        while len(self._idle) < count and any(w.drains_for is not None for w in self._workers):
+            if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 
-    def _end_outdated(self, plan_number: int, origin: Origin) -> None:
-        """End idle workers that have died, differ from new ones, or may have edited modules."""
-        new_to_it = {each for each in self._idle if plan_number not in each.opened_plans}
-        edited = _latest_edit() if new_to_it else 0.0
-        for worker in list(self._idle):
-            fits = worker.origin == origin and not worker.has_ended
-            if not fits or (worker in new_to_it and worker.started_at < edited):
-                self._idle.remove(worker)
-                self.bury(worker)
+    def _end_the_outdated(self) -> None:
+        """End idle workers whose environment or resource tracker differs from a new process's."""
+        now = environment(), resource_tracker_descriptor()
+        for worker in [each for each in self._idle if (each.environment, each.tracker) != now]:
+            self._idle.remove(worker)
+            worker.kill()
 
     def _put_off(self, workers: list[Worker]) -> None:
-        wait = _KEPT_SECONDS if self._open_executors else _LINGER_SECONDS
+        wait = _KEPT_SECONDS if self._lessees else _LINGER_SECONDS
         for worker in workers:
             worker.deadline = time.monotonic() + wait
-        self._changed.notify_all()
+
+    def _notify(self) -> None:
+        if self._thread is not None and self._thread.ident != threading.get_ident():
+            with contextlib.suppress(OSError):  # The pipe is full, or the thread has ended.
+                os.write(self._wake[1], b".")
 
     # --- in the pool's thread ---
 
-    def _tend(self) -> None:
-        """End idle workers whose time is up, and have the others forget closed plans."""
+    def _watch(self) -> None:
         while True:
-            with self._changed:
-                now = time.monotonic()
-                for worker in list(self._idle):
-                    if worker.opened_plans - open_plans:
-                        worker.request(None)
-                late = [worker for worker in self._idle if worker.deadline <= now]
-                for worker in late:
+            self._tell_forgotten()
+            for key, _ in self._selected():
+                worker = key.data
+                if worker is None:
+                    os.read(self._wake[0], 4096)
+                elif not worker.dead:
+                    try:
+                        self._look_at(worker, key.fileobj)
+                    except BaseException:
+                        log.exception("a worker process could not be attended to")
+            with self._lock:
+                self._end_the_late()
+                if not self._workers:
+                    self._end()
+                    return
+
+    def _tell_forgotten(self) -> None:
+        while self._forgotten:
+            plan_number = self._forgotten.popleft()
+            with self._lock:
+                workers = list(self._workers)
+            for worker in workers:
+                if plan_number in worker.opened_plans or plan_number in worker.awaited_plans:
+                    worker.opened_plans.discard(plan_number)
+                    worker.send(None, FORGET, plan_number)
+
+    def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
+        assert self._selector is not None
+        with self._lock:
+            late = [w.deadline for w in self._workers if w.lessee is None]
+            for worker in self._workers:
+                self._listen(worker)
+        timeout = max(0.0, min(late) - time.monotonic()) if late else None
+        return self._selector.select(timeout)
+
+    def _listen(self, worker: Worker) -> None:
+        """Select a worker's messages, and its readiness for more data if there is unsent data."""
+        assert self._selector is not None
+        key = self._selector.get_map().get(worker.line)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.line.is_full else 0)
+        if key is not None and key.events != wanted:
+            self._selector.modify(worker.line, wanted, worker)
+
+    def _look_at(self, worker: Worker, what: Any) -> None:
+        dead = what == worker.sentinel
+        if worker.line.is_full:
+            worker.send_remaining()
+        try:
+            while messages := worker.line.take():
+                for message in messages:
+                    self._hear(worker, message)
+                if not dead:
+                    break
+        except (EOFError, OSError):
+            if not dead:
+                # The sentinel follows, unless the worker has only closed its end.
+                worker.kill()
+                with self._lock:
+                    assert self._selector is not None
+                    self._selector.unregister(worker.line)
+        if dead:
+            self._bury(worker)
+
+    def _hear(self, worker: Worker, data: bytes) -> None:
+        kind, *content = pickle.loads(data)
+        if kind == UP:
+            worker.up = True
+            lessee = worker.lessee
+            if lessee is not None:
+                lessee.up(worker)
+            return
+        with self._lock:
+            if kind == OPENED:
+                if not worker.used:
+                    self.start_seconds = time.monotonic() - worker.started_at
+                worker.used = True
+                worker.opened_plans.add(content[0])
+            sent = worker.unanswered.popleft()
+            lessee = worker.lessee
+            if worker.drains_for is not None and not worker.unanswered:
+                self._become_idle(worker)
+        if lessee is None:
+            return
+        if kind == OPENED:
+            lessee.opened(worker, content[0])
+        else:
+            lessee.answered(worker, sent, content[0])
+
+    def _become_idle(self, worker: Worker) -> None:
+        """Make a worker idle that has done its last job for an earlier executor."""
+        self._idle.append(worker)
+        if worker.deadline:  # Otherwise its end was requested.
+            self._put_off([worker])
+        self._one_is_idle.notify_all()
+        self._end_draining(worker)
+
+    def _end_draining(self, worker: Worker) -> None:
+        """Note that a worker drains no longer; tell its earlier lessee if it was the last one."""
+        lessee, worker.drains_for = worker.drains_for, None
+        if lessee is not None and not any(w.drains_for is lessee for w in self._workers):
+            lessee.drained()
+
+    def _bury(self, worker: Worker) -> None:
+        assert self._selector is not None
+        self._selector.unregister(worker.sentinel)
+        if worker.line in self._selector.get_map():
+            self._selector.unregister(worker.line)
+        with self._lock:
+            left = worker.bury()
+            self._workers.discard(worker)
+            if worker in self._idle:
+                self._idle.remove(worker)
+            lessee, worker.lessee = worker.lessee, None
+            self._end_draining(worker)
+        if lessee is not None:
+            lessee.died(worker, left)
+
+    def _end_the_late(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.lessee is None and not worker.dead and worker.deadline <= now:
+                if worker in self._idle:
                     self._idle.remove(worker)
-                if not late:
-                    if not self._idle:
-                        self._thread = None
-                        return
-                    self._changed.wait(min(worker.deadline for worker in self._idle) - now)
-            for worker in late:
-                self.bury(worker)
+                worker.kill()
+                worker.deadline = now + _END_SECONDS
 
-
-def _latest_edit() -> float:
-    """Return the time of the latest change of a module's file, installed ones excepted."""
-    modules = [each for each in list(sys.modules.values()) if isinstance(each, types.ModuleType)]
-    files = {vars(module).get("__file__") for module in modules}
-    latest = 0.0
-    for file in files:
-        if isinstance(file, str) and not file.startswith(_INSTALLED):
-            with contextlib.suppress(OSError):
-                latest = max(latest, os.stat(file).st_mtime)
-    return latest
+    def _end(self) -> None:
+        """Clean up after the last worker."""
+        assert self._selector is not None
+        self._selector.close()
+        self._selector = None
+        for descriptor in self._wake:
+            os.close(descriptor)
+        self._wake = -1, -1
+        self._forgotten.clear()
+        self._thread = None
 
 
 _of_other_processes: list[Pool] = []

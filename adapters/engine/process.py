@@ -3,7 +3,8 @@
 It is a fresh interpreter, which doesn't import ``__main__`` and inherits no locks and no devices.
 Of the trainer's descriptors it gets standard output, standard error, and one end of a socket, which
 carries everything else. If the front end allows it, it is a fork of the trainer instead, which has
-imported everything already. Only the executor that has the lease sends and receives.
+imported everything already. ``Worker.send`` may be called from any thread, and never waits;
+everything else belongs to the pool.
 """
 
 from __future__ import annotations
@@ -12,126 +13,246 @@ import collections
 import contextlib
 import functools
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
-import select
 import signal
-import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from adapters.engine.channel import Channel
-from adapters.engine.serialization import Address, open_plans
 from adapters.engine.worker import NAME, Origin, serve_fork
 from adapters.failure import exit_cause
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
 _FOLDER = str(Path(__file__).parents[2])
-# ``sys.path`` first, as Python also looks for modules in the working directory until then.
 _PROGRAM = """\
 import sys
-sys.path[:] = {path!r}
+sys.path[:] = [place for place in sys.path if place]  # Not modules of the working directory.
+import pickle
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = pickle.loads(connection.recv_bytes())
 from adapters.engine.worker import serve
-serve({socket})
+serve(connection)
 """
 # Pytest changes it for each phase of a test.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
-# Time that ``end`` waits for a killed process.
-_END_SECONDS = 10.0
 
 
-def origin() -> Origin:
-    """Return what a worker takes over from this process now."""
-    key = bytes(multiprocessing.current_process().authkey)
-    variables = {name: value for name, value in os.environ.items() if name not in _VOLATILE}
-    try:
-        folder = os.getcwd()
-    except FileNotFoundError:
-        folder = ""
-    tracker = _resource_tracker_descriptor()
-    return Origin(os.getpid(), [*sys.argv], key, variables, [*sys.path], folder, tracker)
+class SentMessage(NamedTuple):
+    """A message to a worker that it will answer."""
+
+    job: Any
+    """None if nothing is to be computed."""
+    done: Any
+    """Callback to report the job done."""
+    plan_number: int
+    """``SerializedPlan.plan_number``."""
+
+
+class Lessee(Protocol):
+    """Executor that leases a worker; called from the pool's thread."""
+
+    def up(self, worker: Worker) -> None:
+        """Handle that the worker has started."""
+        ...
+
+    def opened(self, worker: Worker, plan_number: int) -> None:
+        """Handle that the worker has opened this plan."""
+        ...
+
+    def answered(self, worker: Worker, sent: Any, answer: bytes) -> None:
+        """Handle the answer to the worker's oldest unanswered message."""
+        ...
+
+    def died(self, worker: Worker, unanswered: list[Any]) -> None:
+        """Handle the death of the worker, with the messages that it hasn't answered."""
+        ...
+
+    def may_fork(self) -> bool:
+        """True if a new worker may be a fork of this process, made in the calling thread."""
+        ...
+
+    def drained(self) -> None:
+        """Handle that no returned worker computes anything for the executor any more.
+
+        May be called with the pool's lock held, so it must not lease workers.
+        """
+        ...
 
 
 class Worker:
-    """One process.
+    """One process, with the environment at the time of its start.
 
     Args:
-        origin: Settings that the process takes over.
+        unsent: Called when a message could not be sent whole; the pool's thread sends the rest.
         leave: Makes the worker a fork of this process, and is called there, to close descriptors
             that belong to the trainer. None starts a fresh interpreter.
     """
 
-    def __init__(self, origin: Origin, leave: Callable[[], None] | None = None) -> None:
-        self.origin = origin
-        self.started_at = time.time()
-        self._socket, there = socket.socketpair()
-        # Used if the system or Python has no process descriptors: it is closed when the worker and
-        # everything it forked have ended.
-        self._sentinel, held = os.pipe()
-        self._lock = threading.Lock()
-        self._cause = ""
-        self.pid = 0
-        self._wait: Callable[[], int]
+    def __init__(self, unsent: Callable[[], None], leave: Callable[[], None] | None = None) -> None:
+        here, there = multiprocessing.Pipe()
+        self.line = Line(here)
+        # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
+        # worker and everything it forked have ended.
+        self.sentinel, held = os.pipe()
+        self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
-            try:
-                self._start(there, held, leave)
-            finally:
-                there.close()
-                os.close(held)
-            with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
-                certain = os.pidfd_open(self.pid)
-                os.close(self._sentinel)
-                self._sentinel = certain
-            self._channel = Channel(self._socket.fileno(), self._sentinel)
-            with contextlib.suppress(OSError):  # Whoever sends it a job will notice.
-                self._channel.send(pickle.dumps(origin))
+            tracker = resource_tracker_descriptor()
+            if leave is not None:
+                try:
+                    self._process = _Fork()
+                    self._process.start(functools.partial(self._serve, there, leave))
+                except OSError:
+                    self._process = None
+            if self._process is None:
+                passed = [held, *([] if tracker is None else [tracker])]
+                self._process = _spawn(there.fileno(), passed)
+            self.tracker = tracker
+            self._introduce(tracker)
         except BaseException:
-            if self.pid:  # Ctrl-C came during the start.
-                self.end()
-            self.close()
+            if self._process is not None:  # Ctrl-C came during the start.
+                self._process.kill()
+                self._process.wait()
+            self.line.close()
+            os.close(self.sentinel)
             raise
+        finally:
+            there.close()
+            os.close(held)
+        self.pid = self._process.pid
+        self.environment = environment()
+        self.started_at = time.monotonic()
         self.used = False
-        """True if it has answered a request."""
+        self._unsent = unsent
+        with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
+            certain = os.pidfd_open(self.pid)
+            os.close(self.sentinel)
+            self.sentinel = certain
+        self.accepts_messages = True
+        """False if it is dead, though that may not have been noticed yet."""
+        self.up = False
+        """True if the process has started, and has imported what every worker needs."""
         self.opened_plans: set[int] = set()
-        """Numbers of the plans that it has opened, or will have at its next answer."""
-        self.unanswered: collections.deque[Any] = collections.deque()
-        """Tasks that it will answer, oldest first; None for one that only opens the plan."""
-        self.lease: Any = None
-        """Identity of the present lease; None if it is idle."""
-        self.draining = False
-        """True if its executor needs it no more, but it still computes."""
+        """Numbers of the plans that it has opened."""
+        self.unanswered: collections.deque[SentMessage] = collections.deque()
+        """Messages that it will answer, oldest first."""
+        self.lessee: Lessee | None = None
+        self.drains_for: Lessee | None = None
+        """Earlier lessee whose last job it is still doing."""
         self.deadline = 0.0
-        """Time at which it is ended, if it is idle or draining."""
+        """Time at which a worker that is idle or draining is ended; 0 if its end was requested."""
+        self.cause = ""
+        """Cause of its death; empty while it isn't known to be dead."""
+        self._lock = threading.Lock()
 
-    def _start(self, there: socket.socket, held: int, leave: Callable[[], None] | None) -> None:
-        """Start the process; sets its id, and a function to wait for its exit code."""
-        if leave is not None:
-            with contextlib.suppress(OSError):  # Too little memory for a copy of this process.
-                self._fork(there.fileno(), leave)
-                return
-        # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
-        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        path = [*map(str, self.origin.path), _FOLDER]
-        program = _PROGRAM.format(path=path, socket=there.fileno())
-        tracker = self.origin.tracker
-        passed = [there.fileno(), held, *([] if tracker is None else [tracker])]
-        with _ctrl_c_later():
-            process = subprocess.Popen(  # noqa: S603
-                [sys.executable, *flags, "-c", program, NAME],
-                stdin=subprocess.DEVNULL,
-                env=self.origin.environment,
-                pass_fds=passed,
-            )
-        self.pid, self._wait = process.pid, process.wait
+    @property
+    def dead(self) -> bool:
+        """True if its death has been noticed."""
+        return bool(self.cause)
 
-    def _fork(self, there: int, leave: Callable[[], None]) -> None:
+    def _introduce(self, tracker: int | None) -> None:
+        """Send the process the facts about its parent."""
+        key = bytes(multiprocessing.current_process().authkey)
+        origin = Origin(os.getpid(), sys.argv, key, tracker)
+        with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
+            self.line.put(pickle.dumps([*sys.path, _FOLDER]))
+            self.line.put(pickle.dumps(origin))
+
+    def _serve(self, there: Connection, leave: Callable[[], None]) -> None:
+        """Run the worker, in the forked process."""
+        self.line.close()
+        os.close(self.sentinel)
+        leave()
+        serve_fork(there)
+
+    def send(self, sent: Any, *message: Any) -> bool:
+        """Send the worker a message; ``sent`` comes back with the answer.
+
+        Returns:
+            True if it was sent. If the worker is dead, it isn't, and ``sent`` isn't passed to
+            ``died`` then.
+        """
+        data = pickle.dumps(message, 5)
+        with self._lock:
+            if self.dead:
+                return False
+            if sent is not None:
+                self.unanswered.append(sent)
+            try:
+                self.line.put(data)
+            except OSError:
+                self.accepts_messages = False
+                if sent is not None:
+                    self.unanswered.pop()
+                return False
+            if self.line.is_full:
+                self._unsent()
+        return True
+
+    def send_remaining(self) -> None:
+        """Send unsent data, once the socket accepts more; a dead worker is noticed elsewhere."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self.dead:
+                self.line.flush()
+
+    @property
+    def awaited_plans(self) -> set[int]:
+        """Numbers of the plans that unanswered messages refer to."""
+        return {sent.plan_number for sent in tuple(self.unanswered)}
+
+    def kill(self) -> None:
+        """End the process now; the pool's thread notices its end."""
+        with contextlib.suppress(ProcessLookupError):
+            if not self.dead:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def bury(self) -> list[SentMessage]:
+        """Record the process's end; returns the unanswered messages."""
+        assert self._process is not None
+        exitcode = self._process.wait()  # It has ended already.
+        with self._lock:
+            self.cause, self.accepts_messages = exit_cause(exitcode), False
+            left, self.unanswered = list(self.unanswered), collections.deque()
+        self.line.close()
+        os.close(self.sentinel)
+        return left
+
+
+def _spawn(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
+    """Start a worker process with these descriptors."""
+    # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, "-c", _PROGRAM, str(socket), NAME]
+    passed = [socket, *others]
+    with _ctrl_c_later():
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed)  # noqa: S603
+
+
+class _Fork:
+    """Fork of this process, with the methods of ``Popen`` that a worker needs."""
+
+    def __init__(self) -> None:
+        self._pids: list[int] = []
+
+    def start(self, run: Callable[[], None]) -> None:
+        """Fork this process.
+
+        Args:
+            run: Called in the forked process, which ends afterwards.
+
+        Raises:
+            OSError: There is too little memory for a copy of this process.
+        """
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()  # Otherwise, the fork would write the same text again.
@@ -140,85 +261,38 @@ class Worker:
         gc.disable()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self.pid = os.fork()
+            # One C call, because Ctrl-C may interrupt between any two Python steps.
+            self._pids.extend(itertools.starmap(os.fork, [()]))
             if not self.pid:
                 try:
-                    self.close()
-                    leave()
-                    serve_fork(there)
+                    run()
                 finally:
                     os._exit(1)
         finally:
-            self._wait = functools.partial(_exit_code_of, self.pid)
             if collects:
                 gc.enable()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    # --- for the executor that has the lease ---
-
-    def request(self, address: Address | None, task: bytes = b"") -> None:
-        """Have the worker open a plan and do a task; without a plan, it only closes old ones.
-
-        The caller adds to ``unanswered`` what identifies the task. A dead worker is noticed by who
-        waits for the answer.
-        """
-        gone = self.opened_plans - open_plans
-        self.opened_plans -= gone
-        if address is not None:
-            self.opened_plans.add(address.plan_number)
-        with contextlib.suppress(OSError):
-            self._channel.send(pickle.dumps((gone, address, task), 5))
-
-    def receive(self, timeout_seconds: float) -> tuple[Any, bytes] | None:
-        """Return the oldest unanswered task, and its answer; None if it isn't there in time.
-
-        Raises:
-            EOFError: The process has ended.
-            OSError: The connection broke.
-        """
-        answer = self._channel.receive(timeout_seconds)
-        return None if answer is None else (self.unanswered.popleft(), answer)
-
-    # --- its end ---
-
     @property
-    def has_ended(self) -> bool:
-        """True if the process has ended, known or not."""
-        return bool(self._cause) or _is_readable(self._sentinel, 0)
+    def pid(self) -> int:
+        """Process id."""
+        return self._pids[0]
 
-    def end(self) -> str:
-        """End the process now, if it hasn't ended; returns the cause of its end, for people."""
-        with self._lock:
-            if not self._cause:
-                with contextlib.suppress(ProcessLookupError):  # Waited for by the user's code.
-                    os.kill(self.pid, signal.SIGKILL)
-                ended = _is_readable(self._sentinel, _END_SECONDS)
-                self._cause = exit_cause(self._wait() if ended else None)
-            return self._cause
+    def kill(self) -> None:
+        """End the process now, if it has started."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        """Close the descriptors, which no other thread may use any more."""
-        self._socket.close()
-        if self._sentinel >= 0:
-            os.close(self._sentinel)
-            self._sentinel = -1
+    def wait(self) -> int:
+        """Wait for the process's end, and return its exit code as ``Popen`` does."""
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except (ChildProcessError, IndexError):  # Waited for by the user's code, or not started.
+            return 0
 
 
-def _is_readable(descriptor: int, timeout_seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(1000 * timeout_seconds))
-
-
-def _exit_code_of(pid: int) -> int:
-    """Wait for a forked process's end, and return its exit code as ``Popen`` does."""
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # Waited for by the user's code.
-        return 0
-
-
-def _resource_tracker_descriptor() -> int | None:
+def resource_tracker_descriptor() -> int | None:
     """Return the descriptor of Python's resource tracker; None if it doesn't run.
 
     Otherwise, a worker would start its own, which removes the trainer's shared memory when the
@@ -236,3 +310,133 @@ def _ctrl_c_later() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def environment() -> dict[str, str]:
+    """Environment that a new process would start with, without volatile variables."""
+    return {name: value for name, value in os.environ.items() if name not in _VOLATILE}
+
+
+# --- its channel ---
+
+_SHORT, _LONG = struct.Struct("!i"), struct.Struct("!iQ")
+_MOST_SHORT = 2**31 - 1
+_CHUNK_BYTES = 2**18
+
+
+class _Unsent:
+    """A message that isn't completely sent yet.
+
+    Ctrl-C may interrupt between any two Python steps. So ``send`` records what was sent within one
+    C call, and the total is summed up when it is needed.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        self._message = memoryview(message)
+        self._counts: list[int] = []
+
+    def send(self, descriptor: int) -> None:
+        """Send as much as the system accepts at once."""
+        self._counts.extend(map(os.write, (descriptor,), (self._message[sum(self._counts) :],)))
+
+    @property
+    def over(self) -> bool:
+        """True if all of it was sent."""
+        return sum(self._counts) == len(self._message)
+
+
+class Line:
+    """Channel of messages to and from a worker: the trainer's end of the socket. It never waits.
+
+    Data that the system doesn't accept at once is kept and sent when the worker reads on. So a
+    worker with a long job, or one that waits for its answer to be read, blocks no thread. Messages
+    have the format of ``multiprocessing``'s connection at the other end: the length, then the
+    bytes.
+
+    Args:
+        connection: A socket; the other end may block.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._descriptor = connection.fileno()
+        os.set_blocking(self._descriptor, False)
+        self._unsent: collections.deque[_Unsent] = collections.deque()
+        self._heard = bytearray()
+
+    def fileno(self) -> int:
+        """Descriptor, for a selector."""
+        return self._descriptor
+
+    @property
+    def is_full(self) -> bool:
+        """True if there is unsent data."""
+        return bool(self._unsent)
+
+    def put(self, message: bytes) -> None:
+        """Send a message, now or in ``flush``.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+        size = len(message)
+        head = _SHORT.pack(size) if size <= _MOST_SHORT else _LONG.pack(-1, size)
+        self._unsent.append(_Unsent(head + message))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send as much as the system accepts now.
+
+        Raises:
+            OSError: The other end is gone; unsent data is dropped.
+        """
+        try:
+            while self._unsent:
+                if self._unsent[0].over:
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0].send(self._descriptor)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()
+            raise
+
+    def take(self) -> list[bytes]:
+        """Return the complete messages received so far; empty if there is none.
+
+        Raises:
+            EOFError: There is none, and the other end has closed.
+            OSError: The connection broke.
+        """
+        ended = False
+        try:
+            while chunk := os.read(self._descriptor, _CHUNK_BYTES):
+                self._heard += chunk
+            ended = True
+        except BlockingIOError:
+            pass
+        messages = []
+        while (message := self._next()) is not None:
+            messages.append(message)
+        if ended and not messages:
+            raise EOFError
+        return messages
+
+    def _next(self) -> bytes | None:
+        if len(self._heard) < _SHORT.size:
+            return None
+        (size,), begin = _SHORT.unpack_from(self._heard), _SHORT.size
+        if size < 0:
+            if len(self._heard) < _LONG.size:
+                return None
+            (_, size), begin = _LONG.unpack_from(self._heard), _LONG.size
+        if len(self._heard) < begin + size:
+            return None
+        message = bytes(memoryview(self._heard)[begin : begin + size])
+        del self._heard[: begin + size]
+        return message
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

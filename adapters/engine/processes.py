@@ -1,37 +1,36 @@
 """Executor on worker processes: for work that holds the GIL.
 
-    submit --request--> worker process --answer--> a thread per worker --> done
-
 The processes are leased from the pool, see ``pool``. The plan is sent to them as a
-``SerializedPlan``; batches come back in ``Slots``. A worker that dies loses its own jobs and no
-others. A batch is blamed for a death only if the dead process has signed its slot.
+``SerializedPlan``, which each opens before it gets a job; batches come back in ``Slots``. A worker
+that dies loses its own jobs and no others. A batch is blamed for a death only if the dead process
+has signed its slot.
 
-Methods are called with the dispatcher's lock held, except ``refresh`` and ``close``. The threads
-take it whenever they change the executor's state.
+Methods are called with the dispatcher's lock held, except ``close`` and those that the pool calls,
+which take it.
 """
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
-import pickle
-import queue
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
-from adapters.engine.executors import Settings
-from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job, Pending
-from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
+from adapters.engine import worker as remote
+from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.memory import ArrayInSlot, Room, Slot, Slots
 from adapters.engine.pool import shared_pool
-from adapters.engine.process import Worker, origin
+from adapters.engine.process import SentMessage, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
-from adapters.engine.worker import Written
+from adapters.engine.worker import OPEN, WORK
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -45,25 +44,13 @@ _LOOKS, _WAITS = 3, 0.5
 # Handing over a job takes 0.2 ms (two cores).
 _JOBS_AHEAD = 2
 _SHORT_SECONDS = 0.02
-# Intervals at which a thread that waits for its worker to open the plan, or to do a job, looks if
-# the executor has given it back.
-_LOOK_SECONDS, _LATE_SECONDS = 0.05, 0.25
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
 )
 
 
-class _Task(NamedTuple):
-    """A job that a worker does."""
-
-    job: Job
-    done: Done
-    plan: SerializedPlan
-    """Kept until the answer, as the executor may have another one by then."""
-
-
-class Processes(Executor):
+class Processes:
     """Executor on worker processes.
 
     More processes than CPUs only help with work that waits. They are started when the first batches
@@ -72,9 +59,13 @@ class Processes(Executor):
     Args:
         plan: The plan to compute; sent once.
         count: Maximum number of processes.
-        settings: The user's settings.
-        lock: The dispatcher's lock.
-        changed: Called, from any thread, when a worker has become ready or has died.
+        room: Number of slots that fit.
+        lock: The dispatcher's lock; held whenever the executor's state changes.
+        changed: Called, from the pool's thread, when a worker has become ready or has died.
+        environment: Environment variables to set in the processes before the plan is opened.
+        grows: Start more processes when more shall be active, not by this executor's findings.
+        may_fork: Returns True if processes may be forks of this one now; None starts fresh
+            interpreters.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -90,35 +81,37 @@ class Processes(Executor):
         self,
         plan: Plan,
         count: int,
-        settings: Settings,
+        room: Room,
         lock: Any,
         changed: Callable[[], None],
+        environment: Mapping[str, str] | None = None,
+        grows: bool = False,
+        may_fork: Callable[[], bool] | None = None,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
-        super().__init__(min(count, usable_cpus()))
-        self._most, self._settings = count, settings
-        self.window, most_held = room_for(settings.window(count), count)
+        self._most, self.window = count, room.window
+        self.count = min(count, usable_cpus())
+        self._grows, self._may_fork = grows, may_fork
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
-        self._serialized: SerializedPlan
-        self.refresh()
-        self._origin = origin()
-        self._slots = Slots(most_held)
+        self._environment = dict(environment or {})
+        self._serialized = self.packed()
+        self._older: dict[int, SerializedPlan] = {}
+        """Earlier serialized plans that jobs still use."""
+        self._slots = Slots(room.held)
         self._in_slots: dict[Pending, Slot] = {}
-        self._lease = object()
-        """Identity of the present lease."""
-        self._workers: dict[Worker, queue.SimpleQueue[bool]] = {}
-        """Leased workers; their threads get True for each job, and False in the end."""
-        self._able: set[Worker] = set()
-        """Those that have opened the plan."""
+        self._workers: list[Worker] = []
+        """Leased workers."""
         self._job_seconds = 0.0
         """Time of the latest job."""
-        self._closed = self.resting = self._was_ready = False
+        self._closed = self._resting = self._was_ready = False
+        self.deaths: list[str] = []
+        self.started_at = time.monotonic()
         self._pool = shared_pool()
-        self._pool.register(1)
+        self._pool.register(self)
         try:
-            self._lease_missing()
+            self._lease()
         except BaseException:
             self.close(wait=False)
             raise
@@ -131,6 +124,10 @@ class Processes(Executor):
         return len(self._able)
 
     @property
+    def _able(self) -> list[Worker]:
+        return [each for each in self._workers if self._has_plan(each) and each.accepts_messages]
+
+    @property
     def starting(self) -> bool:
         """True if no worker has been ready yet."""
         return not self._was_ready
@@ -138,106 +135,68 @@ class Processes(Executor):
     @property
     def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
-        return not (self._closed or self.resting) and len(self._workers) < self.count
+        return not (self._closed or self._resting) and len(self._workers) < self.count
 
     def rest(self) -> None:
         """Let others use the workers while there are no jobs; the workers keep the plan."""
         if not self._closed:
-            self.resting = True
-            self._release()
+            self._resting = True
+            workers, self._workers = self._workers, []
+            self._pool.give_back(self, workers)
 
     def wake(self) -> None:
         """Lease workers again after ``rest``."""
-        self.resting = False
-        self.restart()
+        if self._resting:
+            self._resting = False
+            self.restart()
 
-    def restart(self) -> None:
-        """Replace dead workers."""
-        self.started_at = time.monotonic()
-        self._lease_missing()
+    def _has_plan(self, worker: Worker) -> bool:
+        return self._serialized.plan_number in worker.opened_plans
 
-    def refresh(self) -> None:
-        """Serialize the plan as it is now, for the next jobs.
+    def _lease(self) -> None:
+        missing = self.count - len(self._workers)
+        leased = self._pool.lease(self, missing, self._serialized.plan_number)
+        self._workers += leased
+        for worker in leased:
+            self._send_plan(worker)
+        self._was_ready = self._was_ready or self.ready > 0
+
+    def _send_plan(self, worker: Worker) -> None:
+        if not self._has_plan(worker):
+            opening = SentMessage(None, None, self._serialized.plan_number)
+            worker.send(opening, OPEN, self._serialized.address, list(sys.path), _folder())
+
+    def refresh(self, plan: SerializedPlan) -> None:
+        """Send the plan again, after its source has changed; jobs under way use the earlier one."""
+        self._older[self._serialized.plan_number], self._serialized = self._serialized, plan
+        self._close_older()
+        for worker in self._workers:
+            self._send_plan(worker)
+
+    def packed(self) -> SerializedPlan:
+        """Serialize the plan into shared memory.
 
         Raises:
             NotPicklableError: The plan can't be pickled.
         """
         try:
-            self._serialized = SerializedPlan(self._plan, self._settings.environment)
+            return SerializedPlan(self._plan, self._environment)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
-    def close(self, wait: bool) -> None:
-        """Give the workers back, and free the memory; a worker still maps what it writes to."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._release()
-            while self._in_slots:
-                self._in_slots.popitem()[1].close()
-            self._slots.close()
-            self._serialized.close()
-        self._pool.register(-1)
-        self._pool.forget_closed_plans()
-
-    def _lease_missing(self) -> None:
-        missing, plan = self.count - len(self._workers), self._serialized.address
-        leased = self._pool.lease(
-            self._lease, missing, plan.plan_number, self._origin, self._forks_allowed
-        )
-        self._workers |= {worker: queue.SimpleQueue() for worker in leased}
-        for worker in leased:
-            if plan.plan_number in worker.opened_plans and not worker.unanswered:
-                self._able.add(worker)
-            else:
-                worker.unanswered.append(None)
-                worker.request(plan)
-        self._was_ready = self._was_ready or self.ready > 0
-        for worker in leased:
-            arguments = worker, self._lease, self._workers[worker], worker not in self._able
-            thread = threading.Thread(
-                target=self._serve, args=arguments, name="adapters-process", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:
-                for without in leased[leased.index(worker) :]:
-                    del self._workers[without]
-                    self._pool.bury(without)
-                self._release()
-                if threading.main_thread().is_alive():
-                    raise
-                raise InterpreterEndsError("cannot start worker processes") from error
-
-    def _release(self) -> None:
-        """Give back workers without jobs now; the others are given back by their threads."""
-        lease, self._lease = self._lease, object()
-        for worker, wakes in self._workers.items():
-            wakes.put(False)
-            if worker.unanswered:
-                self._pool.drain(worker)
-            else:
-                self._pool.give_back(worker, lease)
-        self._workers.clear()
-        self._able.clear()
-
-    def _forks_allowed(self) -> bool:
-        """True if a process may be a fork made in the calling thread.
-
-        A fork copies the calling thread only. The main thread may have called a library that other
-        threads must not call during a fork; worker threads call users' code.
-        """
-        may_fork = self._settings.may_fork
-        if may_fork is None or threading.get_ident() != threading.main_thread().ident:
-            return False
-        working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
-        return not working and may_fork()
+    def _close_older(self) -> None:
+        in_use = {number for worker in self._workers for number in worker.awaited_plans}
+        for number in self._older.keys() - in_use:
+            self._pool.forget(number)
+            self._older.pop(number).close()
 
     # --- jobs ---
 
-    def submit(self, job: Job, done: Done) -> None:
+    def submit(self, job: Job, done: Done) -> bool:
         """Send the job to the worker with the fewest jobs.
+
+        Returns:
+            False if no worker accepts it; those are about to be found dead.
 
         Raises:
             OSError: There are no more descriptors for slots.
@@ -246,26 +205,26 @@ class Processes(Executor):
             if pending not in self._in_slots:
                 self._in_slots[pending] = self._slots.take()
         task = [(pending.key, self._in_slots[pending].name) for pending in job.batches]
-        content = pickle.dumps(task, 5)
-        able = (worker for worker in self._workers if worker in self._able)
-        worker = min(able, key=lambda each: len(each.unanswered))
-        worker.unanswered.append(_Task(job, done, self._serialized))
-        worker.request(self._serialized.address, content)
-        self._workers[worker].put(True)
+        sent = SentMessage(job, done, self._serialized.plan_number)
+        workers = sorted(self._able, key=lambda each: len(each.unanswered))
+        # Up to the first worker that accepts it.
+        return any(worker.send(sent, WORK, self._serialized.address, task) for worker in workers)
 
     def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs.
+        """Maximum number of submitted jobs; leases more workers if ``active`` needs them.
 
         A process gets its next job before it is done if all processes are ready and jobs are short:
         behind a long job, it would wait while another process is free.
         """
+        if self._grows and self.count < min(active, self._most):
+            self._lease_up_to(min(active, self._most))
         brief = 0.0 < self._job_seconds < _SHORT_SECONDS
         ahead = brief and active >= self.count and self.ready == self.count
         return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
 
     def collect(self, pending: Pending) -> Assembled:
         """Make arrays of the data in the batch's slot."""
-        written: Written = pending.memory
+        written: remote.Written = pending.memory
         places = [leaf for leaf in written.leaves if isinstance(leaf, ArrayInSlot)]
         # If there is no descriptor or memory for that, the batch can be collected later.
         arrays = iter(self._slots.deliver(self._in_slots[pending], places))
@@ -281,104 +240,128 @@ class Processes(Executor):
         if slot is not None:
             self._slots.give_back(slot)
 
-    # --- in the thread of a worker ---
+    def restart(self) -> None:
+        """Replace dead workers."""
+        self.started_at = time.monotonic()
+        self._lease()
 
-    def _serve(
-        self, worker: Worker, lease: object, wakes: queue.SimpleQueue[bool], opens: bool
-    ) -> None:
-        """Receive a worker's answers, until it is given back or dies.
-
-        As soon as all are answered, it may be given back, and serve another executor.
-        """
-        try:
-            if opens and not self._opened(worker, lease):
-                return
-            while wakes.get():
-                while (answered := worker.receive(_LATE_SECONDS)) is None:
-                    if worker.draining and time.monotonic() > worker.deadline:
-                        raise EOFError
-                self._answered(*answered)
-        except (EOFError, OSError):
-            self._died(worker)
-        except BaseException:
-            log.exception("a worker process could not be attended to")
-            self._died(worker)
-        finally:
-            self._pool.give_back(worker, lease)
-
-    def _opened(self, worker: Worker, lease: object) -> bool:
-        """Wait until a worker has opened the plan; False if it isn't needed any more."""
-        for _ in range(len(worker.unanswered)):  # An earlier lease may have left requests.
-            while worker.receive(_LOOK_SECONDS) is None:
-                if lease is not self._lease:
-                    return False
+    def close(self, wait: bool) -> None:
+        """Give the workers back; shared memory is freed once none of them writes to it."""
         with self._lock:
-            if lease is not self._lease:
-                return False
-            if not worker.used:
-                self._pool.start_seconds = time.time() - worker.started_at
-            worker.used = self._was_ready = True
-            self._able.add(worker)
-        self._changed()
-        return True
+            self._closed = True
+            workers, self._workers = self._workers, []
+        for serialized in (self._serialized, *self._older.values()):
+            self._pool.forget(serialized.plan_number)
+        self._pool.unregister(self)
+        self._pool.give_back(self, workers)
 
-    def _answered(self, task: _Task, answer: bytes) -> None:
+    # --- called by the pool, from its thread ---
+
+    def up(self, worker: Worker) -> None:
+        """Note that a worker has started."""
+        self.opened(worker)
+
+    def opened(self, worker: Worker, plan_number: int | None = None) -> None:
+        """Note that a worker has opened a plan."""
+        with self._lock:
+            self._was_ready = self._was_ready or self.ready > 0
+        self._changed()
+
+    def answered(self, worker: Worker, sent: SentMessage, answer: bytes) -> None:
         """Note that a worker has done a job."""
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
-        answers = [_unpickled(each) for each in pickle.loads(answer)]
-        job = task.job
+        try:
+            answers, problem = remote.opened_answers(answer), None
+        except BaseException as error:  # An answer that does not unpickle.
+            answers, problem = [], error
         with self._lock:
-            for pending, written in zip(job.batches, answers):
-                if isinstance(written, BaseException):
-                    pending.note_error(written)
-                    continue
-                job.seconds += written.spent.seconds
-                pending.memory = written
-                self._look_at(written.spent)
-            self._job_seconds = job.seconds
-            task.done(job)
-
-    def _died(self, worker: Worker) -> None:
-        """Note that a worker has died; its jobs must be done again."""
-        death = f"worker process {worker.pid} {self._pool.bury(worker)}"
-        with self._lock:
-            if worker not in self._workers:  # It was draining.
+            if self._closed or sent.job is None or sent.done is None:
                 return
-            del self._workers[worker]
-            self._able.discard(worker)
-            self.deaths.append(death)
-            for task in filter(None, worker.unanswered):
-                for pending in task.job.batches:
-                    slot = self._in_slots.get(pending)
-                    if slot is not None and slot.signer_pid == worker.pid:
-                        pending.killers.append(death)
-                task.job.lost = True
-                task.done(task.job)
+            if self._older:
+                self._close_older()
+            if problem is not None:
+                for pending in sent.job.batches:
+                    pending.note_error(problem)
+            self._take_answers(sent.job, answers)
+            self._job_seconds = sent.job.seconds
+            sent.done(sent.job)
+
+    def died(self, worker: Worker, unanswered: list[SentMessage]) -> None:
+        """Note that a worker has died; its jobs must be done again."""
+        with self._lock:
+            if worker in self._workers:
+                self._workers.remove(worker)
+            if self._closed:
+                return
+            self.deaths.append(f"worker process {worker.pid} {worker.cause}")
+            for sent in unanswered:
+                if sent.job is not None and sent.done is not None:
+                    self._blame(sent.job, worker)
+                    sent.job.lost = True
+                    sent.done(sent.job)
         self._changed()
+
+    def may_fork(self) -> bool:
+        """True if a process may be a fork made in the calling thread.
+
+        A fork copies the calling thread only. The main thread may have called a library that other
+        threads must not call during a fork; worker threads call users' code.
+        """
+        if self._may_fork is None or threading.get_ident() != threading.main_thread().ident:
+            return False
+        working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
+        return not working and self._may_fork()
+
+    def drained(self) -> None:
+        """Free the shared memory after ``close``, as no worker writes to it any more."""
+        if self._closed:
+            while self._in_slots:
+                self._in_slots.popitem()[1].close()
+            self._slots.close()
+            for serialized in (self._serialized, *self._older.values()):
+                serialized.close()
+
+    def _blame(self, job: Job, worker: Worker) -> None:
+        for pending in job.batches:
+            slot = self._in_slots.get(pending)
+            if slot is not None and slot.signer_pid == worker.pid:
+                pending.killers.append(self.deaths[-1])
+
+    def _take_answers(self, job: Job, answers: Any) -> None:
+        for pending, answer in zip(job.batches, answers):
+            if isinstance(answer, Failure):
+                pending.note_error(answer.restore())
+                continue
+            job.seconds += answer.spent.seconds
+            self._look_at(answer.spent)
+            pending.memory = answer
 
     def _look_at(self, spent: Spent) -> None:
         """Lease the other processes, if they would help."""
         looked = len(self._taken) >= _LOOKS * self.count
-        if self._closed or self.count == self._most or looked or spent.noisy:
+        if self._grows or self.count == self._most or looked or spent.noisy:
             return
         self._taken.append(spent)
-        if len(self._taken) < _LOOKS * self.count:
-            return
-        usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
-        total = sum(spent.own_seconds for spent in usual)
-        if sum(spent.busy_seconds for spent in usual) < _WAITS * total:
-            self.count = self._most
-            try:
-                self._lease_missing()
-            except OSError as error:
-                log.warning("no more worker processes could be started: %s", error)
-                self.count = self._most = len(self._workers)
+        if len(self._taken) == _LOOKS * self.count:
+            usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
+            total = sum(spent.own_seconds for spent in usual)
+            busy = sum(spent.busy_seconds for spent in usual)
+            if busy < _WAITS * total:
+                self._lease_up_to(self._most)
+
+    def _lease_up_to(self, count: int) -> None:
+        self.count = count
+        try:
+            self._lease()
+        except OSError as error:
+            log.warning("no more worker processes could be started: %s", error)
+            self.count = self._most = len(self._workers)
 
 
-def _unpickled(answer: bytes) -> Written | BaseException:
+def _folder() -> str:
+    """Current folder; "" if it was deleted."""
     try:
-        written: Written | Failure = pickle.loads(answer)
-    except BaseException as error:  # Raised where the batch is read.
-        return error
-    return written.restore() if isinstance(written, Failure) else written
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""

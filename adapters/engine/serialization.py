@@ -67,10 +67,6 @@ _NUMPY_GENERATOR = np.random.mtrand._rand
 _PYTHON_GENERATOR = random._inst
 
 
-open_plans: set[int] = set()
-"""Numbers of the plans that are not closed; workers forget the others."""
-
-
 class Address(NamedTuple):
     """Location of a serialized plan; small, because it is sent with every job."""
 
@@ -130,16 +126,15 @@ class SerializedPlan:
             memory[end:] = places.tobytes()
         variables = tuple((environment or {}).items())
         self.address = Address(self._file.name, end, imports, variables)
-        open_plans.add(self.address.plan_number)
+
+    @property
+    def plan_number(self) -> int:
+        """Number of the plan, unique in this process."""
+        return self.address.plan_number
 
     def close(self) -> None:
         """Free the memory, once no worker maps it."""
-        open_plans.discard(self.address.plan_number)
         self._file.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "address"):
-            self.close()
 
 
 def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple[str, ...]]:

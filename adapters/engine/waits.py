@@ -43,7 +43,8 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        self._latest: collections.deque[Wait] = collections.deque(maxlen=_KEPT)
+        self._latest: collections.deque[tuple[tuple[int, int], float, float, float]]
+        self._latest = collections.deque(maxlen=_KEPT)
         self.batches = 0
         """Number of delivered batches."""
         self.waited_seconds = 0.0
@@ -55,14 +56,14 @@ class Waits:
         self, position: tuple[int, int], ready: float, seconds: float, busy_seconds: float
     ) -> None:
         """Record the delivery of a batch."""
-        self._latest.append(Wait(*position, ready, seconds, busy_seconds))
+        self._latest.append((position, ready, seconds, busy_seconds))
         self.batches += 1
         self.waited_seconds += seconds
         self.busy_seconds += busy_seconds
 
     def latest(self) -> list[Wait]:
         """Return up to ten thousand waits, the newest last."""
-        return list(self._latest)
+        return [Wait(*position, *times) for position, *times in list(self._latest)]
 
     @property
     def seconds(self) -> NDArray[np.float64]:
@@ -121,7 +122,9 @@ class Losses:
             batches_left: Number of batches known to follow.
             start_seconds: Time that a process takes to start, until it has been measured.
         """
-        from adapters.engine.pool import shared_pool  # Programs without processes need none.
+        from adapters.engine.pool import (
+            shared_pool,
+        )  # Here, because programs without processes need none.
 
         pool = shared_pool()
         # A single stretch may have waited for something else.

@@ -73,16 +73,8 @@ def workers_and_idle() -> list[psutil.Process]:
 
 def end_idle_workers() -> None:
     """Have the processes end that are kept for the next engine."""
-    kept = pool.shared_pool()
-
-    def ended() -> bool:
-        with kept._changed:
-            for worker in kept._idle:
-                worker.deadline = 0.0
-            kept._changed.notify_all()
-            return kept._thread is None
-
-    wait_until(ended)
+    pool.shared_pool().end_idle()
+    wait_until(lambda: pool.shared_pool()._thread is None)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from adapters import WorkerError
+from adapters.engine import Engine, pool
 from adapters.sources import SequenceSource
 from tests.batches import exact
 from tests.engine.executors import (
@@ -295,6 +296,7 @@ class Hunter:
 
 @pytest.mark.parametrize("seconds", [0.001, 0.008], ids=["light", "heavy"])
 def test_random_kills_lose_and_repeat_nothing(seconds):
+    """A heavy batch is computed in parts."""
     slow = Slow(seconds)
 
     def transform(sample: int, rng: np.random.Generator) -> Any:
@@ -312,3 +314,28 @@ def test_random_kills_lose_and_repeat_nothing(seconds):
         stream.close()
     assert batches == expected
     assert hunter.kills >= 4
+
+
+def pid(sample: Any) -> int:
+    return os.getpid()
+
+
+def pids_of(engine: Engine, count: int = 5) -> set[int]:
+    return set(np.concatenate(read(engine, count)).tolist())
+
+
+def test_death_that_is_noticed_late_costs_no_batch(monkeypatch):
+    """The only worker no longer takes jobs, and nobody knows yet that it is dead."""
+    look_at, noticed = pool.Pool._look_at, threading.Event()
+
+    def late(self: pool.Pool, worker: Any, what: Any) -> None:
+        assert worker.pid != victim or noticed.wait(20)
+        look_at(self, worker, what)
+
+    with opened(Numbers(400), "processes-1", transform=pid) as engine:
+        (victim,) = pids_of(engine)
+        monkeypatch.setattr(pool.Pool, "_look_at", late)
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: psutil.Process(victim).status() == psutil.STATUS_ZOMBIE)
+        threading.Timer(0.2, noticed.set).start()
+        assert len(read(engine, 40)) == 40

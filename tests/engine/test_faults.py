@@ -11,7 +11,7 @@ import pytest
 
 from adapters.sources import SequenceSource
 from tests.engine.executors import PROCESSES, end_idle_workers, opened, read, wait_until, workers
-from tests.engine.workloads import Numbers
+from tests.engine.workloads import Numbers, Tally
 from tests.leftovers import Leftovers
 from tests.plans import notes_of
 
@@ -166,6 +166,22 @@ def test_error_in_the_next_epoch_waits_for_it(executor):
 
 
 # --- close ---
+
+
+@every_executor
+@pytest.mark.parametrize("name", ["OwnError", "KeyboardInterrupt"])
+def test_unread_errors_are_forgotten_at_the_end(executor, name, tmp_path):
+    tally = Tally(tmp_path / "calls")
+    spoilt = Spoilt(name, 5)
+
+    def counted(sample: int) -> int:
+        return spoilt(tally(sample))
+
+    with opened(Numbers(), executor, transform=counted) as engine:
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        wait_until(lambda: tally.calls >= 4)
+        stream.close()
 
 
 @every_process_pool

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
@@ -16,9 +15,10 @@ import numpy as np
 import psutil
 import pytest
 
-from adapters.engine import Engine, pool
+from adapters.engine import Engine, pool, process
 from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
 from tests.engine.workloads import Numbers
+from tests.plans import batch_of, plan_of
 
 
 def pid(sample: Any) -> int:
@@ -27,17 +27,6 @@ def pid(sample: Any) -> int:
 
 def pids_of(engine: Engine, count: int = 5) -> set[int]:
     return set(np.concatenate(read(engine, count)).tolist())
-
-
-class SlowPid:
-    """Says who computes a sample, after a while."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __call__(self, sample: Any) -> int:
-        time.sleep(self.seconds)
-        return os.getpid()
 
 
 # --- kept ---
@@ -64,17 +53,6 @@ def test_engine_at_rest_lends_its_processes_and_goes_on():
         other.pause()
         wait_until(lambda: pool.shared_pool().idle)
         assert pids_of(one) == first
-
-
-def test_process_that_was_idle_takes_its_time(monkeypatch):
-    """It was to end after a while, had no engine asked for it."""
-    monkeypatch.setattr(pool, "_KEPT_SECONDS", 0.3)
-    with opened(Numbers(400), "processes-1", 1, transform=pid) as engine:
-        first = pids_of(engine)
-        engine.pause()
-        wait_until(lambda: pool.shared_pool().idle)
-        with opened(Numbers(4), "processes-1", 1, queue=1, transform=SlowPid(1.0)) as other:
-            assert pids_of(other, 1) == first
 
 
 def test_idle_processes_end_by_themselves(monkeypatch):
@@ -163,7 +141,7 @@ def test_workers_given_back_by_the_collector_are_kept():
             stream.next()
         for engine in (one, other):
             wait_until(
-                lambda engine=engine: engine.at_full_speed and not engine.dispatcher._running
+                lambda engine=engine: engine.at_full_speed and not engine._dispatcher._running
             )
 
         one.close()  # Two idle workers; the others are given back in the midst of the choice.
@@ -218,20 +196,17 @@ def test_processes_start_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
         assert len(read(engine, 4)) == 4
 
 
-def test_workers_without_a_thread_are_ended(monkeypatch):
+def test_workers_are_given_back_if_the_plan_is_not_sent(monkeypatch):
     end_idle_workers()
-    start = threading.Thread.start
 
-    def fail(thread: threading.Thread) -> None:
-        if thread.name == "adapters-process":
-            raise RuntimeError("can't start new thread")
-        start(thread)
+    def fail(*_: Any) -> None:
+        raise OSError("no")
 
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    with opened(Numbers(40), "processes-2", transform=abs) as engine:
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            read(engine, 4)
-        wait_until(lambda: not pool.shared_pool()._workers)
+    monkeypatch.setattr("adapters.engine.process.Worker.send", fail)
+    with opened(Numbers(40), "processes-2", transform=abs) as engine, pytest.raises(OSError):
+        read(engine, 4)
+    monkeypatch.undo()
+    end_idle_workers()
 
 
 # --- what a worker process is ---
@@ -351,3 +326,47 @@ def test_long_jobs_and_answers_pass_each_other():
         timeout=30,
     ) as loader:
         assert [list(batch) for batch in loader] == [[k + " words" for k in b] for b in batches]
+
+
+def test_forgetting_waits_for_no_sending():
+    """The garbage collector may come there."""
+    with opened(Numbers(8), "processes-1") as engine:
+        read(engine, 1)
+        executor = engine._dispatcher._executor
+        (worker,) = executor._workers
+        with worker._lock:
+            forgetting = threading.Thread(
+                target=pool.shared_pool().forget, args=(executor._serialized.plan_number,)
+            )
+            forgetting.start()
+            forgetting.join(20)
+            assert not forgetting.is_alive()
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_ctrl_c_while_a_job_is_sent_loses_nothing(sent, monkeypatch):
+    """Twice, where one worker has two jobs at most; before the sending, or after it."""
+    own, calls, main = process.Worker.send, [], threading.main_thread()
+
+    def send(worker: Any, call: Any, *message: Any) -> bool:
+        if call is not None and call.job and threading.current_thread() is main:
+            calls.append(call)
+            if len(calls) in (2, 3):
+                if sent:
+                    own(worker, call, *message)
+                raise KeyboardInterrupt
+        return own(worker, call, *message)
+
+    with opened(Numbers(200), "processes-1", 4, queue=6) as engine:
+        read(engine, 3)
+        monkeypatch.setattr(process.Worker, "send", send)
+        interrupted = 0
+        while interrupted < 2:  # The pool's thread may have sent all of a pass.
+            try:
+                read(engine, 40)
+            except KeyboardInterrupt:
+                interrupted += 1
+        expected = batch_of(plan_of(Numbers(200), 4), 0, 49)
+        np.testing.assert_array_equal(read(engine, 50)[49], expected)
+    # CPython 3.11 may crash when a method is put back while a thread, here the pool's, is in it.
+    end_idle_workers()

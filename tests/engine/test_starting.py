@@ -19,7 +19,7 @@ from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses
 from tests.engine.executors import end_idle_workers
 from tests.engine.workloads import Numbers
-from tests.plans import plan_of
+from tests.plans import epoch_of, plan_of
 
 # More than are made until processes have started.
 BATCHES = 500_000
@@ -34,7 +34,7 @@ def measured(new_processes):
     """An engine whose measurement has just come to an end, in favour of two processes."""
     plan = plan_of(np.arange(4 * BATCHES), 4, transform=with_pid)
     engine = Engine(plan, Settings("auto"))
-    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2)
+    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2, 2)
     yield engine
     engine.close()
 
@@ -67,7 +67,7 @@ def slow_elsewhere(new_processes):
     """An engine that has chosen two processes, which take much longer than none."""
     plan = plan_of(np.arange(80_000), 4, transform=SlowElsewhere())
     engine = Engine(plan, Settings("auto"))
-    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2)
+    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2, 2)
     engine.retain()
     engine.start_workers()
     yield engine
@@ -178,6 +178,26 @@ def test_slow_start_of_one_process_delays_no_batch(tmp_path):
     engine.close()
 
 
+def test_auto_starts_no_processes_that_cannot_pay():
+    end_idle_workers()
+    plan = plan_of(Numbers(56), 8, transform=spin)
+    engine = Engine(plan, Settings("auto"))
+    for epoch in range(3):
+        stream = engine.stream(epoch, 0, False)
+        batches = [stream.next() for _ in range(7)]
+        assert len(batches) == len(epoch_of(plan))
+        stream.close()
+    assert not shared_pool()._workers
+    engine.close()
+
+
+def spin(sample: int) -> int:
+    started = time.thread_time()
+    while time.thread_time() - started < 0.0006:
+        pass
+    return sample
+
+
 # --- workers that can't start ---
 
 
@@ -189,7 +209,7 @@ def waiting(sample: int) -> Any:
 def auto_in_processes(batches: int = 4000) -> Engine:
     """An engine whose measurement has just come to an end, in favour of two processes."""
     engine = Engine(plan_of(Numbers(4 * batches), 4, transform=waiting), Settings("auto"))
-    engine._choice = Choice("processes", 2)
+    engine._choice = Choice("processes", 2, 2)
     engine._losses.seconds = 100.0
     return engine
 

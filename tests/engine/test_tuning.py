@@ -53,12 +53,15 @@ class Scripted:
     def spent(self) -> Spent:
         return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
-    def append_next(self, needed: bool = True) -> Pending:
+    def append_next(self) -> Pending:
         pending = Pending(BatchKey(0, self.made), State.HERE)
         self.made += 1
         if self.made <= self.errors:
             pending.state, pending.error = State.FAILED, ValueError("spoilt")
         return pending
+
+    def append_another(self) -> Pending:
+        return self.append_next()
 
     def fulfil(self, pending: Pending) -> None:
         started = Spent.now()
