@@ -1,15 +1,14 @@
 """Search of user code for random generators: the global ones it draws from, and its own.
 
-A search goes from objects to what they refer to, as the garbage collector does. In the bytecode of
-functions it resolves global names, imports, and attributes of modules. It calls no user code but
-attribute look-ups.
+A search goes from objects to the functions and objects that they refer to, and resolves the global
+names and the imports in each function's bytecode. It calls no user code but attribute look-ups.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dis
-import gc
+import functools
 import importlib.util
 import itertools
 import logging
@@ -33,8 +32,7 @@ _QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet
 _OPAQUE_MODULES = frozenset(
     {"h5py", "jax", "jaxlib", "pandas", "pyarrow", "sklearn", "tensorflow", "torch", "zarr"}
 )
-# A step within an installed package counts twice.
-_DEEPEST, _MOST_OBJECTS, _MOST_MEMBERS = 8, 20_000, 200
+_DEEPEST, _MOST_OBJECTS, _MOST_MEMBERS = 8, 20_000, 100
 # Base classes of MXNet's data sets and transforms, and the methods by which these make samples.
 _PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter", "ImageIter"}
 _MAKE_SAMPLES = {"__call__", "__getitem__", "forward", "hybrid_forward", "next", "reset"}
@@ -49,13 +47,13 @@ _OF_A_PROCESS = frozenset(
     | {"killpg", "parent_process", "pthread_kill", "raise_signal", "setitimer", "setrlimit"}
     | {"ctypes", "string_at", "terminate"}
 )
-# Methods that make no batch.
+# Methods that make no batch, unless code that does names them.
 _MAKING = {"__init__", "__post_init__"}
 _IDLE = _MAKING | {"on_epoch_begin", "on_epoch_end"}
 # Generators of libraries that may not be imported: package and name of their class.
 _OF_LIBRARIES = {("torch", "Generator"), ("keras", "SeedGenerator")}
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-_MOST_NESTED = 3
+_MOST_LISTS = 3
 _NO_STEPS = {"CACHE", "EXTENDED_ARG", "NOP"}
 
 
@@ -73,7 +71,8 @@ class Used(NamedTuple):
 def generators_used(*objects: Any) -> Used:
     """Find the global generators that the code in these objects draws from.
 
-    Constructors of the objects, and their Keras hooks such as ``on_epoch_end``, don't count.
+    Constructors and Keras hooks, such as ``on_epoch_end``, count only if the code that makes
+    batches names them.
     """
     search = _Search(*objects)
     return Used(frozenset(search.guessed | search.named), frozenset(search.named), search.process)
@@ -110,7 +109,11 @@ def draws_unseeded(value: Any, depth: int = 0) -> bool:
 
 
 class _Search:
-    """Visits objects and what they refer to, each once, the nearest first."""
+    """Visits objects and what they refer to, each once.
+
+    Args:
+        objects: Where to begin.
+    """
 
     def __init__(self, *objects: Any) -> None:
         self.named: set[str] = set()
@@ -119,62 +122,78 @@ class _Search:
         self.visited: dict[int, Any] = {}  # Ids are unique only while the object is alive.
         self._names: set[str] = set()
         self._as_objects: set[str] = set()  # Modules of which it isn't known what is used.
-        left = deque((each, 0) for each in objects)
-        while left:
-            value, depth = left.popleft()
-            plain = issubclass(type(value), _PLAIN) and _library(type(value)) in _QUIET_MODULES
-            if plain or id(value) in self.visited:
-                continue
-            if depth > _DEEPEST or len(self.visited) > _MOST_OBJECTS:
-                self._guess()
-                continue
-            self.visited[id(value)] = value
+        self._idle: list[tuple[str, Any, int]] = []
+        for each in objects:
             try:
-                found = self._visit(value, _MAKING if depth else _IDLE)
-                deeper = depth + 1 + _is_in_packages(sys.modules.get(_module_of(value)))
-                left.extend((each, deeper) for each in found)
-            except Exception as error:  # A metaclass may run any code.
-                log.debug("it can't be told what %r draws from: %r", type(value), error)
+                self._visit(each, 0)
+                self._visit_idle()
+                self._visit_modules()
+            except Exception as error:  # Inspecting a user's object may run any code.
+                log.debug("it can't be told what %r draws from: %r", type(each), error)
                 self._guess()
-        if "random" in self._names:  # Perhaps of a module that the code has in a variable.
-            self.named |= self._as_objects & {"numpy", "mxnet"}
+
+    def _visit_modules(self) -> None:
+        """Assume that code which names ``random`` looks it up in a module used as an object."""
+        if "random" in self._names:
+            self.named |= {each for each in ("numpy", "mxnet") if each in self._as_objects}
 
     def _guess(self) -> None:
         self.guessed |= {"random", "numpy"}
 
-    def _visit(self, value: Any, idle: set[str]) -> Iterable[Any]:
-        """Note what a value draws from by itself; return what it refers to."""
-        kind, library = type(value), _library(value)
-        own = _library(kind) not in _QUIET_MODULES | _OPAQUE_MODULES  # A class of the user's.
-        if isinstance(value, types.ModuleType):
-            return self._visit_module(value)
-        bound = isinstance(value, (types.MethodType, types.BuiltinFunctionType))
-        owner = value.__self__ if bound else value
-        for name, generator in _GLOBAL.items():
-            if owner is generator:
-                self.named.add(name)
-                return ()
-        if isinstance(value, types.FunctionType):
-            return self._visit_function(value, library)
-        if isinstance(value, types.BuiltinFunctionType) and value.__name__ in _OF_A_PROCESS:
-            self.process = True
-        elif library in _OPAQUE_MODULES or (
-            isinstance(value, types.BuiltinFunctionType) and library not in _QUIET_MODULES
-        ):
-            self._guess()
-        if isinstance(value, type):
-            searched = library not in _QUIET_MODULES | _OPAQUE_MODULES or _is_part(value)
-            return self._methods(value, set()) if searched else ()
-        if own:
-            return [*self._methods(kind, idle), [*_held(value)]]
-        if isinstance(value, _CONTAINERS):
-            return _held(value)
-        if library == "mxnet" and not _is_part(kind):
-            return ()
-        methods = self._methods(kind, set()) if library == "mxnet" else ()
-        return [*methods, *filter(_may_draw, _held(value))]
+    def _visit_idle(self) -> None:
+        """Visit the methods left out so far whose names the code has."""
+        while called := [each for each in self._idle if each[0] in self._names]:
+            self._idle = [each for each in self._idle if each not in called]
+            for _, function, depth in called:
+                self._visit(function, depth)
 
-    def _visit_module(self, module: types.ModuleType) -> Iterable[Any]:
+    def _visit(self, value: Any, depth: int) -> None:
+        kind, library = type(value), _library(value)
+        own = _library(kind) not in _QUIET_MODULES  # A class of the user or of a library.
+        if (isinstance(value, _PLAIN) and not own) or id(value) in self.visited:
+            return
+        owner = getattr(value, "__self__", None)
+        bound_to = [name for name, each in _GLOBAL.items() if each is value or each is owner]
+        if not bound_to and (depth > _DEEPEST or len(self.visited) > _MOST_OBJECTS):
+            self._guess()
+            return
+        self.visited[id(value)] = value
+        if isinstance(value, types.ModuleType):
+            self._visit_module(value)
+        elif getattr(value, "__name__", None) in _OF_A_PROCESS and callable(value):
+            self.process = True
+        elif bound_to:
+            self.named.update(bound_to)
+        elif isinstance(value, types.MethodType):
+            self._visit_all([value.__self__, value.__func__], depth)
+        elif isinstance(value, types.FunctionType):
+            self._visit_function(value, library, depth)
+        elif isinstance(value, functools.partial):
+            self._visit_all([value.func, value.args, value.keywords], depth)
+        elif hasattr(value, "__wrapped__") and not isinstance(value, type):
+            self._visit(value.__wrapped__, depth + 1)
+        elif isinstance(value, type):
+            if library in _OPAQUE_MODULES:
+                self._guess()
+            elif library not in _QUIET_MODULES or _is_part(value):
+                self._visit_class(value, depth, ())
+        elif isinstance(value, _CONTAINERS) and not own:
+            members = value.values() if isinstance(value, dict) else value
+            self._visit_all(list(itertools.islice(members, _MOST_MEMBERS)), depth)
+        elif library == "adapters" and hasattr(value, "functions"):
+            self._visit(value.functions, depth + 1)  # A chain of transforms, also the user's.
+        elif library in _OPAQUE_MODULES | _QUIET_MODULES:
+            self._visit_of_library(value, library, depth)
+        elif hasattr(value, "__dict__") or _slots_of(kind) or own:
+            self._visit_object(value, depth)
+        else:
+            self._guess()
+
+    def _visit_all(self, values: Iterable[Any], depth: int) -> None:
+        for each in values:
+            self._visit(each, depth + 1)
+
+    def _visit_module(self, module: types.ModuleType) -> None:
         name = module.__name__
         self._as_objects.add(name.replace("mxnet.ndarray", "mxnet"))
         if name == "random" or name.startswith("numpy.random"):
@@ -183,11 +202,9 @@ class _Search:
             self.named.add("mxnet")
         elif _library(module) not in _QUIET_MODULES:
             self._guess()
-        return ()
 
-    def _visit_function(self, function: types.FunctionType, library: str) -> Iterable[Any]:
+    def _visit_function(self, function: types.FunctionType, library: str, depth: int) -> None:
         module, name = function.__globals__.get("__name__") or "", function.__name__
-        found: list[Any] = [function.__dict__.get("__wrapped__")]
         if library == "mxnet" and not module.startswith("mxnet.image"):
             operator = module.startswith(("mxnet.ndarray", "mxnet.numpy", "mxnet.random"))
             plain = operator and ("random" in module or name in ("normal", "uniform"))
@@ -195,51 +212,56 @@ class _Search:
                 self.named |= {"mxnet"} if operator else {"mxnet", "numpy", "random"}
         elif library in _OPAQUE_MODULES:
             self._guess()
+        elif library == "random" or module.startswith("numpy.random"):
+            self.named.add(library)
         elif library not in _QUIET_MODULES or (library == "mxnet" and not name.startswith("_")):
-            found += self._visit_code(function)
-            found += [function.__closure__, function.__defaults__, function.__kwdefaults__]
-        elif name in _OF_A_PROCESS:
-            self.process = True
-        return found
+            self._visit_code(function.__code__, function.__globals__, depth)
+            for cell in function.__closure__ or ():
+                with contextlib.suppress(ValueError):
+                    self._visit(cell.cell_contents, depth + 1)
+            self._visit_all([function.__defaults__, function.__kwdefaults__], depth)
+        if hasattr(function, "__wrapped__"):
+            self._visit(function.__wrapped__, depth + 1)
 
-    def _visit_code(self, function: types.FunctionType) -> Iterable[Any]:
-        for each in _codes(function.__code__):
+    def _visit_code(self, code: types.CodeType, names: dict[str, Any], depth: int) -> None:
+        for each in _codes(code):
             self.process |= not _OF_A_PROCESS.isdisjoint(each.co_names)
             self._names.update(each.co_names)
             self._names.update(text for text in each.co_consts if isinstance(text, str))
-        return _references(function.__code__, function.__globals__, {})
+        self._visit_all(_references(code, names, {}), depth)
 
-    def _methods(self, kind: type, idle: set[str]) -> Iterator[Any]:
-        """Yield the members of a class without the idle ones."""
+    def _visit_object(self, value: Any, depth: int) -> None:
+        self._visit_class(type(value), depth, _MAKING if depth else _IDLE)
+        self._visit(getattr(value, "__dict__", None), depth + 1)
+        for slot in _slots_of(type(value)):
+            with contextlib.suppress(AttributeError):
+                self._visit(slot.__get__(value), depth + 1)
+        if isinstance(value, _CONTAINERS):
+            members = value.values() if isinstance(value, dict) else value
+            self._visit_all(list(itertools.islice(members, _MOST_MEMBERS)), depth)
+
+    def _visit_class(self, kind: type, depth: int, idle: Iterable[str]) -> None:
+        """Visit the members of a class, but for idle methods that no visited code names."""
         for name, member in _members(kind):
             if name in idle:
-                continue
-            if isinstance(member, types.FunctionType) and _library(member) == "mxnet":
-                yield from self._visit_code(member)
+                self._idle.append((name, member, depth + 1))
+            elif _library(member) == "mxnet" and isinstance(member, types.FunctionType):
+                self._visit_code(member.__code__, member.__globals__, depth + 1)
             else:
-                yield member
+                self._visit(member, depth + 1)
 
-
-def _held(value: Any) -> Iterator[Any]:
-    """Yield the first objects that an object refers to, but its class: members, attributes."""
-    for each in itertools.islice(gc.get_referents(value), _MOST_MEMBERS):
-        if type(each) is dict:
-            yield from itertools.islice(each.values(), _MOST_MEMBERS)
-        elif type(each) is types.CellType:
-            yield from gc.get_referents(each)
-        elif each is not type(value):
-            yield each
-
-
-def _may_draw(member: Any) -> bool:
-    """True for something within a library's object that may be, or have, code of the user's."""
-    kind = type(member)
-    return (
-        isinstance(member, _CONTAINERS)
-        or callable(member)
-        or _library(kind) not in _QUIET_MODULES
-        or _is_part(kind)
-    )
+    def _visit_of_library(self, value: Any, library: str, depth: int) -> None:
+        """Visit what a library's object holds, such as ``np.vectorize`` or ``Subset``."""
+        if library == "mxnet":
+            if not _is_part(type(value)):
+                return
+            self._visit_class(type(value), depth, ())
+        elif library in _OPAQUE_MODULES:
+            self._guess()
+        for member in getattr(value, "__dict__", {}).values():
+            held = isinstance(member, _CONTAINERS) or callable(member)
+            if held or _library(type(member)) not in _QUIET_MODULES or _is_part(type(member)):
+                self._visit(member, depth + 1)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -255,8 +277,13 @@ def _references(
 ) -> Iterator[Any]:
     """Resolve the global names, imports, and attributes of modules that a function loads.
 
-    A local variable that a module is assigned to is followed; ``outer`` has those of the functions
-    around it. A module is given itself if it isn't known what is used of it.
+    A local variable that a module is assigned to is followed. A module is given itself if it isn't
+    known what is used of it.
+
+    Args:
+        code: The function's code.
+        names: Its global variables.
+        outer: Modules in the variables of the functions around it.
     """
     local = {**outer}
     if code.co_name == "hybrid_forward" and "mxnet" in sys.modules and code.co_argcount > 1:
@@ -305,6 +332,9 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
         if base is object or (library in _QUIET_MODULES and library != "mxnet"):
             continue
         for name, member in list(vars(base).items()):
+            member = getattr(member, "__func__", getattr(member, "fget", member))
+            if isinstance(member, functools.cached_property):
+                member = member.func
             if library == "mxnet":
                 if name in _MAKE_SAMPLES:
                     yield name, member
@@ -312,21 +342,26 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
                 yield name, member
 
 
+def _slots_of(kind: type) -> list[Any]:
+    """Slot descriptors of a class."""
+    bases = [vars(base) for base in kind.__mro__ if "__slots__" in vars(base)]
+    members = (member for base in bases for member in base.values())
+    return [member for member in members if isinstance(member, types.MemberDescriptorType)]
+
+
 def _is_part(kind: type) -> bool:
     return any(base.__name__ in _PARTS and _library(base) == "mxnet" for base in kind.__mro__)
 
 
-def _module_of(value: Any) -> str:
-    if isinstance(value, types.ModuleType):
-        return value.__name__
-    if isinstance(value, types.FunctionType):  # An operator of MXNet hasn't its name.
-        return str(value.__globals__.get("__name__") or "")
-    owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
-    return str(getattr(owner, "__module__", None) or "")
-
-
 def _library(value: Any) -> str:
-    library = _module_of(value).split(".")[0]
+    if isinstance(value, types.ModuleType):
+        return value.__name__.split(".")[0]
+    if isinstance(value, types.FunctionType):  # An operator of MXNet hasn't its name.
+        module = value.__globals__.get("__name__")
+    else:
+        owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
+        module = getattr(owner, "__module__", None)
+    library = str(module or "").split(".")[0]
     return "collections" if library.startswith("namedtuple_") else library
 
 
@@ -340,11 +375,7 @@ def is_users(code: Any) -> bool:
 
 def _is_installed(module: types.ModuleType) -> bool:
     """True if a module is not one of the user's files."""
-    return not getattr(module, "__file__", None) or _is_in_packages(module)
-
-
-def _is_in_packages(module: types.ModuleType | None) -> bool:
-    file = getattr(module, "__file__", None) or ""
+    file = getattr(module, "__file__", None) or "site-packages"
     return "site-packages" in file or "dist-packages" in file
 
 
@@ -383,44 +414,49 @@ def generators_of(value: Any) -> list[Any]:
 
 
 def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
-    """Name the attribute or variable of users' objects, or of modules, that has a generator."""
+    """Name the attribute or variable that holds a generator, if it can be found.
+
+    Args:
+        generator: The generator.
+        owners: Users' objects and functions that may lead to it.
+    """
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
-    holders = [*_Search(*owners).visited.values(), *list(sys.modules.values())]
-    for nested in (0, _MOST_NESTED):  # An attribute of its own is a better name than a list.
+    modules = (getattr(module, "__dict__", {}) for module in list(sys.modules.values()))
+    holders = [*_Search(*owners).visited.values(), *modules]
+    for lists in (0, _MOST_LISTS):  # An attribute of its own is a better name than a list.
         for holder in holders:
-            for name, value in _variables(holder).items():
-                if not name.startswith("__") and _holds(value, generator, nested):
-                    prefix = (
-                        "" if isinstance(holder, _WITH_VARIABLES) else f"{type(holder).__name__}."
-                    )
-                    return f"{prefix}{name} ({kind})"
+            for name, value in _variables(holder):
+                if _holds(value, generator, lists):
+                    return f"{name} ({kind})"
     return f"a generator ({kind})"
 
 
-def _holds(value: Any, generator: Any, nested: int) -> bool:
-    """True if ``value`` is the generator, or has it in containers nested up to so many times."""
+def _holds(value: Any, generator: Any, lists: int) -> bool:
+    """True if ``value`` is the generator, or has it in lists within each other, up to so many."""
     if any(each is generator for each in (value, *generators_of(value))):
         return True
-    members = _held(value) if nested and type(value) in (list, tuple, dict) else ()
-    return any(_holds(each, generator, nested - 1) for each in members)
+    members = value[:_MOST_MEMBERS] if lists and type(value) in (list, tuple) else ()
+    return any(_holds(each, generator, lists - 1) for each in members)
 
 
-_WITH_VARIABLES = (types.FunctionType, types.ModuleType)
-
-
-def _variables(holder: Any) -> dict[str, Any]:
-    """Variables of a module or of a function's closure; attributes of an object."""
+def _variables(holder: Any) -> list[tuple[str, Any]]:
+    """Names and values in a dict, in a function's closure, or in an object's attributes."""
+    prefix, members = "", holder
     if isinstance(holder, types.FunctionType):
         with contextlib.suppress(ValueError):  # A variable that isn't assigned yet.
             cells = [cell.cell_contents for cell in holder.__closure__ or ()]
-            return dict(zip(holder.__code__.co_freevars, cells))
-        return {}
-    found: dict[str, Any] = {}
-    for base in () if isinstance(holder, types.ModuleType) else reversed(type(holder).__mro__):
-        for name, member in vars(base).items():
-            if isinstance(member, types.MemberDescriptorType):
-                with contextlib.suppress(AttributeError):  # A slot that isn't assigned yet.
-                    found[name] = member.__get__(holder)
-            elif is_users(base):
-                found[name] = member
-    return {**found, **getattr(holder, "__dict__", {})}
+            return list(zip(holder.__code__.co_freevars, cells))
+        return []
+    if not isinstance(holder, dict):
+        kind = type(holder)
+        prefix, members = f"{kind.__name__}.", dict(getattr(holder, "__dict__", {}))
+        for base in kind.__mro__ if is_users(kind) else ():
+            members = {**vars(base), **members}
+        for slot in _slots_of(kind):
+            with contextlib.suppress(AttributeError):
+                members[slot.__name__] = slot.__get__(holder)
+    return [
+        (prefix + name, value)
+        for name, value in list(members.items())
+        if isinstance(name, str) and not name.startswith("__")
+    ]

@@ -60,15 +60,6 @@ class OfTheClass:
         return self.steps[0](x)
 
 
-class Cached:
-    @functools.cached_property
-    def noise(self) -> float:
-        return np.random.rand()
-
-    def __call__(self, x: Any) -> Any:
-        return x + self.noise
-
-
 class Nested:
     class Inner:
         @staticmethod
@@ -79,13 +70,22 @@ class Nested:
         return self.Inner.draw(x)
 
 
+class Cached:
+    @functools.cached_property
+    def noise(self) -> float:
+        return np.random.rand()
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.noise
+
+
 DRAWING = [
     Plain(),
     Slots(),
     InSlot(draws),
-    Nested(),
     Compose(),
     OfTheClass(),
+    Nested(),
     Cached(),
 ]
 
@@ -208,6 +208,13 @@ class ShufflesBetweenEpochs:
         np.random.shuffle(self.numbers)
 
 
+class ShufflesByItself(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        if index == 3:
+            self.on_epoch_end()
+        return self.numbers[index]
+
+
 class MadeForEachSample:
     def __getitem__(self, index: int) -> Any:
         return ShufflesBetweenEpochs()[index]
@@ -219,6 +226,31 @@ class Holds:
 
     def __getitem__(self, index: int) -> Any:
         return self.inner[index]
+
+
+def decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(self: Any, index: int) -> Any:
+        return function(self, index)
+
+    return call
+
+
+def shuffle(batches: Any) -> None:
+    batches.on_epoch_end()
+
+
+class ShufflesDecorated(ShufflesBetweenEpochs):
+    @decorated
+    def __getitem__(self, index: int) -> Any:
+        self.on_epoch_end()
+        return self.numbers[index]
+
+
+class ShufflesByFunction(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        shuffle(self)
+        return self.numbers[index]
 
 
 class Vectorized:
@@ -256,6 +288,13 @@ class KeepsNumpys:
         return self.generator.rand()
 
 
+class NamesTypes(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        if index < 0:
+            raise IndexError(f"{type(index)}, {type(index).__name__}")
+        return self.numbers[index]
+
+
 class CallsHelper:
     def __init__(self) -> None:
         self.numbers = draws(np.zeros(2))
@@ -277,10 +316,10 @@ class Augments:
 @pytest.mark.parametrize(
     "value",
     [
-        *(ShufflesBetweenEpochs(), CallsHelper(), Holds(CallsHelper())),
+        *(ShufflesBetweenEpochs(), NamesTypes(), CallsHelper(), Holds(CallsHelper())),
         *(Augments().augment, [Augments()]),
     ],
-    ids=["between epochs", "calls a helper", "holds such", "a method", "a list"],
+    ids=["between epochs", "names types", "calls a helper", "holds such", "a method", "a list"],
 )
 def test_draws_once_are_none(value):
     assert not generators_used(value).certainly
@@ -289,7 +328,8 @@ def test_draws_once_are_none(value):
 @pytest.mark.parametrize(
     "value",
     [
-        *(MadeForEachSample(), Holds(ShufflesBetweenEpochs())),
+        *(ShufflesByItself(), MadeForEachSample(), Holds(ShufflesBetweenEpochs())),
+        *(ShufflesDecorated(), ShufflesByFunction()),
         *(Vectorized(), Steps(draws), Steps(Call()), KeepsNumpys()),
     ],
     ids=lambda value: type(value).__name__,
@@ -320,6 +360,13 @@ def test_draws_within_a_large_library(kind):
 # --- samplers of one's own ---
 
 
+class Augmenting:
+    """Samples that draw."""
+
+    def __getitem__(self, number: int) -> Any:
+        return number + np.random.rand()
+
+
 class Seeded:
     """A sampler whose order is the same each time."""
 
@@ -335,14 +382,41 @@ class SeedsAll:
         return iter(np.random.permutation(4))
 
 
+class ByLength:
+    """The samples of what it holds draw; their order doesn't."""
+
+    def __init__(self) -> None:
+        self.samples = Augmenting()
+
+    def __iter__(self) -> Any:
+        return iter(sorted(range(4), key=lambda number: -number))
+
+
 class Unseeded:
     def __iter__(self) -> Any:
         return iter(np.random.permutation(4))
 
 
+class UnseededInside:
+    def __iter__(self) -> Any:
+        return iter(sorted(range(4), key=lambda number: random.random()))
+
+
+def permuted() -> Any:
+    return np.random.permutation(4)
+
+
 class UnseededByHelper:
     def __iter__(self) -> Any:
-        return iter([draws(0)])
+        return iter(permuted())
+
+
+class Wraps:
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Any:
+        return iter(self.sampler)
 
 
 class ToldTheEpoch(Unseeded):
@@ -350,24 +424,16 @@ class ToldTheEpoch(Unseeded):
         self.epoch = epoch
 
 
-class Wraps:
-    """Has samples that draw, too, and the order doesn't depend on them."""
-
-    def __init__(self, sampler: Any) -> None:
-        self.sampler, self.samples = sampler, MadeForEachSample()
-
-    def __iter__(self) -> Any:
-        return iter(self.sampler)
-
-
-@pytest.mark.parametrize("sampler", [Seeded(), SeedsAll(), ToldTheEpoch(), Wraps(Seeded()), [1, 2]])
+@pytest.mark.parametrize(
+    "sampler", [Seeded(), SeedsAll(), ByLength(), ToldTheEpoch(), Wraps(Seeded()), [1, 2]]
+)
 def test_sampler_that_is_seeded(sampler):
     assert not draws_unseeded(sampler)
 
 
 @pytest.mark.parametrize(
     "sampler",
-    [Unseeded(), UnseededByHelper(), Wraps(Unseeded())],
+    [Unseeded(), UnseededInside(), UnseededByHelper(), Wraps(Unseeded())],
     ids=lambda sampler: type(sampler).__name__,
 )
 def test_sampler_that_draws(sampler):

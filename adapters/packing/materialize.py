@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ from adapters.user_code import Gate
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
 # Polling interval while another process writes the same folder.
+# Samples that are looked at, all over the source, for shapes that differ.
+_LOOKS = 8
 _LOOK_SECONDS = 0.2
 
 
@@ -150,26 +152,35 @@ class _Materialized(ExampleSource):
 
 @dataclass(frozen=True)
 class _Stages:
-    """Source split into stored samples and the steps applied when they are read."""
+    """Source split into stored samples and the steps applied when they are read.
+
+    Args:
+        before: Source of the samples to store, the same each time.
+        decoders: Decoders for the remaining steps of images, by leaf number.
+        fields: Known features, by leaf number.
+        classes: Names of the classes by label, or None.
+        version: Fingerprint of the source and of the stored steps.
+        about: Description of the source, for messages.
+        is_known: True if ``version`` shows every change; for users' data sets and functions, it
+            doesn't.
+    """
 
     before: Source
-    """Source of the samples to store, the same each time."""
+    decoders: dict[int, ImageDecoder]
+    fields: Sequence[Field]
+    classes: list[str] | None
     version: str
-    """Fingerprint of the source and of the stored steps."""
     about: str
-    """Description of the source, for messages."""
-    classes: list[str] | None = None
-    """Names of the classes by label, or None."""
-    decoders: dict[int, ImageDecoder] = field(default_factory=dict)
-    """Decoders for the remaining steps of images, by leaf number."""
-    fields: Sequence[Field] = ()
-    """Known features, by leaf number."""
     is_known: bool = True
-    """True if ``version`` shows every change; for users' data sets and functions, it doesn't."""
 
 
 def _stages_of(source: Source, given: Any) -> _Stages:
-    """Split a source, which must give single samples, the same each time."""
+    """Split a source.
+
+    Raises:
+        TypeError: The source gives whole batches.
+        ValueError: Its samples differ each time.
+    """
     if source.whole_batches:
         raise TypeError("source must give single samples, got one of whole batches")
     if isinstance(source, Subset):
@@ -199,8 +210,7 @@ def _stages_of(source: Source, given: Any) -> _Stages:
     version = _whole_version(source)
     known = version is not None
     version = version or digest([f"{type(given).__module__} {about}"])
-    classes = getattr(given, "classes", None)
-    return _Stages(source, version, about, classes, is_known=known)
+    return _Stages(source, {}, (), getattr(given, "classes", None), version, about, known)
 
 
 def _whole_version(source: Source) -> str | None:
@@ -224,10 +234,12 @@ def _of_tuples(source: ImageTuples) -> _Stages:
     parts = [_of_decoded(part) for part in source.parts]
     return _Stages(
         ImageTuples([part.before for part in parts if isinstance(part.before, ImageSource)]),
+        {place: part.decoders[0] for place, part in enumerate(parts) if part.decoders},
+        (),
+        None,
         digest([part.version for part in parts]),
         " with ".join(part.about for part in parts),
-        decoders={place: part.decoders[0] for place, part in enumerate(parts) if part.decoders},
-        is_known=all(part.is_known for part in parts),
+        all(part.is_known for part in parts),
     )
 
 
@@ -240,7 +252,7 @@ def _of_decoded(source: Decoded) -> _Stages:
             )
         about, classes = f"{len(source)} samples", getattr(source, "classes", None)
         version = digest([source.version, *map(_told, content.fields)])
-        return _Stages(source, version, about, classes)
+        return _Stages(source, {}, (), classes, version, about)
     before = source
     decoders: dict[int, ImageDecoder] = {}
     fields: Sequence[Field] = ()
@@ -249,7 +261,7 @@ def _of_decoded(source: Decoded) -> _Stages:
     if isinstance(content, Examples):
         before = source.with_content(content.with_fields(list(map(_first_half, content.fields))))
         fields = content.fields
-        decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
+        decoders = {at: _after(field) for at, field in enumerate(fields) if field.decoder}
         done = list(map(_told, before.content.fields))  # type: ignore[attr-defined]
         done.append(repr(content.skeleton))
     elif isinstance(content, Images) and type(content.decoder) is ImageDecoder:
@@ -271,7 +283,7 @@ def _of_decoded(source: Decoded) -> _Stages:
     about = f"{len(source)} {source.unit}s"
     classes = getattr(source, "classes", None)
     version = digest([source.version, *done])
-    return _Stages(before, version, about, classes, decoders, fields, is_known)
+    return _Stages(before, decoders, fields, classes, version, about, is_known)
 
 
 def _first_half(field: Field) -> Field:
@@ -291,6 +303,11 @@ def _first_half(field: Field) -> Field:
     return replace(field, decoder=before, dtype=before.dtype)
 
 
+def _after(field: Field) -> ImageDecoder:
+    assert field.decoder is not None
+    return halves(field.decoder)[1]
+
+
 def _told(field: Field) -> str:
     """Describe everything that determines a feature's value."""
     default = None if field.default is None else field.default.tolist()
@@ -298,7 +315,11 @@ def _told(field: Field) -> str:
 
 
 def _manifest_in(folder: Path) -> Manifest | None:
-    """Load the manifest; None if writing hasn't finished; ``ValueError`` if it is another file."""
+    """Load the manifest; None if writing hasn't finished.
+
+    Raises:
+        ValueError: Another file has the manifest's name.
+    """
     try:
         found = Manifest.load(folder / f"{_STEM}.json")
     except FileNotFoundError:
@@ -312,38 +333,41 @@ def _manifest_in(folder: Path) -> Manifest | None:
 
 
 def _write(folder: Path, stages: _Stages) -> None:
-    """Write all samples, unless another process has done so meanwhile or is writing them."""
+    """Write all samples, unless another process has done so meanwhile.
+
+    Raises:
+        FolderInUseError: Another process is writing them.
+        ValueError: Other files have the names of those that would be written.
+    """
     guard = folder / f".{_STEM}.lock"
     lock = locked_folder(guard)
     try:
-        if _manifest_in(folder) is not None:
-            return
-        begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
-        taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
-        if taken:
-            raise ValueError(
-                f"folder must be empty or have what materialize wrote, got {os.fspath(folder)!r} "
-                f"with {taken[0]!r}: give another folder"
-            )
-        _write_samples(folder, stages)
+        if _manifest_in(folder) is None:
+            _check_names(folder)
+            _write_samples(folder, stages)
     finally:
         guard.rmdir()
         os.close(lock)
 
 
+def _check_names(folder: Path) -> None:
+    """Accept a folder without files of others that would be overwritten.
+
+    Raises:
+        ValueError: There are such files.
+    """
+    begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
+    taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
+    if taken:
+        raise ValueError(
+            f"folder must be empty or have what materialize wrote, got {os.fspath(folder)!r} with "
+            f"{taken[0]!r}: give another folder"
+        )
+
+
 def _write_samples(folder: Path, stages: _Stages) -> None:
-    samples = _Samples(stages.before)
-    first, skeleton = flatten(samples.read(0))
-    if not first:
-        raise ValueError("samples must hold at least one array, number or text, got none")
-    columns = []
-    for place, (name, leaf) in enumerate(zip(names_of(skeleton), first)):
-        if place in stages.decoders:
-            columns.append(Column(name, IMAGE))
-        elif stages.fields:
-            columns.append(Column.of_field(name, stages.fields[place], leaf))
-        else:
-            columns.append(Column.of_leaf(name, leaf))
+    samples = _Samples(stages)
+    columns, skeleton = _columns_of(samples, stages)
     fingerprint = stages.version if stages.is_known else None
     fetch = partial(stages.before.expect, elsewhere=False)
     inputs = Inputs(samples, stages.classes, fingerprint, fetch)
@@ -352,18 +376,50 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
         try:
             Run(folder / _STEM, inputs, encoder, _SHARD_BYTES, "raise").complete()
             return
-        except LeafChanged as change:  # Samples have different shapes: start again with any.
-            column = columns[change.place]
-            columns[change.place] = replace(column, kind=ARRAY, dtype="", shape=())
+        except LeafChanged as change:  # Later samples may have any shape.
+            columns[change.place] = _of_any_shape(columns[change.place])
+
+
+def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
+    """Columns and structure that fit some of the samples, which are kept until they are written."""
+    first, skeleton = flatten(samples.look(0))
+    names = names_of(skeleton)
+    if not first:
+        raise ValueError("samples must hold at least one array, number or text, got none")
+    columns = []
+    for place, (name, leaf) in enumerate(zip(names, first)):
+        if place in stages.decoders:
+            columns.append(Column(name, IMAGE))
+        elif stages.fields:
+            columns.append(Column.of_field(name, stages.fields[place], leaf))
+        else:
+            columns.append(Column.of_leaf(name, leaf))
+    for number in np.linspace(0, len(samples) - 1, _LOOKS).astype(int).tolist():
+        leaves, other = flatten(samples.look(number))
+        for place, leaf in enumerate(leaves) if other == skeleton else ():
+            try:
+                columns[place].encoded(place, leaf)
+            except LeafChanged:
+                columns[place] = _of_any_shape(columns[place])
+    return columns, skeleton
+
+
+def _of_any_shape(column: Column) -> Column:
+    return replace(column, kind=ARRAY, dtype="", shape=())
 
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Encoder of samples as records."""
+    """Encoder of samples as records.
+
+    Args:
+        columns: Columns of the sample's leaves.
+        skeleton: Tree definition: the sample with leaf numbers in place of its leaves.
+        stages: The source.
+    """
 
     columns: Sequence[Column]
     skeleton: Any
-    """Tree definition: the sample with leaf numbers in place of its leaves."""
     stages: _Stages
     format: str = _FORMAT
 
@@ -382,20 +438,28 @@ class _Encoder:
 
 
 class _Samples(Sequence[Item]):
-    """All samples of a source."""
+    """All samples of a source, each read once."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._count = len(source)
-        self._gate = Gate([("source", each) for each in source.users_code])
+    def __init__(self, stages: _Stages) -> None:
+        self._source = stages.before
+        self._count = len(stages.before)
+        self._gate = Gate([("source", each) for each in stages.before.users_code])
+        self._kept: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, number: Any) -> Any:
-        return Item(f"sample {number}", number, None, partial(self.read, number))
+        return Item(f"sample {number}", number, None, partial(self._read, number))
 
-    def read(self, number: int) -> Any:
-        """Read a sample; the user's code runs in one thread at a time."""
+    def look(self, number: int) -> Any:
+        """Read a sample that will be written later."""
+        if number not in self._kept:
+            self._kept[number] = self._read(number)
+        return self._kept[number]
+
+    def _read(self, number: int) -> Any:
+        if number in self._kept:
+            return self._kept.pop(number)
         with self._gate:
             return self._source.sample(number)

@@ -91,13 +91,16 @@ class Task:
             name = item.name
             return Outcome(self.encoder.record(item), number=item.number)
         except Exception as error:
-            raised = error
             if isinstance(error, (ContentError, OSError, RecordError)) and self.skip:
                 return Outcome(skipped=Skipped(name, str(error)))
-            if isinstance(error, ContentError):
-                raised = RecordError(name, None, 0, error.expected, error.found)
-                raised.__cause__ = error
-            return Outcome(error=Failure.of(raised) if self.elsewhere else raised)
+            return self._failed(name, error)
+
+    def _failed(self, name: str, error: Exception) -> Outcome:
+        if isinstance(error, ContentError):
+            located = RecordError(name, None, 0, error.expected, error.found)
+            located.__cause__ = error
+            error = located
+        return Outcome(error=Failure.of(error) if self.elsewhere else error)
 
 
 def outcomes_of(
