@@ -10,8 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
-from adapters import Feature, ImageDecoder, RecordError, RecordWriter, SafeSequence, open_records
+from adapters import Feature, ImageDecoder, RecordError, RecordWriter, open_records
 from adapters.records.example import encode
+from tests.plans import batch_of, plan_of
 
 COUNT, BATCH_SIZE = 200, 4
 DECODERS: dict[str, Any] = {
@@ -44,8 +45,7 @@ def read(source: Any, index: int) -> Any:
     """Read a batch, and its first sample by itself."""
     if isinstance(source[0], bytes):
         return [source[number] for number in range(index * BATCH_SIZE, (index + 1) * BATCH_SIZE)]
-    with SafeSequence(source, BATCH_SIZE, workers=0) as sequence:
-        batch = sequence[index]
+    batch = batch_of(plan_of(source, BATCH_SIZE), index=index)
     first = source[index * BATCH_SIZE]
     for name, values in batch.items():
         np.testing.assert_array_equal(values[0], first[name])
@@ -87,5 +87,4 @@ def test_batch_whose_images_are_truncated_meanwhile(
             return decode(*arguments, **options)
 
         monkeypatch.setattr(ImageDecoder, "decode_rows", truncating)
-        with SafeSequence(source, BATCH_SIZE, workers=0) as sequence:
-            np.testing.assert_equal(sequence[40], expected)
+        np.testing.assert_equal(batch_of(plan_of(source, BATCH_SIZE), index=40), expected)
