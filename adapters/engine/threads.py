@@ -29,6 +29,15 @@ THREADS = "adapters-worker_"
 """Start of the names of worker threads."""
 Task = Callable[[], None]
 _program_ends = threading.Event()
+_here = threading.local()
+
+
+def works_for(plan: Plan) -> bool:
+    """Return True if this is a worker thread that computes a batch of ``plan``.
+
+    The user's code may read another loader there, whose consumer this thread then is.
+    """
+    return getattr(_here, "plan", None) is plan
 
 
 def note_program_end() -> None:
@@ -108,8 +117,12 @@ class Threads(Executor):
         done(job)
 
     def _compute(self, key: BatchKey) -> Assembled:
-        outcome = self._plan.batch(key, self._arena.empty)
-        self._plan.wait_for(outcome)
+        _here.plan = self._plan
+        try:
+            outcome = self._plan.batch(key, self._arena.empty)
+            self._plan.wait_for(outcome)
+        finally:
+            _here.plan = None  # A waiting thread doesn't keep the plan alive.
         return outcome
 
 
