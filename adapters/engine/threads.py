@@ -28,6 +28,15 @@ THREADS = "adapters-worker_"
 """Start of the names of worker threads."""
 Task = Callable[[], None]
 _program_ends = threading.Event()
+_here = threading.local()
+
+
+def works_for(plan: Plan) -> bool:
+    """Return True if this is a worker thread that computes a batch of ``plan``.
+
+    The user's code may read another loader there, whose consumer this thread then is.
+    """
+    return getattr(_here, "plan", None) is plan
 
 
 def note_program_end() -> None:
@@ -137,6 +146,7 @@ class Threads:
 
     def _run(self, job: Job, done: Done) -> None:
         started = time.perf_counter()
+        _here.plan = self._plan
         for pending in job.batches:
             if not pending.wanted:
                 continue
@@ -146,6 +156,7 @@ class Threads:
                 pending.outcome = outcome  # Only now, because it may be taken at once.
             except BaseException as error:  # Raised where the batch is read.
                 pending.note_error(error)
+        _here.plan = None  # A waiting thread doesn't keep the plan alive.
         job.seconds = time.perf_counter() - started
         done(job)
 

@@ -27,12 +27,12 @@ from mxnet.util import is_np_array, is_np_shape
 
 from adapters import arguments, replaying, viewing
 from adapters.alignment import aligned_empty
-from adapters.batch.arranging import check_shuffle, order_of
+from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.replacement import OnError
-from adapters.engine import Engine, Waits
+from adapters.engine import Engine, Waits, raise_as_itself
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon import samplers
@@ -201,7 +201,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             weights=weights,
             bucket_by=bucket_by,
         )
-        source = numbered_source(pipeline, dataset)
+        looked_at = blocks_of(shuffle) is not None or weights is not None or bucket_by is not None
+        source = numbered_source(pipeline, dataset, looked_at)
         # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
         mixes = type(source).arranged is not Source.arranged
         if seed is None and (self._random or shuffle or weights is not None or mixes):
@@ -480,7 +481,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _computed(self, key: BatchKey) -> Any:
         """Compute a batch here, as the loop gets it."""
         self._plan.begin_pass()
-        *arrays, skeleton = self._plan.batch(key, aligned_empty).batch
+        try:
+            *arrays, skeleton = self._plan.batch(key, aligned_empty).batch
+        except StopIteration as error:  # It would silently end an iteration over batches.
+            raise_as_itself(error)
         return self._move(skeleton.built(arrays, is_np_array()))
 
     def peek(self, batches: int = 1) -> viewing.Peek:

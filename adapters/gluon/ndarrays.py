@@ -158,6 +158,9 @@ _Semaphore = ctypes.c_int64
 # Arrays to check each time that one is lent, so that checking outpaces lending.
 _LOOKED_AT = 8
 
+_collections = 0
+"""Number of full garbage collections at the last check."""
+
 _lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
 _sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
 
@@ -173,8 +176,11 @@ def take_back(most: int) -> None:
             _lent.append((semaphore, array))
 
 
-def _take_back_some(_: None) -> int:
-    take_back(8 * _LOOKED_AT)
+def _when_collected(_: None) -> int:
+    global _collections
+    whole = gc.get_stats()[2]["collections"]
+    take_back(_LOOKED_AT if whole == _collections else len(_lent))
+    _collections = whole
     return 0
 
 
@@ -182,7 +188,7 @@ def _take_back_some(_: None) -> int:
 # Python function that runs: with a Python callback, one in three was lost. So the callback is a C
 # function that schedules the check as a pending call. The main thread handles signals before it.
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-_pending = _Pending(_take_back_some)
+_pending = _Pending(_when_collected)
 _at_next_step: Any = ctypes.pythonapi["Py_AddPendingCall"]
 _at_next_step.argtypes = (_Pending, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
 _callback = functools.partial(_at_next_step, _pending, None)

@@ -213,13 +213,16 @@ def pipeline_of(data: Any) -> Pipeline:
     return Pipeline(data, kept, single)
 
 
-def numbered_source(pipeline: Pipeline, data: Any) -> Source:
-    """Return the data set as a source with the same sample numbers."""
+def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source:
+    """Return the data set as a source with the same sample numbers.
+
+    Unless the order looks at samples, a selection isn't made: not all sources have any, as a mix.
+    """
     base, indices = pipeline.records, pipeline.indices
     arrays = [column.array for column in pipeline.columns or ()]
     if arrays and all(isinstance(array, np.ndarray) for array in arrays):
         base = ArraySource(tuple(arrays))
-    if base is None:
+    if base is None or not (looked_at or indices is None):
         return MapSource(data)
     return base if indices is None else base.select(indices[: len(data)])
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +23,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, Replacements
-from adapters.engine.threads import THREADS
+from adapters.engine.threads import works_for
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
@@ -190,7 +189,7 @@ class GluonPlan(Plan):
         # If user functions make the batch, the arrays of samples are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
         try:
-            if self._remote or _is_worker_thread():
+            if self._remote or works_for(self):
                 self._enter_semantics()
             with self._gate, Place(self.seed, *key[:2]), self._seeded(key) as draws:
                 return self._made(Request(key, names, memory, draws))
@@ -218,7 +217,7 @@ class GluonPlan(Plan):
 
         Worker threads share them with the training loop, so they are left alone there.
         """
-        if not self.used or (_is_worker_thread() and not self._remote):
+        if not self.used or (works_for(self) and not self._remote):
             return _UNSEEDED
         return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
 
@@ -358,7 +357,3 @@ class GluonPlan(Plan):
                 return self._sample(request, name, key=key, draws=draws)
 
         return bind(request.names, alone)  # type: ignore[no-any-return]
-
-
-def _is_worker_thread() -> bool:
-    return threading.current_thread().name.startswith(THREADS)

@@ -29,7 +29,13 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon.contrib.estimator import BatchEnd, EpochEnd, TrainBegin, TrainEnd
+from mxnet.gluon.contrib.estimator import (
+    BatchEnd,
+    EpochBegin,
+    EpochEnd,
+    TrainBegin,
+    TrainEnd,
+)
 from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer
@@ -46,7 +52,7 @@ _COUNTS = ("batch_size", "shards")  # If these change, batches are renumbered.
 _STREAM = 4  # Stream of the seeds of MXNet's generator.
 
 
-class Resume(TrainBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
+class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
     """Saves a training with Gluon while it runs, so that it continues exactly after a crash.
 
     The saved state consists of the parameters, the states of the ``Trainer`` with its optimizer,
@@ -176,6 +182,10 @@ class Resume(TrainBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
         count = sys.maxsize if estimator.max_epoch is None else estimator.max_epoch
         self._left = self.epochs(count, estimator.net, estimator.trainer)
         self._loader._without_batches = next(self._left, None) is None
+
+    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        """Seed MXNet's generator for the first batch of an epoch."""
+        self._seed_batch()
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """Count a trained batch, and save if due. Returns False, to continue."""

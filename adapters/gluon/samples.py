@@ -246,9 +246,11 @@ class Runner:
 
         If a data set or a transform fills one buffer for every sample, the last sample would appear
         everywhere in a batch. So if samples of the first batch share memory, it is made again of
-        copies. All others are copied too, if these differ.
+        copies, and all others are copied too. Until that is known, single samples are copied.
         """
         names, copies = request.names, self._copies.get(place)
+        if copies is None and len(names) == 1:
+            copies = True  # May be one of several that are made one by one, see ``on_error``.
         samples: Iterator[Any]
         if state is None:
             names = names.tolist() if isinstance(names, np.ndarray) else names
@@ -277,7 +279,6 @@ class Runner:
             self._copies[place] = shared
             if shared:
                 results = self._called(ops, state, request, numbers, place)
-                self._copies[place] = not all(map(np.array_equal, before, _arrays_in(results)))
         return results
 
     def _staged(

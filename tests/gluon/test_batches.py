@@ -424,6 +424,29 @@ class Giving(Dataset):  # type: ignore[misc]
         return self.nd[place]
 
 
+class OneBuffer(Dataset):  # type: ignore[misc]
+    """Fills one buffer with each sample's value."""
+
+    def __init__(self, values: list[float], unreadable: int | None = None) -> None:
+        self.values = values
+        self.unreadable = unreadable
+        self.buffer = np.zeros(2, np.float32)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, number: int) -> Any:
+        if number == self.unreadable:
+            raise ValueError("unreadable")
+        self.buffer[:] = self.values[number]
+        return self.buffer
+
+
+def held_one(loader: Any) -> list[list[float]]:
+    """The first number of each sample, batch by batch."""
+    return [batch.asnumpy()[:, 0].tolist() for batch in loader]
+
+
 class Batchify:
     """Fills one buffer with a batch."""
 
@@ -457,6 +480,20 @@ def test_samples_in_used_memory_are_right(way, executor):
     with opened(Giving(way), executor, thread_safe=False) as loader:
         batches = list(loader)
     assert [each for batch in batches for each in held(batch)] == EXPECTED
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("on_error", ["skip", lambda error, number: np.full(2, -1, np.float32)])
+def test_samples_of_one_buffer_are_right_beside_one_that_fails(on_error, executor):
+    with opened(OneBuffer([0, 1, 2, 3], unreadable=1), executor, on_error=on_error) as loader:
+        (batch,) = held_one(loader)
+    assert batch == [0, 2 if on_error == "skip" else -1, 2, 3]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_samples_of_one_buffer_are_right_after_a_batch_of_equals(executor):
+    with opened(OneBuffer([5, 5, 5, 5, 6, 7, 8, 9]), executor) as loader:
+        assert held_one(loader) == [[5, 5, 5, 5], [6, 7, 8, 9]]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from typing import Any
@@ -14,6 +15,7 @@ from mxnet.gluon.data.vision import transforms
 
 from adapters import gluon_loader
 from adapters.engine import usable_cpus
+from adapters.gluon import ndarrays
 from adapters.gluon.ndarrays import as_ndarray, as_numpy
 from tests.engine.executors import wait_until
 from tests.engine.test_sending import own_megabytes
@@ -64,6 +66,15 @@ def test_held_batch_is_unchanged(executor):
     assert [batch.asnumpy().tolist() for batch in held] == rows[:12].reshape(3, 4, 64).tolist()
     assert sliced.asnumpy().tolist() == rows[13:15].tolist()
     assert summed.asnumpy().tolist() == (rows[16:20, 0] * 64).tolist()
+
+
+def test_memory_of_batches_is_freed_by_a_full_collection():
+    with opened(SimpleDataset(list(np.zeros((600, 5000), np.float32))), "inline", 1) as loader:
+        held = list(loader)
+        mx.nd.waitall()
+        del held
+        gc.collect()
+    assert len(ndarrays._lent) < 100
 
 
 # --- a device ---

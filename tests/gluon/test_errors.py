@@ -149,6 +149,16 @@ def test_stop_iteration_is_an_error_and_no_silent_end(executor, place, tmp_path)
         assert len(values(loader)) == 7
 
 
+@pytest.mark.parametrize(
+    "show", [lambda loader: loader.peek(4), lambda loader: loader.replay(0, 2)]
+)
+def test_stop_iteration_is_an_error_where_batches_are_shown(show, tmp_path):
+    with opened(Faulty(tmp_path / "raised", "stop"), "inline") as loader:
+        with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
+            show(loader)
+        assert "in sample 9" in notes(caught.value)
+
+
 @every_kind
 def test_error_that_cannot_be_pickled_is_told(executor, tmp_path):
     with opened(Faulty(tmp_path / "raised", "locked"), executor) as loader:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mxnet import image, nd
 from mxnet.gluon import nn
-from mxnet.gluon.data import ArrayDataset, DataLoader, RandomSampler, SimpleDataset
+from mxnet.gluon.data import ArrayDataset, DataLoader, Dataset, RandomSampler, SimpleDataset
 from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
@@ -126,6 +126,55 @@ def test_log_says_that_batches_are_made_one_at_a_time(caplog):
     (said,) = [record.message for record in caplog.records if "one at a time" in record.message]
     assert "numpy" in said
     assert "thread_pool=False" in said
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
+        transforms.RandomLighting(0.5),
+        transforms.RandomApply(transforms.Cast("float64")),
+        transforms.RandomFlipLeftRight(),
+        transforms.RandomResizedCrop(3),
+    ],
+    ids=lambda block: type(block).__name__,
+)
+def test_seed_repeats_what_mxnets_own_blocks_draw(block):
+    # Of an even size: MXNet's flips leave what is in the middle of an odd one to chance.
+    images = SimpleDataset([nd.array(image, dtype="float32") for image in pixels(6, 4, 4)])
+
+    def epochs() -> Any:
+        with gluon_loader(images.transform(block), 1, seed=3, **INLINE) as loader:
+            return [outline(list(loader)) for _ in range(2)]
+
+    first, second = epochs()
+    assert first != second
+    assert epochs() == [first, second]
+
+
+class OfLoaders(Dataset):  # type: ignore[misc]
+    """Each sample is the first batch of an inner loader, whose transform draws."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Any:
+        hidden = globals()["loader_of"]  # Otherwise the search for generators would find NumPy's.
+        with hidden("numpy", seed=number) as inner:
+            return next(iter(inner)).asnumpy()
+
+
+def test_loader_read_in_a_worker_thread_of_another_is_seeded():
+    def batches(**workers: Any) -> Any:
+        with gluon_loader(OfLoaders(), 2, seed=1, thread_safe=True, **workers) as loader:
+            return outline(list(loader))
+
+    expected = batches(**INLINE)
+    np.random.seed(3)
+    assert batches(**THREADS) == batches(**THREADS) == expected
+    drawn = np.random.rand()
+    np.random.seed(3)
+    assert drawn == np.random.rand()
 
 
 @EACH

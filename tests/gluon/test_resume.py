@@ -457,6 +457,13 @@ def test_values_of_ones_own_are_kept(tmp_path):
     assert again.extra == {"best": 0.5}
 
 
+class Mixes(mx.gluon.contrib.estimator.EpochBegin):
+    """A handler that draws from MXNet's generator."""
+
+    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        mx.nd.random.uniform(shape=(1,)).wait_to_read()
+
+
 def estimated(path: Path, kill_at: int | None = None) -> Any:
     """An Estimator's losses, batch by batch."""
     loader, net, trainer = made_training()
@@ -475,7 +482,7 @@ def estimated(path: Path, kill_at: int | None = None) -> Any:
         estimator.logger.disabled = True
         resume = Resume(path, loader, "1 batch", seed=7)
         try:
-            estimator.fit(loader, epochs=EPOCHS, event_handlers=[Notes(), resume])
+            estimator.fit(loader, epochs=EPOCHS, event_handlers=[Mixes(), Notes(), resume])
         except Killed:
             resume._writer.wait()
     return seen

@@ -8,7 +8,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 
-from adapters import Feature, RecordWriter, concatenate, gluon_loader, open_records, split
+from adapters import Feature, RecordWriter, concatenate, gluon_loader, mix, open_records, split
 from adapters.records import example
 from tests.gluon.data_sets import Triples, labels, nd, outline, pixels
 from tests.gluon.executors import EXECUTORS, opened
@@ -104,6 +104,19 @@ def test_transform_of_a_part_works_on_its_samples():
         assert type(images) is mx.nd.NDArray
     doubled = SimpleDataset(concatenate([np.arange(6)])).transform(lambda number: number * 2)
     assert [b.asnumpy().tolist() for b in gluon_loader(doubled, 3)] == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [lambda data: data.take(4), lambda data: data.shard(5, 0), lambda data: data.filter(np.any)],
+    ids=["take", "shard", "filter"],
+)
+def test_part_of_a_mix_has_its_samples(select):
+    """A mix alone can't be selected from, so its samples are asked for one by one."""
+    part = select(SimpleDataset(mix([np.arange(10.0), np.arange(100, 110.0)], [1, 1])))
+    with opened(part, "inline", 2) as loader:
+        found = np.concatenate([batch.asnumpy() for batch in loader])
+    np.testing.assert_array_equal(found, [part[number] for number in range(len(part))])
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
