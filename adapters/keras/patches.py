@@ -92,8 +92,9 @@ class Call:
             listed = given.callbacks
         else:
             # Keras inspects the hooks of a flat list only, and calls others in another thread.
-            listed = keras.tree.flatten(given or [])
-            arguments["callbacks"] = listed if listed else given
+            listed = [each for each in keras.tree.flatten(given or []) if each is not None]
+            if given is not None:
+                arguments["callbacks"] = listed
         self.fit_callbacks = [each for each in listed if trains and isinstance(each, FitCallback)]
         self.callbacks = [each for each in listed if each not in self.fit_callbacks]
         listed[:] = [*self.fit_callbacks, *self.callbacks]
