@@ -72,6 +72,13 @@ def test_adapter_of_a_py_dataset_is_keras_s():
     )
 
 
+def test_tf_dataset_on_any_backend():
+    pytest.importorskip("tensorflow")
+    with sequence_of(3, workers=0) as sequence:
+        adapter = data_adapters.get_data_adapter(sequence)
+        assert len(list(adapter.get_tf_dataset())) == 3
+
+
 ROOM = Path(adapters.keras.__file__).parent
 # Of the standard library, with a way without it; of named tuples, documented.
 OF_OTHERS = {"_register_atexit", "_fields"}
