@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import keras
+
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream
 from adapters.keras.arguments import check_class_weight, check_one_output
@@ -224,6 +226,8 @@ class SafeSequenceAdapter(Adapter):
 
     def get_tf_dataset(self) -> Any:
         """``tf.data.Dataset`` of the batches, see ``dataset``."""
+        if keras.backend.backend() != "tensorflow":
+            return super().get_tf_dataset()
         self._on_tensorflow = True
         self._strategy = tensorflow().distribute.has_strategy()
         engine, ahead = self._engine, self._may_read_ahead

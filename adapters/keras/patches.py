@@ -2,7 +2,7 @@
 
 Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter permutes the batch
 numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
-defaults nothing can be read ahead. ``install`` patches four things:
+defaults nothing can be read ahead. ``install`` patches five things:
 
 - ``fit``, ``evaluate`` and ``predict``. Keras doesn't report that an exception or ``stop_training``
   has ended a call, so the wrapper ends the readers that were created in it. A ``FitCallback`` gets
@@ -12,10 +12,10 @@ defaults nothing can be read ahead. ``install`` patches four things:
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
-
-If Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
-``get_data_adapter``, the wrapper passes Keras a ``StockView`` instead: its own adapter reads the
-same batches, none of them computed ahead of time.
+- ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
+  if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
+  ``get_data_adapter``: the same batches, none of them computed ahead of time. If Keras has no such
+  class any more, the wrapper of ``fit`` passes the ``StockView``.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -92,8 +92,9 @@ class Call:
             listed = given.callbacks
         else:
             # Keras inspects the hooks of a flat list only, and calls others in another thread.
-            listed = keras.tree.flatten(given or [])
-            arguments["callbacks"] = listed if listed else given
+            listed = [each for each in keras.tree.flatten(given or []) if each is not None]
+            if given is not None:
+                arguments["callbacks"] = listed
         self.fit_callbacks = [each for each in listed if trains and isinstance(each, FitCallback)]
         self.callbacks = [each for each in listed if each not in self.fit_callbacks]
         listed[:] = [*self.fit_callbacks, *self.callbacks]
@@ -282,6 +283,8 @@ def install() -> None:
         )
     for name in _CALLS:
         setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
+    if "PyDatasetAdapter" not in missing:
+        _view_in_keras_adapter()
     if missing or is_stock:
         return
     _patch_get_data_adapter()
@@ -331,6 +334,17 @@ def _patch_get_data_adapter() -> None:
 
     internals.data_adapters.get_data_adapter = get_data_adapter
     internals.patched = True
+
+
+def _view_in_keras_adapter() -> None:
+    """Make Keras's own adapter read the ``StockView`` of a sequence, whoever makes the adapter."""
+    stock = internals.PyDatasetAdapter.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, _view(x), *args, **kwargs)
+
+    internals.PyDatasetAdapter.__init__ = init
 
 
 def _wrap_beginning(name: str, kind: str) -> None:

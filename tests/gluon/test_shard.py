@@ -266,6 +266,22 @@ def test_run_of_eight_shards_goes_on_with_others(count, batch_size):
         assert sorted(after) == sorted(read(loader)[: MANY // count * count])
 
 
+def test_run_that_changes_twice_goes_on():
+    consumed, state = saved_on(8, 2)
+    for count, batches in ((3, 2), (2, 1)):
+        for index in range(count):
+            with loader_of((index, count)) as loader:
+                loader.load_state_dict(state)
+                consumed += read(itertools.islice(loader, batches))
+                reached = loader.state_dict()
+        state = reached
+    assert state == {"epoch": 1, "samples": 64 + 24 + 8}
+    with loader_of(None) as loader:
+        loader.load_state_dict(state)
+        assert sorted(consumed + read(loader)) == MANY_NUMBERS.tolist()
+        assert loader.state_dict() == {"epoch": 2, "batch": 0}
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_every_kind_of_workers_goes_on_alike(executor):
     state = {"epoch": 1, "samples": 10}

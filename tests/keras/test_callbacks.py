@@ -201,6 +201,15 @@ def test_callback_list_in_evaluation_within_fit(ours):
     assert data.epoch == 2
 
 
+@pytest.mark.parametrize("reads", [True, False], ids=["sequence", "arrays"])
+def test_none_among_callbacks(reads):
+    told = Told()
+    with sequence_of(BATCHES, workers=0) as sequence:
+        given = (sequence,) if reads else numbered(4)
+        linear().fit(*given, callbacks=[None, [told, None]], verbose=0)
+    assert told.heard
+
+
 # --- WaitReport ---
 
 

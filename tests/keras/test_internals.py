@@ -72,6 +72,13 @@ def test_adapter_of_a_py_dataset_is_keras_s():
     )
 
 
+def test_tf_dataset_on_any_backend():
+    pytest.importorskip("tensorflow")
+    with sequence_of(3, workers=0) as sequence:
+        adapter = data_adapters.get_data_adapter(sequence)
+        assert len(list(adapter.get_tf_dataset())) == 3
+
+
 ROOM = Path(adapters.keras.__file__).parent
 # Of the standard library, with a way without it; of named tuples, documented.
 OF_OTHERS = {"_register_atexit", "_fields"}
@@ -188,3 +195,16 @@ def test_adapter_lost(caplog):
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     assert ["restored its get_data_adapter" in line for line in warnings_of(caplog)] == [True]
     assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
+
+
+def test_wrapper_and_adapter_lost():
+    keras.Model.fit = inspect.unwrap(keras.Model.fit)
+    data_adapters.get_data_adapter = inspect.unwrap(data_adapters.get_data_adapter)
+    recorder = built_recorder()
+    with sequence_of(BATCHES) as sequence:
+        recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
+    assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
+
+
+def test_stock_keras_without_fit():
+    assert run_program("iterated", environment={"ADAPTERS_STOCK_KERAS": "1"}).output == "3\n"

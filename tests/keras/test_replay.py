@@ -355,6 +355,16 @@ def test_watch_counts_by_samples(large, noticed):
     assert all(found.loss == pytest.approx(large, rel=1e-3) for found in watch.noticed)
 
 
+def test_watch_short_last_batch():
+    x = np.ones((32 * 30 + 1, 1), "float32")
+    x[-1] = 100
+    watch, model = Watch(), identity()
+    with SafeSequence((x, 0 * x), 32, workers=0) as sequence:
+        model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
+    (found,) = watch.noticed
+    assert (found.batch, found.loss) == (30, pytest.approx(100, rel=1e-2))
+
+
 class Steps(keras.Model):
     """Learns nothing; a step's loss is the mean of its inputs.
 
