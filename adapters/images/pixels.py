@@ -30,6 +30,7 @@ from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
 
+_MOST_BANDS_OF_OPENCV = 512
 _JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
@@ -132,7 +133,11 @@ def cropped(
         box = reduced(box, factor, image.shape)
     top, left, height, width = box
     part = _resized(image[top : top + height, left : left + width], goal, wanted)
-    return opencv.load().flip(part, 1).reshape(part.shape) if crop.flip else part
+    if not crop.flip:
+        return part
+    if part.shape[2] > _MOST_BANDS_OF_OPENCV:
+        return np.ascontiguousarray(part[:, ::-1])
+    return opencv.load().flip(part, 1).reshape(part.shape)
 
 
 def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDArray[Any]:
@@ -162,10 +167,9 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
         image = pillow.jpeg2000(buffer)
     else:
         image = formats.decode(buffer, wanted.indices)
-    fitting = fitted(image, wanted)
-    if 0 in fitting.shape[:2]:
-        raise ContentError("an image", f"one of {fitting.shape[0]} x {fitting.shape[1]} pixels")
-    return fitting
+    if 0 in image.shape[:2]:
+        raise ContentError("an image", f"one of {image.shape[0]} x {image.shape[1]} pixels")
+    return fitted(image, wanted)
 
 
 def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> NDArray[np.uint8]:

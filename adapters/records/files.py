@@ -99,7 +99,7 @@ class RecordFiles:
         """Concatenate several sets; closing any of them closes the result."""
         shards = {id(shard): shard for files in several for shard in files.shards}
         whole = cls.of(list(shards.values()))
-        whole._parts = tuple(several)
+        whole._parts = tuple(part for files in several for part in (files, *files._parts))
         chosen = any(files._chosen is not None for files in several)
         if chosen or len(shards) < sum(len(files.shards) for files in several):
             begins = dict(zip(shards, whole._starts.tolist()))
@@ -124,6 +124,7 @@ class RecordFiles:
         """Select these records, in this order; each object is closed separately."""
         self.check_open()
         files = RecordFiles.of(self.shards)
+        files._parts = self._parts
         files._chosen = numbers if self._chosen is None else self._chosen[numbers]
         return files
 
@@ -261,6 +262,7 @@ class RecordFiles:
             shard, its = self.locate(number)
             places.setdefault(shard, []).append((place, its))
         for shard, located in places.items():
+            shard.check_length()
             own = np.array([number for _, number in located])
             begins, ends = shard.offsets[own], shard.offsets[np.minimum(own + 1, len(shard) - 1)]
             will_peek(shard.storage, [*begins.tolist(), *(ends - 1).tolist()])

@@ -95,8 +95,7 @@ class Shard:
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
             self.storage.fetched_view(*self.extents(np.array([number])))
-        elif self.storage.is_truncated():
-            raise self.storage.changed(os.stat(self.storage.path))
+        self.check_length()
         try:
             payload = self.codec.read(self.storage, offset, number, verify, size)
         except RecordError:
@@ -106,6 +105,11 @@ class Shard:
         if verify:
             self.checked[number] = True
         return payload
+
+    def check_length(self) -> None:
+        """Raise a ``RecordError`` if the file was truncated since it was opened."""
+        if isinstance(self.storage, MappedFile) and self.storage.is_truncated():
+            raise self.storage.changed(os.stat(self.storage.path))
 
     def will_read(self, first: int, last: int) -> None:
         """Read ahead for records ``first`` to ``last - 1``."""

@@ -71,16 +71,15 @@ def locked(folder: str, wait: bool) -> Iterator[bool]:
         yield False
         return
     _locks.add(descriptor)
+    is_held = False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        is_held = True
-    except OSError:
-        is_held = False
-    try:
+        with contextlib.suppress(OSError):  # Held by another process, or not supported here.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            is_held = True
         yield is_held
     finally:
-        # Unlock explicitly: if a child has a copy, closing doesn't unlock.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        if is_held:  # Unlock explicitly: if a child has a copy, closing doesn't unlock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         _locks.discard(descriptor)
         os.close(descriptor)
 

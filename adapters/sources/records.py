@@ -228,9 +228,13 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Close the files."""
-        for each in (self, *self._unions):
-            each._rows = None  # It keeps the files mapped.
+        self._forget_rows()
         self._files.close()
+
+    def _forget_rows(self) -> None:
+        self._rows = None  # It keeps the files mapped.
+        for each in self._unions:
+            each._forget_rows()
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_rows": None}
