@@ -75,6 +75,8 @@ def fitted(image: NDArray[Any], wanted: Wanted) -> NDArray[Any]:
         )
     if image.ndim == 2:
         image = image[:, :, np.newaxis]
+    if 0 in image.shape[:2]:
+        raise ContentError("an image", f"one of {image.shape[0]} x {image.shape[1]} pixels")
     return _in_channels(_in_dtype(image, wanted.dtype), wanted.channels)
 
 

@@ -167,8 +167,6 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
         image = pillow.jpeg2000(buffer)
     else:
         image = formats.decode(buffer, wanted.indices)
-    if 0 in image.shape[:2]:
-        raise ContentError("an image", f"one of {image.shape[0]} x {image.shape[1]} pixels")
     return fitted(image, wanted)
 
 
