@@ -146,6 +146,20 @@ def test_tuples_of_several_lengths_come_to_batchify(executor, singles):
         assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=first_and_count))
 
 
+@pytest.mark.parametrize(
+    ("rest", "first", "kind", "message"),
+    [((3,), False, TypeError, "positional arguments"), (None, True, ValueError, "empty tuple")],
+)
+def test_tuple_that_a_stage_cant_take_is_refused_beside_others(rest, first, kind, message):
+    image = image_arrays()[0]
+    data = SimpleDataset([(image,), () if rest is None else (image, *rest)])
+    data = data.transform_first(ToTensor()) if first else data.transform(ToTensor())
+    with opened(data, "inline", batchify_fn=list) as loader:
+        with pytest.raises(kind, match=message) as caught:
+            list(loader)
+        assert "1" in str(notes_of(caught.value)) + str(caught.value)
+
+
 # --- sparse batches ---
 
 
