@@ -65,7 +65,7 @@ def compute(state: State) -> None:
     """Wait for the NDArrays in samples, so that errors of MXNet's engine are raised here."""
     for each in [state] if isinstance(state, list) else state.columns:
         if isinstance(each, list):
-            map_arrays(lambda array: array.wait_to_read(), each)
+            map_arrays(lambda array: array.wait_to_read(), each, lists=True)
 
 
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
@@ -390,14 +390,14 @@ def _is_flat(skeleton: Any) -> bool:
 
 
 def _arrays_in(samples: list[Any]) -> list[NDArray[Any]]:
-    leaves = flatten(map_arrays(as_numpy, samples))[0]
+    leaves = flatten(map_arrays(as_numpy, samples, lists=True))[0]
     arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
     return [array for array in arrays if array.size and not array.dtype.hasobject]
 
 
 def _copied(sample: Any) -> Any:
     copied = detached(sample)
-    map_arrays(lambda array: array.wait_to_read(), copied)
+    map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
     return copied
 
 
