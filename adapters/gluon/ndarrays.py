@@ -37,6 +37,15 @@ from adapters.engine.reducers import reducers
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
 DTYPE_NAMES = ", ".join(sorted(np.dtype(dtype).name for dtype in DTYPES))
 
+_FILLED_AS_USUAL = frozenset(
+    {
+        dict.update,
+        dict.__setitem__,
+        collections.OrderedDict.update,
+        collections.OrderedDict.__setitem__,
+    }
+)
+
 
 def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
     """Make a CPU NDArray over the memory of ``array``. Nothing else may write to that memory.
@@ -120,7 +129,8 @@ def moved(array: Any, ctx: Any) -> Any:
 def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
     """Apply ``function`` to everything in nested lists, tuples and dicts.
 
-    With ``lists``, tuples become lists, as in MXNet's pinning.
+    Subclasses of tuple and dict that may be made or filled in another way are left whole. With
+    ``lists``, tuples become lists, as in MXNet's pinning.
     """
     if isinstance(tree, tuple) and (lists or type(tree) is tuple or hasattr(tree, "_fields")):
         members = [map_members(function, member, lists) for member in tree]
@@ -134,7 +144,9 @@ def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) 
         mapped: Any = copy.copy(tree)
         mapped[:] = members
         return mapped
-    if isinstance(tree, dict):
+    if isinstance(tree, dict) and _FILLED_AS_USUAL.issuperset(
+        (type(tree).update, type(tree).__setitem__)
+    ):
         mapped = copy.copy(tree)  # Subclasses have an order or a default.
         mapped.update((name, map_members(function, each, lists)) for name, each in tree.items())
         return mapped
@@ -142,9 +154,13 @@ def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) 
 
 
 def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
-    """Apply ``function`` to every NDArray in nested lists, tuples and dicts."""
+    """Apply ``function`` to every NDArray in nested lists, tuples and dicts of any class."""
 
     def mapped(leaf: Any) -> Any:
+        if isinstance(leaf, tuple):
+            return type(leaf)([map_members(mapped, member, lists) for member in leaf])
+        if isinstance(leaf, dict):
+            return {name: map_members(mapped, each, lists) for name, each in leaf.items()}
         return function(leaf) if isinstance(leaf, mx.nd.NDArray) else leaf
 
     return map_members(mapped, tree, lists)

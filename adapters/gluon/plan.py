@@ -199,7 +199,7 @@ class GluonPlan(Plan):
 
     def wait_for(self, assembled: Assembled) -> None:
         """Wait for MXNet's engine, which computes asynchronously."""
-        map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1])
+        map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
     def _enter_semantics(self) -> None:
         """Give a worker's thread the loader's NumPy semantics."""

@@ -151,18 +151,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         """
         check_integer("count", count, 0)
         try:
-            self._begin(net, trainer)
-            while self._epoch < count:
-                self._seed_batch()
-                yield self._epoch
-                self._epoch, self._batch = self._epoch + 1, 0
-                self._schedule.count_epoch()
-                if self._schedule.due and self._trained:
-                    self._save()
+            yield from self._remaining(count, net, trainer)
             self._end()
         finally:
-            self._writer.wait()
-            self._lock.release()
+            self._leave()
 
     def step(self) -> None:
         """Count a trained batch, and save if due."""
@@ -180,8 +172,12 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Restore the saved state at the start of ``fit``."""
         count = sys.maxsize if estimator.max_epoch is None else estimator.max_epoch
-        self._left = self.epochs(count, estimator.net, estimator.trainer)
-        self._loader._without_batches = next(self._left, None) is None
+        self._left = self._remaining(count, estimator.net, estimator.trainer)
+        try:
+            self._loader._without_batches = next(self._left, None) is None
+        except BaseException:
+            self._leave()
+            raise
 
     def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Seed MXNet's generator for the first batch of an epoch."""
@@ -200,9 +196,20 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         """Save at the end of ``fit``."""
         self._loader._without_batches = False  # Still True if fit read another loader.
         self._end()
-        self._left.close()
+        self._leave()
 
     # --- the state ---
+
+    def _remaining(self, count: int, net: Any, trainer: Any) -> Generator[int, None, None]:
+        """Iterate over the remaining epochs; the caller ends the training."""
+        self._begin(net, trainer)
+        while self._epoch < count:
+            self._seed_batch()
+            yield self._epoch
+            self._epoch, self._batch = self._epoch + 1, 0
+            self._schedule.count_epoch()
+            if self._schedule.due and self._trained:
+                self._save()
 
     def _begin(self, net: Any, trainer: Any) -> None:
         self._net, self._trainer = net, trainer
@@ -240,6 +247,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._writer.wait()
         if self._trained:
             self._save()
+
+    def _leave(self) -> None:
+        self._writer.wait()
+        self._lock.release()
 
     def _seed_batch(self) -> None:
         if self._seed is not None:

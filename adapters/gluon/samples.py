@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import mxnet as mx
@@ -65,7 +65,7 @@ def compute(state: State) -> None:
     """Wait for the NDArrays in samples, so that errors of MXNet's engine are raised here."""
     for each in [state] if isinstance(state, list) else state.columns:
         if isinstance(each, list):
-            map_arrays(lambda array: array.wait_to_read(), each)
+            map_arrays(lambda array: array.wait_to_read(), each, lists=True)
 
 
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
@@ -294,10 +294,12 @@ class Runner:
         if isinstance(state, list):
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
                 # Tuples of different lengths can't be split into columns.
-                first = [each[0] if isinstance(each, tuple) else each for each in state]
-                done = _items_of(_transformed(run.stage, first, drawn, names, memory))
-                rest = [each[1:] if isinstance(each, tuple) else () for each in state]
-                return [(item, *others) if others else item for item, others in zip(done, rest)]
+                results: list[Any] = []
+                for row, sample in enumerate(state):
+                    one = replace(request, names=names[row : row + 1])
+                    done = self._staged(run, [sample], one, drawn[row : row + 1], np.empty)
+                    results += samples_of(done)
+                return results
             state = split(state, names)
         if not (run.first or state.single):
             # MXNet passes all members of a tuple to a block, which can't take them.
@@ -388,14 +390,14 @@ def _is_flat(skeleton: Any) -> bool:
 
 
 def _arrays_in(samples: list[Any]) -> list[NDArray[Any]]:
-    leaves = flatten(map_arrays(as_numpy, samples))[0]
+    leaves = flatten(map_arrays(as_numpy, samples, lists=True))[0]
     arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
     return [array for array in arrays if array.size and not array.dtype.hasobject]
 
 
 def _copied(sample: Any) -> Any:
     copied = detached(sample)
-    map_arrays(lambda array: array.wait_to_read(), copied)
+    map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
     return copied
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mxnet.gluon import Block
 from mxnet.gluon.data import ArrayDataset, DataLoader, Dataset, SimpleDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
@@ -17,6 +19,7 @@ from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 from adapters import Buckets, gluon_loader
 from adapters import pad as pad_collate
 from adapters.transforms import Chain, ColorJitter, MixUp, OneHot
+from tests.fuzzing import examples
 from tests.gluon.data_sets import (
     IN_MEMORY,
     Pair,
@@ -144,6 +147,20 @@ def test_tuples_of_several_lengths_come_to_batchify(executor, singles):
     data = SimpleDataset(samples).transform_first(Compose([ToTensor(), Cast("float64")]))
     with opened(data, executor, batchify_fn=first_and_count) as loader:
         assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=first_and_count))
+
+
+@pytest.mark.parametrize(
+    ("rest", "first", "kind", "message"),
+    [((3,), False, TypeError, "positional arguments"), (None, True, ValueError, "empty tuple")],
+)
+def test_tuple_that_a_stage_cant_take_is_refused_beside_others(rest, first, kind, message):
+    image = image_arrays()[0]
+    data = SimpleDataset([(image,), () if rest is None else (image, *rest)])
+    data = data.transform_first(ToTensor()) if first else data.transform(ToTensor())
+    with opened(data, "inline", batchify_fn=list) as loader:
+        with pytest.raises(kind, match=message) as caught:
+            list(loader)
+        assert "1" in str(notes_of(caught.value)) + str(caught.value)
 
 
 # --- sparse batches ---
@@ -534,6 +551,16 @@ def test_process_delivers_each_of_several_batches_as_it_was():
 IN_A_BATCH = 4
 BATCHES = 6
 OF_NUMPY = [way for way in WAYS if way not in FRAMEWORKS]
+# All but that of a sample which its author writes into later: MXNet's loader fails there.
+OF_SAMPLES = [way for way in OF_NUMPY if way != "a kept new one"]
+# MXNet knows no 64-bit integers by default.
+kinds = st.builds(
+    Kind,
+    st.sampled_from(OF_SAMPLES),
+    st.sampled_from(["float32", "int32", "uint8"]),
+    st.lists(st.integers(1, 40), min_size=1, max_size=2).map(tuple),
+)
+sample_kinds = st.one_of(kinds.map(lambda kind: (kind,)), st.tuples(kinds, kinds))
 
 
 class Samples(Dataset):  # type: ignore[misc]
@@ -585,9 +612,8 @@ def check(kinds: tuple[Kind, ...], executor: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("executor", ["inline", "processes-2"])
-@pytest.mark.parametrize("way", [way for way in OF_NUMPY if way != "a kept new one"])
+@pytest.mark.parametrize("way", OF_SAMPLES)
 def test_memory_of_samples_is_right(way, executor):
-    """All but that of a sample which its author writes into later: MXNet's loader fails there."""
     check((Kind(way, "float32", (40,)),), executor)
     check((Kind("new", "int32", (3, 5)), Kind(way, "uint8", (40,))), executor)
 
@@ -597,3 +623,19 @@ def test_memory_of_samples_is_right(way, executor):
 def test_memory_of_a_batchify_is_right(way, executor):
     kinds = Kind("a ring", "float32", (40, 2)), Kind("one buffer", "int32", (1,))
     check(kinds, executor, batchify_fn=BatchifyInWays([way, "a ring"]))
+
+
+@settings(max_examples=examples(80))
+@given(sample_kinds, st.sampled_from(["inline", "processes-2"]))
+def test_random_sample_memory(kinds, executor):
+    check(kinds, executor)
+
+
+@settings(max_examples=examples(80))
+@given(
+    sample_kinds,
+    st.sampled_from(["inline", "processes-2"]),
+    st.lists(st.sampled_from(OF_NUMPY), min_size=1),
+)
+def test_random_batchify_memory(kinds, executor, ways):
+    check(kinds, executor, batchify_fn=BatchifyInWays(ways))

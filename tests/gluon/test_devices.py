@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
 import os
@@ -112,6 +113,37 @@ def test_all_arrays_of_a_batch_arrive_on_the_device(executor):
         assert array.asnumpy().tolist() == list(range(4 * number, 4 * number + 4))
         assert rest["a"][0].asnumpy().tolist() == (array.asnumpy() + 1).tolist()
         assert rest["b"] == "text"
+
+
+class Couple(tuple):
+    pass
+
+
+class Frozen(dict):  # type: ignore[type-arg]
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        raise TypeError("frozen")
+
+
+@every_quick_executor
+@pytest.mark.parametrize(
+    ("make", "moved"),
+    [
+        (lambda array: Couple((array, 3)), Couple),
+        (lambda array: Frozen({0: array}), dict),
+        (lambda array: collections.OrderedDict({0: array}), collections.OrderedDict),
+    ],
+    ids=["tuple", "frozen dict", "ordered dict"],
+)
+def test_batches_of_other_classes_are_kept_or_moved(executor, make, moved):
+    def batchify(samples: list[Any]) -> Any:
+        return make(mx.nd.array(samples))
+
+    kept = make(None)
+    for ctx, kind in ((None, type(kept)), (mx.cpu(1), moved)):
+        with opened(Numbers(8), executor, batchify_fn=batchify, ctx=ctx) as loader:
+            for batch in loader:
+                assert type(batch) is kind
+                assert batch[0].context == (ctx or mx.cpu(0))
 
 
 @pytest.mark.parametrize(("ctx", "ahead"), [(mx.cpu(1), 8), (mx.cpu(0), 4), (None, 4)])

@@ -23,6 +23,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
 from adapters.gluon import Resume
+from adapters.resuming import Lock
 from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels, values
 from tests.gluon.executors import EXECUTORS, THREADS, arguments_of, opened, output_of
 
@@ -512,6 +513,26 @@ def test_more_epochs_go_on_after_the_end(tmp_path):
             delivered.append(loader.waits.batches)
         assert len(list(loader)) == BATCHES
     assert delivered == [BATCHES, BATCHES, 2 * BATCHES]
+
+
+def test_folder_is_locked_until_other_handlers_have_ended(tmp_path):
+    loader, net, trainer = made_training()
+    ended: list[bool] = []
+
+    class Ends(mx.gluon.contrib.estimator.TrainEnd):
+        def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+            with pytest.raises(RuntimeError, match="one training at a time"):
+                Lock(tmp_path).take(0)
+            ended.append(True)
+
+    with loader:
+        estimator = Estimator(net, mx.gluon.loss.L2Loss(), trainer=trainer)
+        estimator.logger.disabled = True
+        estimator.fit(loader, epochs=1, event_handlers=[Ends(), Resume(tmp_path, loader)])
+    assert ended == [True]
+    other = Lock(tmp_path)
+    other.take(0)
+    other.release()
 
 
 def test_another_net_is_refused(tmp_path):
