@@ -137,7 +137,8 @@ def cropped(
         return part
     if part.shape[2] > _MOST_BANDS_OF_OPENCV:
         return np.ascontiguousarray(part[:, ::-1])
-    return opencv.load().flip(part, 1).reshape(part.shape)
+    flipped: NDArray[Any] = opencv.load().flip(part, 1)
+    return flipped.reshape(part.shape)
 
 
 def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDArray[Any]:
