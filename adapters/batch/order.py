@@ -178,7 +178,9 @@ class Order:
             stop = min(stop, (self.size - origin) // count)
         if origin or not self.shuffle:
             first = origin + shard
-            positions = np.arange(first + start * count, first + stop * count, count, np.int64)
+            positions = np.arange(
+                first + start * count, first + stop * count, count, dtype=np.int64
+            )
             return _read_only(self.numbers(epoch, positions))
         chunk = _BLOCK if self.arrangement is None else self.arrangement.chunk
         of_order = self.arrangement, self._positions, self.shard, self.seed, epoch, chunk

@@ -258,5 +258,7 @@ def _apply_by_numpy(
 def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
     """View images as ``(batch, channels, pixels)``."""
     if axes.channels_first:
-        return images.reshape(len(images), axes.channels, -1)
-    return images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)
+        planes: NDArray[Any] = images.reshape(len(images), axes.channels, -1)
+        return planes
+    pixels: NDArray[Any] = images.reshape(len(images), -1, axes.channels)
+    return pixels.transpose(0, 2, 1)
