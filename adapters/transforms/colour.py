@@ -257,8 +257,9 @@ def _apply_by_numpy(
 
 def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
     """View images as ``(batch, channels, pixels)``."""
+    planes: NDArray[Any]
     if axes.channels_first:
-        planes: NDArray[Any] = images.reshape(len(images), axes.channels, -1)
-        return planes
-    pixels: NDArray[Any] = images.reshape(len(images), -1, axes.channels)
-    return pixels.transpose(0, 2, 1)
+        planes = images.reshape(len(images), axes.channels, -1)
+    else:
+        planes = images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)
+    return planes
