@@ -112,6 +112,7 @@ def worker_killed(draw: random.Random, folder: Path) -> str:
     """SIGKILL one or both workers, once or twice, between two batches or while one is awaited."""
     kills = {draw.randrange(SAMPLES // BATCH_SIZE) for _ in range(draw.choice([1, 1, 2]))}
     later = draw.random() * 0.01
+    timers: list[threading.Timer] = []
 
     def kill() -> None:
         found = workers_of(os.getpid())
@@ -124,11 +125,14 @@ def worker_killed(draw: random.Random, folder: Path) -> str:
         def batches() -> Iterator[Any]:
             for step, batch in enumerate(seq):
                 if step in kills:
-                    threading.Timer(later, kill).start()
+                    timers.append(threading.Timer(later, kill))
+                    timers[-1].start()
                     time.sleep(draw.choice([0.0, later * 2]))
                 yield batch
 
         check(digest(batches()) == expected(), "other batches")
+        for timer in timers:
+            timer.join()  # Children of the next fault aren't its workers.
     return RECOVERED
 
 
