@@ -395,9 +395,12 @@ class SourcePlan(Plan):
             return unflatten(source.skeleton, [column[0] for column in one])
 
         source.bring(numbers)
+        failures = fill(numbers, rows)
+        if not failures:
+            return 0
         replacements = self._replacements(key)
         # Of several errors, raise the one of the first sample in the batch.
-        for row, error in sorted(fill(numbers, rows), key=lambda failure: failure[0]):
+        for row, error in sorted(failures, key=lambda failure: failure[0]):
             sample = replacements.of(error, int(numbers[row]), another)
             put(sample, source.skeleton, rows, row)
         return replacements.count

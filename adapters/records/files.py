@@ -36,8 +36,6 @@ from adapters.remote.urls import as_path, clean, has_magic
 
 # Selected records are read ahead if their range is at most this many times longer than they are.
 _MOST_SPREAD = 4
-# The lengths of so few files are checked in less time than it takes to find out which are read.
-_FEW_FILES = 8
 # Other files in the output folders of Spark and Hadoop, whose record files are part-00000 etc. All
 # hidden files are left out, too, such as the checksum .part-00000.crc.
 _MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "_common_metadata")
@@ -145,14 +143,6 @@ class RecordFiles:
         """Check that the files are open."""
         if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them again")
-
-    def are_whole(self, numbers: NDArray[np.int64]) -> bool:
-        """False if a local file of these records was truncated since it was opened."""
-        places: Any = range(len(self.shards))
-        if len(places) > _FEW_FILES:
-            places = np.unique(self.places(numbers)[0]).tolist()
-        storages = (self.shards[place].storage for place in places)
-        return all(isinstance(each, RemoteFile) or not each.is_truncated() for each in storages)
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map record numbers to numbers in the concatenated files."""

@@ -76,7 +76,7 @@ class MappedFile:
             raise IsADirectoryError(f"{self.name} is not a file")
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
-        self._inode = status.st_ino
+        self.inode = status.st_ino
         self._view: memoryview | None = None
         # The last map; alive while any view holds it, even after ``_let_go``.
         self._map: weakref.ref[Mapping] | None = None
@@ -99,7 +99,7 @@ class MappedFile:
             status = os.stat(self.path)
         except OSError:  # The map keeps a file that was removed.
             return False
-        return status.st_size < self.size and status.st_ino == self._inode
+        return status.st_size < self.size and status.st_ino == self.inode
 
     def read_apart(self, places: NDArray[np.int64]) -> memoryview | None:
         """Read these bytes without the map, so that the file may be truncated afterwards.
@@ -121,7 +121,7 @@ class MappedFile:
             return None
         with file:
             descriptor = file.fileno()
-            if os.fstat(descriptor).st_ino != self._inode:
+            if os.fstat(descriptor).st_ino != self.inode:
                 return None
             begin = 0
             for offset, size in places.tolist():
@@ -283,16 +283,10 @@ class InflatedFile(MappedFile):
     def __init__(self, source: MappedFile | RemoteFile) -> None:
         self.source = source
         self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
-        self.path = ""  # The inflated content has no name.
+        self.path = ""  # The inflated content has no name by which it could be truncated.
+        self.inode = 0
         self._view = self._map = None
         self.whole_view()
-
-    def is_truncated(self) -> bool:
-        """Return False: the temporary file has no name by which it could be truncated."""
-        return False
-
-    def read_apart(self, places: NDArray[np.int64]) -> None:
-        """Leave the bytes in the map: the temporary file has no name."""
 
     def will_read(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""

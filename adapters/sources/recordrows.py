@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -127,7 +128,7 @@ class RecordRows:
         """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
         self._files.check_open()
         failures: dict[int, Exception] = {}
-        if self._kernel is None or not self._files.are_whole(numbers):
+        if self._kernel is None:
             self._one_by_one(numbers.argsort(), numbers, rng_of, columns, rows, failures)
             return list(failures.items())
         if not self._decoders:
@@ -262,6 +263,7 @@ class RecordRows:
             ),
             tuple(shard.checked for shard in shards),
             tuple(map(self._kind_of, shards)),
+            tuple(map(_path_and_inode, shards)),
         )
         return handle, [b"" if buffer is None else buffer for buffer in buffers], shards
 
@@ -297,6 +299,14 @@ def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | 
         if isinstance(shard.storage, MappedFile):
             return shard.storage.whole_view()
     return None
+
+
+def _path_and_inode(shard: Shard) -> tuple[bytes, int] | None:
+    """Name by which the kernel finds out whether a mapped file was truncated."""
+    storage = shard.storage
+    if not isinstance(storage, MappedFile):
+        return None
+    return os.fsencode(storage.path), storage.inode
 
 
 def _kernel_dtype(field: Field) -> np.dtype[Any]:

@@ -256,7 +256,7 @@ def test_million_images_leave_nothing_in_memory():
         assert kernel.decode(buffers, None, rng_of, rows, asked, into) == list(range(1, 1000, 2))
         assert len(kernel.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
         schema = module.schema([field])
-        files = module.files((content,), (offsets,), (None,), (checked,), (1,))
+        files = module.files((content,), (offsets,), (None,), (checked,), (1,), (None,))
         assert module.gather(schema, files, offsets, None, (label,)) == b"\1" * 9
         for wrong_ones in (
             (schema, files, offsets, None, (b"",)),
@@ -267,7 +267,9 @@ def test_million_images_leave_nothing_in_memory():
         with pytest.raises(TypeError):
             module.schema([field, None])
         with pytest.raises(ValueError, match="must fit"):
-            module.files((content,), (offsets,), (None,), (checked[1:],), (1,))
+            module.files((content,), (offsets,), (None,), (checked[1:],), (1,), (None,))
+        with pytest.raises(TypeError):
+            module.files((content,), (offsets,), (None,), (checked,), (1,), ((b"path", "inode"),))
         with pytest.raises(ValueError, match="read-only"):
             kernel.decode(buffers, None, rng_of, rows, asked, unwritable)
 

@@ -52,6 +52,7 @@ def looked(content: bytes, offset: int, size: int, format: str, verify: bool) ->
         (sizes,),
         (np.array([not verify]),),
         (CODECS[format].kernel_kind,),
+        (None,),
     )
     image = field(IMAGE, example.BYTES_LIST, recordrows._CONTENT, is_place=True)
     place, one = np.zeros((1, 3), np.int64), np.zeros(1, np.int64)
@@ -143,6 +144,7 @@ def files(**changed: Any) -> Any:
         "sizes": (None,),
         "checked": (np.ones(2, bool),),
         "kinds": (1,),
+        "names": (None,),
     }
     module: Any = kernel.load()
     return module.files(*{**given, **changed}.values())

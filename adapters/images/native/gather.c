@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "records.h"
 
@@ -108,11 +109,13 @@ typedef struct {
     int64_t *firsts; /* (count + 1): how many records lie in the files before. */
     Py_ssize_t count, opened;
     Py_buffer *views; /* Of each file: its bytes, offsets, sizes and marks of checked records. */
+    PyObject *names;  /* A tuple that holds the paths. */
 } HeldFiles;
 
 static void free_files(HeldFiles *held) {
     for (Py_ssize_t n = 0; held->views != NULL && n < held->opened; n++)
         if (held->views[n].obj != NULL) PyBuffer_Release(&held->views[n]);
+    Py_XDECREF(held->names);
     free(held->views);
     free(held->files);
     free(held->firsts);
@@ -155,6 +158,10 @@ static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
         PyErr_SetString(PyExc_ValueError, "offsets, sizes, checked and kinds must fit each other");
         return 0;
     }
+    PyObject *name = PyTuple_GetItem(given[VIEWS_OF_FILE + 1], n);
+    const char *path = NULL;
+    unsigned long long inode = 0;
+    if (name != Py_None && !PyArg_ParseTuple(name, "yK:files", &path, &inode)) return 0;
     held->files[n] = (File){
         .bytes = views[0].buf,
         .size = (size_t)views[0].len,
@@ -163,6 +170,8 @@ static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
         .sizes = views[2].buf,
         .checked = views[3].buf,
         .kind = (Kind)kind,
+        .path = path,
+        .inode = inode,
     };
     held->firsts[n + 1] = held->firsts[n] + records;
     return 1;
@@ -170,19 +179,20 @@ static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
 
 PyObject *kernel_files(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *given[VIEWS_OF_FILE + 1], *capsule = NULL;
-    if (!PyArg_ParseTuple(arguments, "OOOOO:files", &given[0], &given[1], &given[2], &given[3],
-                          &given[4]))
+    PyObject *given[VIEWS_OF_FILE + 2], *capsule = NULL;
+    if (!PyArg_ParseTuple(arguments, "OOOOOO:files", &given[0], &given[1], &given[2], &given[3],
+                          &given[4], &given[5]))
         return NULL;
-    for (int i = 0; i <= VIEWS_OF_FILE; i++)
+    for (int i = 0; i <= VIEWS_OF_FILE + 1; i++)
         if (!PyTuple_Check(given[i]) || PyTuple_Size(given[i]) != PyTuple_Size(given[0])) {
-            PyErr_SetString(PyExc_TypeError, "files asks for 5 tuples of one length");
+            PyErr_SetString(PyExc_TypeError, "files asks for 6 tuples of one length");
             return NULL;
         }
     HeldFiles *held = calloc(1, sizeof *held);
     if (held == NULL) return PyErr_NoMemory();
     size_t count = (size_t)PyTuple_Size(given[0]);
     held->count = (Py_ssize_t)count;
+    held->names = Py_NewRef(given[VIEWS_OF_FILE + 1]);
     held->files = calloc(count + 1, sizeof *held->files);
     held->firsts = calloc(count + 1, sizeof *held->firsts);
     held->views = calloc(VIEWS_OF_FILE * count + 1, sizeof *held->views);
@@ -206,8 +216,19 @@ typedef struct {
     Py_ssize_t count;
     uint8_t **columns;
     Scratch scratch;
-    char *wrong; /* (count) */
+    char *wrong;  /* (count) */
+    char *states; /* (files): what is known of each since the call began. */
 } Gather;
+
+enum { UNKNOWN, WHOLE, TRUNCATED };
+
+/* Whether a file was truncated since it was mapped: to read its map would end the process. A file
+ * that was removed or replaced stays whole in its map. */
+static int is_truncated(const File *file) {
+    struct stat found;
+    return file->path != NULL && stat(file->path, &found) == 0 && found.st_ino == file->inode &&
+           (uint64_t)found.st_size < file->size;
+}
 
 /* Copy where the records lie: first all of it is asked for, as it is scattered over memory. */
 static void find_records(Gather *g) {
@@ -246,7 +267,11 @@ static int read_records(Gather *g) {
     for (Py_ssize_t at = 0; at < g->count && at < ROWS_AHEAD; at++) ask_for(&g->records[at]);
     for (Py_ssize_t at = 0; at < g->count; at++) {
         if (at + ROWS_AHEAD < g->count) ask_for(&g->records[at + ROWS_AHEAD]);
-        g->wrong[at] = (char)!record_parse(g->schema, &g->records[at], g->columns, &g->scratch);
+        Record *record = &g->records[at];
+        char *state = &g->states[record->file_number];
+        if (*state == UNKNOWN) *state = is_truncated(record->file) ? TRUNCATED : WHOLE;
+        g->wrong[at] = *state == TRUNCATED ||
+                       !record_parse(g->schema, record, g->columns, &g->scratch);
         all &= !g->wrong[at];
     }
     return all;
@@ -329,7 +354,8 @@ PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t g
     }
     g.records = malloc(((size_t)g.count + 1) * sizeof *g.records);
     g.wrong = malloc((size_t)g.count + 1);
-    if (g.records == NULL || g.wrong == NULL) {
+    g.states = calloc((size_t)files->count + 1, 1);
+    if (g.records == NULL || g.wrong == NULL || g.states == NULL) {
         PyErr_NoMemory();
         goto end;
     }
@@ -352,5 +378,6 @@ end:
     free(g.scratch.marks);
     free(g.records);
     free(g.wrong);
+    free(g.states);
     return result;
 }

@@ -25,9 +25,10 @@ static PyMethodDef methods[] = {
      "Fields of records that are wanted: (name, list, part, is_place, count, prefix, default row or\n"
      "None), as records.h describes them."},
     {"files", kernel_files, METH_VARARGS,
-     "files(buffers, offsets, sizes, checked, kinds)\n\n"
+     "files(buffers, offsets, sizes, checked, kinds, names)\n\n"
      "Files of records, whose memory is held: tuples of a buffer or None, int64 (records), int64\n"
-     "(records) or None, bool (records), and a Kind of records.h or 0, for each file."},
+     "(records) or None, bool (records), a Kind of records.h or 0, and (path, inode) or None for\n"
+     "each file. One of that inode that has become shorter than its buffer isn't read."},
     {"gather", (PyCFunction)(void (*)(void))kernel_gather, METH_FASTCALL,
      "gather(schema, files, numbers, rows, columns)\n\n"
      "Write the fields of records, which are numbered through all files, into rows of columns, or\n"
@@ -56,7 +57,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 8 };
+enum { VERSION = 9 };
 
 static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");

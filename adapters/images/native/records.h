@@ -73,6 +73,8 @@ typedef struct {
     const int64_t *sizes;   /* (records), with framing; NULL: only the record itself says it. */
     uint8_t *checked;       /* (records), 1: not to be verified; set where that was done. */
     Kind kind;
+    const char *path; /* Or NULL: it has no name by which it could be truncated. */
+    uint64_t inode;
 } File;
 
 /* A record that is wanted. */
