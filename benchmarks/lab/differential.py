@@ -361,7 +361,7 @@ def lines_of(value: Any) -> Iterator[str]:
         yield f"{kind} {array.dtype} {array.shape} {hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def told(error: BaseException) -> str:
+def description(error: BaseException) -> str:
     """Describe an error, without what differs from process to process."""
     notes = [text for text in getattr(error, "__notes__", ()) if "Traceback" not in text]
     text = " | ".join([f"{type(error).__name__}: {error}", *notes])
@@ -391,7 +391,7 @@ def outcome(number: int, front_end: str, files: Files) -> list[str]:
                     data.load_state_dict(state)
                     break
     except Exception as error:
-        lines.append(told(error))
+        lines.append(description(error))
     finally:
         if data is not None and hasattr(data, "close"):
             data.close()

@@ -60,7 +60,8 @@ int main(int count, char **arguments) {
         int64_t known[2] = {0}, *given = draw(9) ? NULL : known;
         known[0] = known[1] = sizes[draw(4)];
         uint8_t checked[2] = {(uint8_t)!verify, (uint8_t)!verify};
-        File opened = {copy, bytes, 2, offsets, given, checked, (Kind)kind};
+        File opened = {.bytes = copy, .size = bytes, .records = 2, .offsets = offsets, .sizes = given,
+                       .checked = checked, .kind = (Kind)kind};
         Schema *schema = &schemas[kind == RECORDIO_IRHEADER];
         schema->slots = slots, schema->mask = 15, schema->longest = 0;
         memset(slots, -1, sizeof slots);
