@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import math
 import operator
+import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,7 +174,7 @@ class ImageDecoder:
 
     def decode_rows(
         self,
-        buffers: Sequence[memoryview | bytes],
+        buffers: Sequence[kernel.Encoded],
         rng_of: RngOf | None,
         rows: Sequence[int] | NDArray[np.int64],
         out: NDArray[Any],
@@ -181,7 +183,8 @@ class ImageDecoder:
         """Decode images into rows of a batch, as many as possible in one call without the GIL.
 
         Args:
-            buffers: The encoded images, or buffers that hold them, such as whole files.
+            buffers: The encoded images, or what holds them; with ``pieces``, also files that were
+                opened with ``buffering=0``, which are read image by image.
             rng_of: Returns the generator of an image by its index in ``rows``, valid until the
                 next call; None if nothing is drawn.
             rows: Row of ``out`` for each image.
@@ -207,7 +210,7 @@ class ImageDecoder:
         for at in range(len(rows)) if left is None else left:
             row = out[rows[at]]
             try:
-                buffer = buffers[at] if pieces is None else _piece(buffers, pieces[at].tolist())
+                buffer = _piece(buffers, at, pieces)
                 rng = None if rng_of is None else rng_of(at)
                 if left is not None:
                     self._decode(buffer, rng, row, by_kernel=False)
@@ -309,9 +312,16 @@ class ImageDecoder:
             raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")
 
 
-def _piece(buffers: Sequence[memoryview | bytes], place: list[int]) -> memoryview:
-    number, begin, size = place
-    return memoryview(buffers[number])[begin : begin + size]
+def _piece(
+    buffers: Sequence[kernel.Encoded], at: int, pieces: NDArray[np.int64] | None
+) -> memoryview | bytes:
+    if pieces is None:
+        return cast("memoryview | bytes", buffers[at])
+    number, begin, size = pieces[at].tolist()
+    buffer = buffers[number]
+    if isinstance(buffer, io.FileIO):
+        return os.pread(buffer.fileno(), size, begin)
+    return memoryview(buffer)[begin : begin + size]
 
 
 def _size_of_row(size: Any) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import logging
 import math
 import os
@@ -33,11 +34,13 @@ log = logging.getLogger("adapters")
 _JPEG, _RAW = b"\xff", b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
-_VERSION = 9
+_VERSION = 10
 _MOST_SIDE = (1 << 31) - 1
 _trouble: str | None = None
 
-Buffers = Sequence[memoryview | bytes]
+Encoded = memoryview | bytes | io.FileIO
+"""Memory or a file with encoded images. A file is read image by image."""
+Buffers = Sequence[Encoded]
 Settings = tuple[int | float | bool, ...]
 """Fields of ``Asked`` in ``native/crops.h``, in order."""
 

@@ -9,6 +9,7 @@ stays valid as long as a reference exists, even after ``close``.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 import tempfile
@@ -19,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.ahead import AHEAD
@@ -63,7 +63,7 @@ class MappedFile:
 
     Args:
         path: The file, mapped at the first read. If it is truncated while its map is read, the
-            operating system ends the process (SIGBUS); see ``is_truncated`` and ``read_apart``.
+            operating system ends the process (SIGBUS); see ``is_truncated`` and ``reopened``.
     """
 
     _registry = _mapped_files
@@ -101,34 +101,21 @@ class MappedFile:
             return False
         return status.st_size < self.size and status.st_ino == self.inode
 
-    def read_apart(self, places: NDArray[np.int64]) -> memoryview | None:
-        """Read these bytes without the map, so that the file may be truncated afterwards.
-
-        Args:
-            places: First byte and size of each piece, int64 ``(pieces, 2)``.
+    def reopened(self) -> io.FileIO | None:
+        """Open the file, to read it without the map: it may then be truncated meanwhile.
 
         Returns:
-            The pieces, one after another; None if the file has been removed or replaced, in which
-            case the map keeps its bytes.
-
-        Raises:
-            RecordError: The file was truncated.
+            The file, which the caller closes; None if it has been removed or replaced, in which
+                case the map keeps its bytes.
         """
-        memory = np.empty(int(places[:, 1].sum()), np.uint8).data
         try:
-            file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed below.
+            file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it.
         except OSError:
             return None
-        with file:
-            descriptor = file.fileno()
-            if os.fstat(descriptor).st_ino != self.inode:
-                return None
-            begin = 0
-            for offset, size in places.tolist():
-                if os.preadv(descriptor, [memory[begin : begin + size]], offset) < size:
-                    raise self.changed(os.fstat(descriptor))
-                begin += size
-        return memory
+        if os.fstat(file.fileno()).st_ino == self.inode:
+            return file
+        file.close()
+        return None
 
     def stream(self) -> MappedFile:
         """Return the file itself, which the system reads ahead."""

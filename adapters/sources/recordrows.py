@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,12 +145,12 @@ class RecordRows:
             parsed_rows = parsed if rows is None else rows[parsed]
             for at, decoder in self._decoders.items() if len(parsed) else ():
                 rng = chosen(rng_of, parsed)
-                try:
-                    read, found = _read_apart(shards, buffers, pieces[at][parsed_rows])
-                except RecordError:  # A file was truncated just now.
+                places = pieces[at][parsed_rows]
+                with _reopened(shards, buffers, places[:, 0]) as files:
+                    failed = decoder.decode_rows(files, rng, parsed_rows, columns[at], places)
+                if failed and any(map(_is_truncated, shards)):  # Since the kernel looked.
                     self._one_by_one(order, numbers, rng_of, columns, rows, failures)
                     return list(failures.items())
-                failed = decoder.decode_rows(read, rng, parsed_rows, columns[at], found)
                 self._note(failures, at, parsed, failed)
         if left is not None:
             self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)
@@ -268,23 +268,26 @@ class RecordRows:
         return handle, [b"" if buffer is None else buffer for buffer in buffers], shards
 
 
-def _read_apart(
-    shards: Sequence[Shard], buffers: Sequence[memoryview | bytes], pieces: NDArray[np.int64]
-) -> tuple[list[memoryview | bytes], NDArray[np.int64]]:
-    """Read pieces of local files into memory, as decoding takes long enough for a truncation.
+@contextlib.contextmanager
+def _reopened(
+    shards: Sequence[Shard], buffers: Sequence[memoryview | bytes], numbers: NDArray[np.int64]
+) -> Iterator[list[kernel.Encoded]]:
+    """Give open files in the place of the maps of these files, if local.
 
-    Returns:
-        The buffers, with the pieces of a file in the place of its map, and the pieces in them.
+    Decoding takes long enough for somebody to truncate a file meanwhile.
     """
-    read, found = list(buffers), pieces.copy()
-    for number in np.unique(pieces[:, 0]).tolist():
-        storage, its = shards[number].storage, pieces[:, 0] == number
-        places = pieces[its, 1:]
-        memory = None if isinstance(storage, RemoteFile) else storage.read_apart(places)
-        if memory is not None:
-            read[number] = memory
-            found[its, 1] = np.cumsum(places[:, 1]) - places[:, 1]
-    return read, found
+    given: list[kernel.Encoded] = list(buffers)
+    with contextlib.ExitStack() as opened:
+        for number in np.unique(numbers).tolist():
+            storage = shards[number].storage
+            file = None if isinstance(storage, RemoteFile) else storage.reopened()
+            if file is not None:
+                given[number] = opened.enter_context(file)
+        yield given
+
+
+def _is_truncated(shard: Shard) -> bool:
+    return isinstance(shard.storage, MappedFile) and shard.storage.is_truncated()
 
 
 def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | None:

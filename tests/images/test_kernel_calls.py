@@ -231,6 +231,24 @@ def test_many_threads_draw_and_decode_at_once():
             np.testing.assert_array_equal(out, expected)
 
 
+def test_pieces_of_a_file(tmp_path):
+    """They may lie beyond its end, which is no image; one in memory may be beside them."""
+    photo, line = encoded(picture(8, 8), "JPEG"), encoded(picture(9, 8), "PNG")
+    path = tmp_path / "images"
+    path.write_bytes(photo + line)
+    sizes = len(photo), len(line)
+    pieces = [(0, 0, sizes[0]), (0, *sizes), (0, sizes[0] + 1, sizes[1]), (1, 0, sizes[0])]
+    pieces += [(0, 1 << 40, 9), (0, -1, 9), (0, 0, 0)]
+    rows = np.arange(len(pieces))
+    out = np.zeros((len(rows), 8, 8, 3), np.uint8)
+    with open(path, "rb", buffering=0) as file:
+        failed = ImageDecoder(8).decode_rows([file, photo], None, rows, out, np.array(pieces))
+    assert [at for at, _ in failed] == [2, 4, 5, 6]
+    np.testing.assert_array_equal(out[0], ImageDecoder(8).decode(photo))
+    np.testing.assert_array_equal(out[1], ImageDecoder(8).decode(line))
+    np.testing.assert_array_equal(out[3], out[0])
+
+
 @pytest.mark.full
 def test_million_images_leave_nothing_in_memory():
     """Whole ones, damaged ones, and lists of which one member is no buffer."""

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "arguments.h"
 #include "crops.h"
@@ -54,6 +55,9 @@ static int target_open(Target *target, PyObject *out, PyObject *table) {
 /* What lies where, and what becomes of it; the arrays are private copies. */
 typedef struct {
     Views buffers;
+    int *files; /* Descriptor of each buffer that is a file; or -1. */
+    uint8_t *read; /* The image read last from a file. */
+    size_t read_size;
     size_t count;
     int64_t *pieces; /* (count, 3): number of a buffer, first byte, bytes; or NULL. */
     int64_t *rows;
@@ -65,6 +69,8 @@ typedef struct {
 
 static void work_close(Work *work) {
     views_close(&work->buffers);
+    free(work->files);
+    free(work->read);
     free(work->pieces);
     free(work->rows);
     free(work->crops);
@@ -73,16 +79,46 @@ static void work_close(Work *work) {
     free(work->outcomes);
 }
 
+/* Buffers that have no memory may be files; 0, with an exception, where there is no memory. */
+static int files_open(Work *work, PyObject *tuple) {
+    work->files = malloc((work->buffers.opened + 1) * sizeof *work->files);
+    if (work->files == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (size_t n = 0; n < work->buffers.opened; n++) {
+        work->files[n] = -1;
+        if (work->buffers.views[n].obj != NULL) continue;
+        work->files[n] = PyObject_AsFileDescriptor(PyTuple_GetItem(tuple, (Py_ssize_t)n));
+        PyErr_Clear(); /* Another decoder will say what it is. */
+    }
+    return 1;
+}
+
+/* A piece of a file, until the next one is read; NULL where the file hasn't got it. */
+static const uint8_t *read_piece(Work *work, const int64_t *piece) {
+    size_t size = (size_t)piece[2];
+    if (piece[1] < 0 || piece[2] < 1) return NULL;
+    if (size > work->read_size) {
+        uint8_t *memory = realloc(work->read, size);
+        if (memory == NULL) return NULL;
+        work->read = memory, work->read_size = size;
+    }
+    ssize_t got = pread(work->files[piece[0]], work->read, size, (off_t)piece[1]);
+    return got == (ssize_t)size ? work->read : NULL;
+}
+
 /* Of the n-th image; NULL where it isn't in the buffers. */
-static const uint8_t *bytes_at(const Work *work, size_t n, size_t *bytes) {
+static const uint8_t *bytes_at(Work *work, size_t n, size_t *bytes) {
     const int64_t whole[3] = {(int64_t)n, 0, n < work->buffers.opened ? work->buffers.views[n].len : 0};
     const int64_t *piece = work->pieces == NULL ? whole : work->pieces + 3 * n;
     if (piece[0] < 0 || (uint64_t)piece[0] >= work->buffers.opened) return NULL;
     const Py_buffer *view = &work->buffers.views[piece[0]];
+    *bytes = (size_t)piece[2];
+    if (work->files[piece[0]] >= 0) return read_piece(work, piece);
     if (view->buf == NULL || piece[1] < 0 || piece[2] < 0 || piece[1] > view->len ||
         piece[2] > view->len - piece[1])
         return NULL;
-    *bytes = (size_t)piece[2];
     return (const uint8_t *)view->buf + piece[1];
 }
 
@@ -114,7 +150,7 @@ static int crop_at(const Work *work, size_t n, const uint8_t *start, size_t byte
 }
 
 /* 0 where there is no memory. */
-static int work_do(const Work *work, const Batch *batch) {
+static int work_do(Work *work, const Batch *batch) {
     Decoder *decoder = decoder_new();
     Resizer *resizer = resizer_new();
     int has_memory = decoder != NULL && resizer != NULL;
@@ -176,7 +212,8 @@ PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
         PyErr_NoMemory();
         goto end;
     }
-    if (!views_open(&work.buffers, tuple) || !target_open(&target, out, table)) goto end;
+    if (!views_open(&work.buffers, tuple) || !files_open(&work, tuple) ||
+        !target_open(&target, out, table)) goto end;
     int has_memory;
     Py_BEGIN_ALLOW_THREADS
     has_memory = work_do(&work, batch);
