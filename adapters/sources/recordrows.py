@@ -274,7 +274,7 @@ def _reopened(
 ) -> Iterator[list[kernel.Encoded]]:
     """Give open files in the place of the maps of these files, if local.
 
-    Decoding takes long enough for somebody to truncate a file meanwhile.
+    Decoding takes long enough for a file to be truncated meanwhile.
     """
     given: list[kernel.Encoded] = list(buffers)
     with contextlib.ExitStack() as opened:

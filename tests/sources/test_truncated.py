@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from adapters import Feature, ImageDecoder, RecordError, RecordWriter, open_records
+from adapters.images import kernel
 from adapters.records.example import encode
 from tests.plans import batch_of, plan_of
 
@@ -79,7 +80,7 @@ def test_batch_whose_images_are_truncated_meanwhile(
     """Images aren't decoded from a map of the file."""
     path = written(tmp_path / "it.tfrecord")
     with open_records(str(path), decode=DECODERS["images"]) as source:
-        read(source, 40)
+        expected = read(source, 40)
         decode = ImageDecoder.decode_rows
 
         def truncating(*arguments: Any, **options: Any) -> Any:
@@ -87,5 +88,8 @@ def test_batch_whose_images_are_truncated_meanwhile(
             return decode(*arguments, **options)
 
         monkeypatch.setattr(ImageDecoder, "decode_rows", truncating)
+        if kernel.load() is None:  # All records of the batch were read before.
+            np.testing.assert_equal(batch_of(plan_of(source, BATCH_SIZE), index=40), expected)
+            return
         with pytest.raises(RecordError, match=r"it\.tfrecord.*changed since, of 4096 bytes"):
             batch_of(plan_of(source, BATCH_SIZE), index=40)
