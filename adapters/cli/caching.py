@@ -62,7 +62,15 @@ def run_warm(options: argparse.Namespace) -> int:
     """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says."""
     limit = int(options.limit) if options.limit.isdecimal() else options.limit
     cache = Cache(options.folder, limit)
-    _check_writable(cache.folder)
+    try:  # Before anything is fetched.
+        os.makedirs(cache.folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache.folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"{cache.folder} must be a folder that can be written to, got: "
+            f"{error.strerror or error}"
+        ) from error
     done = []
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:
@@ -76,18 +84,6 @@ def run_warm(options: argparse.Namespace) -> int:
         done.append(f"{len(files)} records of {len(files.shards)} files")
     print(f"{cache.folder}: {', '.join(done)}, {_mib(cache.used)} MiB")
     return int(cache.has_failed)
-
-
-def _check_writable(folder: str) -> None:
-    """Check that the folder is writable before fetching anything."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OSError(
-            f"{folder} must be a folder that can be written to, got: {error.strerror or error}"
-        ) from error
 
 
 def _read_all(

@@ -9,15 +9,9 @@ from typing import Any
 
 from adapters import ImageDecoder, open_images, open_records
 from adapters.cli import arguments
-from adapters.planning import (
-    DEVICES,
-    MODELS,
-    Workload,
-    comparison_lines,
-    plan_lines,
-    published_examples,
-    step_of,
-)
+from adapters.planning import Workload, published_examples, step_of
+from adapters.planning.published import DEVICES, MODELS
+from adapters.planning.report import comparison_lines, plan_lines
 from adapters.sources import names_images
 
 _MEASURED_SECONDS = 1.0

@@ -14,8 +14,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from adapters.diagnosis.registry import texts_of
-from adapters.diagnosis.remoteness import CACHED, UNCACHED
-from adapters.diagnosis.verdict import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Verdict
+from adapters.diagnosis.verdict import (
+    CACHED,
+    COLLATION,
+    COPY,
+    STEP,
+    STORAGE,
+    TRANSFORMS,
+    UNCACHED,
+    Verdict,
+)
 
 # Maximum number of waiting threads, as for workers="auto", and of waiting processes per CPU: more
 # processes would take minutes to start, and memory.
@@ -111,19 +119,18 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
 def with_workers(v: Verdict, count: int, change: str = WORKERS) -> Prediction | None:
     """Predict the speed with ``count`` workers; None if the time of a single worker is unknown.
 
-    ``change`` is ``"workers"`` of the present kind; ``"processes"``; or ``"threads"``, for a source
-    that served one at a time.
+    ``change`` is ``"workers"`` of the present kind, if several may work at once and are faster;
+    ``"processes"``; or ``"threads"``, for a source that served one at a time.
     """
     if v.alone is None or v.workers.kind == "unknown":
         return None
-    at_once, now = _at_once(v, count), _at_once(v, v.workers.count)
+    # Work that computes needs a CPU for each worker.
+    most = math.inf if v.waits else v.workers.cpus
+    at_once, now = min(count, most), min(v.workers.count, most)
     loader, locked = v.alone / at_once, 0.0
-    if change == WORKERS:
-        if v.one_at_a_time or _threads_bring_nothing(v):
-            loader = v.loader
-        elif now > 1:  # Assume that they scale as well as they do now.
-            loader = v.loader * now / at_once
-    of_threads = change == WORKERS and v.workers.kind != "processes" and not v.one_at_a_time
+    if change == WORKERS and now > 1:  # Assume that they scale as well as they do now.
+        loader = v.loader * now / at_once
+    of_threads = change == WORKERS and v.workers.kind != "processes"
     if change == THREADS or (of_threads and v.waits):
         locked = _computed(v, v.alone)
     return _predicted(v, change, count, loader, locked)
@@ -175,11 +182,6 @@ def _computed(v: Verdict, alone: float) -> float:
 
 
 # --- numbers of workers ---
-
-
-def _at_once(v: Verdict, count: int) -> int:
-    """Number of workers that can work at once, out of ``count``."""
-    return count if v.waits else min(count, v.workers.cpus)
 
 
 def _needed_workers(v: Verdict) -> int | None:

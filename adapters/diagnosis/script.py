@@ -17,10 +17,18 @@ import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
-from adapters.diagnosis.front_end import Observer, Trainer, engine_of, front_end_of, settled_of
+from adapters.diagnosis.front_end import (
+    Examined,
+    Observer,
+    Trainer,
+    engine_of,
+    front_end_of,
+    settled_of,
+)
 from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
@@ -46,14 +54,6 @@ def code_of(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ScriptError(name) from error
-
-
-class _Examined(BaseException):
-    """Ends the script with the result of the examination, or with its error."""
-
-    def __init__(self, found: Any) -> None:
-        super().__init__()
-        self.found = found
 
 
 def diagnose_script(
@@ -85,31 +85,36 @@ def diagnose_script(
         return examine(*examined, t, seconds, progress)
 
     def in_loop(loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        loop, round_seconds = _Loop(plain), seconds / ROUNDS
-        batches, settled, skipped = endless(loop), settled_of(loader), SKIPPED
+        batches, settled = endless(loader, lambda _: plain()), settled_of(loader)
+        round_seconds, skipped = seconds / ROUNDS, SKIPPED
+        found = same = Timing(0, 0.0)
+        # The loop's body is the step, and copies its batch; it runs between the rounds.
+        trainer: Any = SimpleNamespace(
+            whole=lambda *_: found, same=lambda *_: same, copy_seconds=lambda *_: None
+        )
         examination: Examination | None = None
         try:
             while examination is None or examination.goes_on:
                 whole = Clock(batches, round_seconds, skipped, settled, LEAST_OF_A_ROUND)
                 yield from whole
-                found = whole.stop()
+                found, skipped = whole.stop(), SKIPPED_AGAIN
                 rest(engine_of(loader), found.batch_seconds)
                 again = itertools.repeat(whole.latest)
-                same = Clock(again, round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
-                yield from same
-                loop.latest, skipped = (found, same.stop()), SKIPPED_AGAIN
+                repeated = Clock(again, round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                yield from repeated
+                same = repeated.stop()
                 with observer.ignoring():
                     if examination is None:
-                        examination = Examination(loader, loop, t, seconds, progress)
+                        examination = Examination(loader, trainer, t, seconds, progress)
                     examination.round()
-            raise _Examined(examination.diagnosis)
+            raise Examined(examination.diagnosis)
         finally:
             if examination is not None:
                 examination.close()
 
-    observer = _FirstLoop(skip, in_fit, in_loop)
-    found: Diagnosis | None = _run(path, arguments, observer)
-    return found
+    observer = Observer(skip, in_fit, in_loop)
+    diagnosis: Diagnosis | None = _run(path, arguments, observer)
+    return diagnosis
 
 
 def with_loader_of(
@@ -132,68 +137,10 @@ def with_loader_of(
 
     def in_loop(loader: Any, _: Any) -> Iterator[Any]:
         with observer.ignoring():
-            raise _Examined(in_fit(lambda: loader, None))
+            raise Examined(in_fit(lambda: loader, None))
 
-    observer = _FirstLoop(skip, in_fit, in_loop)
+    observer = Observer(skip, in_fit, in_loop)
     return _run(path, arguments, observer)
-
-
-class _FirstLoop:
-    """Handles the first loop of a script that isn't skipped; a ``front_end.Observer``."""
-
-    def __init__(
-        self, skip: int, in_fit: Callable[..., Any], in_loop: Callable[..., Iterator[Any]]
-    ) -> None:
-        self._skip = skip
-        self._in_fit = in_fit
-        self._in_loop = in_loop
-
-    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """End the script with the result of ``in_fit``."""
-        if not self._skips():
-            with self.ignoring():
-                raise _Examined(self._in_fit(loader, trainer))
-
-    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Return the iterator of ``in_loop``, which ends the script."""
-        return plain() if self._skips() else self._in_loop(loader, plain)
-
-    def _skips(self) -> bool:
-        self._skip -= 1
-        return self._skip >= 0
-
-    @contextlib.contextmanager
-    def ignoring(self) -> Iterator[None]:
-        """Skip all loops in the ``with`` block."""
-        before, self._skip = self._skip, sys.maxsize
-        try:
-            yield
-        finally:
-            self._skip = before
-
-
-class _Loop:
-    """A loop of the script: iterates over its passes, and is the trainer of its examination."""
-
-    def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
-        self._plain = plain
-        self.latest = Timing(0, 0.0), Timing(0, 0.0)
-        """The times of the latest round, with the loader's batches and with one batch."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._plain()
-
-    def whole(self, loader: Any, seconds: float) -> Timing:
-        """The time with the loader's batches."""
-        return self.latest[0]
-
-    def same(self, batch: Any, seconds: float) -> Timing:
-        """The time with one batch."""
-        return self.latest[1]
-
-    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """None, as the copy is part of the loop's body."""
-        return None
 
 
 def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
@@ -213,7 +160,7 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     try:
         with notice, code_of(path):
             runpy.run_path(path, run_name="__main__")
-    except _Examined as end:
+    except Examined as end:
         if isinstance(end.found, Exception):
             raise end.found from None
         return end.found

@@ -81,7 +81,7 @@ class Peek:
         Members that first appear in a later sample get the last columns.
         """
         columns: dict[str, None] = {}
-        rows: list[tuple[str, str, dict[str, str]]] = []
+        rows: list[tuple[list[str], dict[str, str]]] = []
         for number, batch in enumerate(self.batches):
             members = {name or "array": leaf for name, leaf in named_leaves(batch)}
             columns.update(dict.fromkeys(members))
@@ -91,14 +91,10 @@ class Peek:
                     name: _shown(leaf[sample] if _has_rows(leaf) else leaf)
                     for name, leaf in members.items()
                 }
-                rows.append((str(number), str(sample), shown))
-        if not rows:
-            return []
+                rows.append(([str(number), str(sample)], shown))
         header = ["batch", "sample", *columns]
-        return [
-            header,
-            *([*place, *(shown.get(name, "") for name in columns)] for *place, shown in rows),
-        ]
+        body = [[*place, *(shown.get(name, "") for name in columns)] for place, shown in rows]
+        return [header, *body] if body else []
 
     def __str__(self) -> str:
         rows = self.table()

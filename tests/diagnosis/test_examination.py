@@ -23,7 +23,7 @@ from adapters import (
     pack,
 )
 from adapters.diagnosis import examination
-from adapters.diagnosis.remoteness import held_of, store_of
+from adapters.diagnosis.ablation import held_of, store_of
 from adapters.records import CODECS, remotefile
 from adapters.remote import clients
 from adapters.sources import as_source
