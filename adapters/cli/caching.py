@@ -45,17 +45,16 @@ def add_parser(subparsers: Any) -> None:
     clear.set_defaults(run=run_clear)
 
 
-def run_show(options: argparse.Namespace) -> int:
+def run_show(options: argparse.Namespace) -> None:
     """Run ``adapters cache show``."""
     cache = _existing(options.folder)
     for kept in cache.objects():
-        if not kept.size:
+        if kept.size:
+            share = min(kept.kept / kept.size, 1)
+            print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({share:.0%})")
+        else:
             print(f"{kept.url}: {_mib(kept.kept)} MiB of whole objects")
-            continue
-        share = kept.kept / kept.size
-        print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({min(share, 1):.0%})")
     print(f"{cache.folder}: {_mib(cache.used)} MiB")
-    return 0
 
 
 def run_warm(options: argparse.Namespace) -> int:
@@ -98,11 +97,10 @@ def _read_all(
             progress(last, len(source))
 
 
-def run_clear(options: argparse.Namespace) -> int:
+def run_clear(options: argparse.Namespace) -> None:
     """Run ``adapters cache clear``."""
     cache = _existing(options.folder)
     print(f"{cache.folder}: {_mib(cache.clear())} MiB removed")
-    return 0
 
 
 def _existing(folder: str) -> Cache:

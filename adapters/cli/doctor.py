@@ -58,15 +58,16 @@ def add_parser(subparsers: Any) -> None:
     doctor.set_defaults(run=run_doctor)
 
 
-def run_doctor(options: argparse.Namespace) -> int:
+def run_doctor(options: argparse.Namespace) -> None:
     """Run ``adapters doctor``; ``ValueError`` if the script has no training loop."""
     _check(options)
     if options.tune is not None:
-        return _tune(options)
+        _tune(options)
+        return
     if options.script is None:
         for line in described_machine():
             print(line, flush=True)
-        return 0
+        return
     with bar("doctor", "round") as progress:
         found = diagnose_script(
             options.script,
@@ -82,7 +83,6 @@ def run_doctor(options: argparse.Namespace) -> int:
             "Gluon loader that was long enough"
         )
     print(found)
-    return 0
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -99,7 +99,7 @@ def _check(options: argparse.Namespace) -> None:
         raise argparse.ArgumentError(None, "--rounds needs --tune TARGET")
 
 
-def _tune(options: argparse.Namespace) -> int:
+def _tune(options: argparse.Namespace) -> None:
     """Print the table of settings, those not tried, and the fastest one as a line to paste."""
     with _loader_of(options.tune) as loader, bar("tune", "measurement") as progress:
         # Reading a path runs no user code.
@@ -120,7 +120,6 @@ def _tune(options: argparse.Namespace) -> int:
             f"  {line_of(loader, best.setting)}",
             sep="\n",
         )
-    return 0
 
 
 def _loader_of(name: str) -> Any:

@@ -79,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
     command.set_defaults(run=run_inspect)
 
 
-def run_inspect(options: argparse.Namespace) -> int:
+def run_inspect(options: argparse.Namespace) -> None:
     """Run ``adapters inspect``."""
     names = [name for name in options.targets if not is_path(name)]
     if not names:
@@ -90,7 +90,6 @@ def run_inspect(options: argparse.Namespace) -> int:
         )
     else:
         _inspect_object(names[0], options)
-    return 0
 
 
 def _inspect_paths(paths: list[str], options: argparse.Namespace) -> None:
@@ -161,17 +160,18 @@ def _described(folders: Sequence[str], records: Sequence[str], count: int) -> It
 
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
     """Describe the classes and the first images under a path."""
-    names = source.classes
-    yield f"{clean(path)}: {len(source):,} images" + (
-        "" if names is None else f", {len(names)} classes"
-    )
-    images = np.bincount(source.labels, minlength=len(names or ())).tolist() if names else []
-    for label, name in enumerate((names or [])[:count]):
-        yield f"  label {label}, {name!r}: {images[label]:,} images"
-    if names and len(names) > count:
-        yield f"  and {len(names) - count} classes more"
-    source.bring(np.arange(min(count, len(source))))
-    for number in range(min(count, len(source))):
+    names = source.classes or []
+    classes = "" if source.classes is None else f", {len(names)} classes"
+    yield f"{clean(path)}: {len(source):,} images{classes}"
+    if names:
+        images = np.bincount(source.labels, minlength=len(names)).tolist()
+        for label, name in enumerate(names[:count]):
+            yield f"  label {label}, {name!r}: {images[label]:,} images"
+        if len(names) > count:
+            yield f"  and {len(names) - count} classes more"
+    numbers = range(min(count, len(source)))
+    source.bring(np.arange(len(numbers)))
+    for number in numbers:
         try:
             encoded = source.read(number)
             shown = _image(encoded, source.labels[number])
@@ -276,7 +276,6 @@ def _values(values: example.FeatureValues) -> str:
         with contextlib.suppress(ContentError):
             height, width = size_of(first)
             return f"{len(values)} x {name}, the first of {height} x {width}"
-    sizes = [len(value) for value in values[:4]]
-    if len(values) == 1 and len(values[0]) <= _SHOWN_BYTES:
-        return repr(values[0])
-    return f"{len(values)} x bytes of length {sizes}"
+    if len(values) == 1 and len(first) <= _SHOWN_BYTES:
+        return repr(first)
+    return f"{len(values)} x bytes of length {[len(value) for value in values[:4]]}"

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # File names may not be valid text.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status: int = options.run(options)
+        status: int | None = options.run(options)
         sys.stdout.flush()
     except argparse.ArgumentError as error:
         parser.error(f"{options.command}: {error}")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"adapters {options.command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
-    return status
+    return status or 0
 
 
 def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:

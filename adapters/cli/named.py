@@ -12,9 +12,6 @@ from typing import Any
 from adapters.diagnosis.script import code_of
 from adapters.errors import ScriptError
 
-# As a module, so that its functions can be sent to worker processes.
-_MAIN = "adapters_target"
-
 
 def is_path(name: str) -> bool:
     """True if a name is a path or URL rather than an object in the user's code."""
@@ -62,8 +59,8 @@ def _names_in(place: str) -> dict[str, Any]:
                 f"FILE.py:NAME must name a file before its colon, got {place!r}: there is none"
             )
         sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        with code_of(place):
-            return runpy.run_path(place, run_name=_MAIN)
+        with code_of(place):  # As a module, so that its functions can be sent to processes.
+            return runpy.run_path(place, run_name="adapters_target")
     sys.path.insert(0, os.getcwd())
     try:
         return vars(importlib.import_module(place))

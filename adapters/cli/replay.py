@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
     replay.set_defaults(run=run_replay)
 
 
-def run_replay(options: argparse.Namespace) -> int:
+def run_replay(options: argparse.Namespace) -> None:
     """Run ``adapters replay``; ``ValueError`` if the script has no training loop."""
 
     def act(loader: Any) -> str:
@@ -73,4 +73,3 @@ def run_replay(options: argparse.Namespace) -> int:
             "Gluon loader"
         )
     print(shown)
-    return 0

@@ -22,7 +22,6 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
-from adapters.diagnosis.verdict import CACHED, UNCACHED
 from adapters.sources import (
     Concatenation,
     ImageSource,
@@ -121,9 +120,9 @@ def store_of(source: Any) -> str:
         return store_of(source.whole)
     if isinstance(source, Concatenation):
         found = {store_of(part) for part in source.parts}
-        return next((each for each in (UNCACHED, CACHED) if each in found), "")
+        return next((each for each in ("uncached", "cached") if each in found), "")
     is_cached: bool | None = getattr(source, "store_is_cached", None)
-    return "" if is_cached is None else (CACHED if is_cached else UNCACHED)
+    return "" if is_cached is None else ("cached" if is_cached else "uncached")
 
 
 def held_of(source: Source, numbers: NDArray[np.int64]) -> Source:

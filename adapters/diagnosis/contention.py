@@ -34,14 +34,11 @@ class Contention(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Seconds of CPU time since an arbitrary moment."""
+    """Busy and idle seconds of the CPUs that this process may use, and its own with descendants."""
 
     busy: float
-    """Busy time of the CPUs that this process may use."""
     idle: float
-    """Their idle time."""
     own: float
-    """Time of this process and its descendants."""
 
     @classmethod
     def now(cls) -> Account | None:

@@ -49,7 +49,6 @@ from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
 Progress = Callable[[int, int], Any]
-_QUIET: Progress = lambda done, total: None  # noqa: E731
 # Rounds of each measurement, and the maximum if the figures are uncertain.
 ROUNDS, MOST_ROUNDS = 3, 6
 # A round has a batch from each worker, as all may deliver at once, but no more than this.
@@ -103,7 +102,7 @@ def diagnose(
     for name, value in (("seconds", seconds), ("t", t)):
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
-    return examine(loader, trainer_of(step, to_device), t, seconds)
+    return examine(loader, trainer_of(step, to_device), t, seconds, lambda done, total: None)
 
 
 class FunctionTrainer:
@@ -138,13 +137,13 @@ def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | N
     """The trainer for a function or a model of a registered front end; None without a step."""
     found = (front_end.trainer(step) for front_end in front_ends_near(step))
     trainer = next((each for each in found if each is not None), None)
-    if to_device is not None and (step is None or trainer is not None):
+    if step is None or trainer is not None:
+        if to_device is None:
+            return trainer
         raise ValueError(
             "to_device must be None unless step is a function, which is given what it returns; got "
             f"to_device={to_device!r} with step={step!r}"
         )
-    if step is None or trainer is not None:
-        return trainer
     if not callable(step):
         kinds = " or ".join(["a function of a batch", *texts_of("step")])
         raise TypeError(f"step must be {kinds}, got {step!r}")
@@ -156,7 +155,7 @@ def examine(
     trainer: Trainer | None,
     t: float | None,
     seconds: float,
-    progress: Progress = _QUIET,
+    progress: Progress,
 ) -> Diagnosis:
     """Diagnose a loader with any kind of trainer; ``progress`` is given rounds done and in all."""
     with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
@@ -166,10 +165,9 @@ def examine(
 
 
 class Examination:
-    """The measurements of one loader; the arguments are those of ``examine``.
+    """The measurements of one loader, by one thread; the arguments are those of ``examine``.
 
-    For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``;
-    ``close`` ends all workers.
+    Call ``round`` while ``goes_on`` is true, then read ``diagnosis``; ``close`` ends all workers.
     """
 
     def __init__(
@@ -218,25 +216,22 @@ class Examination:
 
     def round(self) -> None:
         """Measure each part once."""
-        with undisturbed():
-            self._rounds.append(self._measured())
-        done = len(self._rounds)
-        self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
-
-    def _measured(self) -> Figures:
         trainer, seconds = self._trainer, self._seconds
         whole = same = copy = None
-        if trainer is not None:
-            timing = trainer.whole(self._trained_on, seconds)
-            whole = timing.batch_seconds
-            self._waits += timing.waits_seconds
-            self._pause(whole)
-        loader = self._loader_seconds()
-        parts = {} if self._front_end is None else self._part_seconds(self._front_end)
-        if trainer is not None:
-            same = trainer.same(self._batch, seconds).batch_seconds
-            copy = trainer.copy_seconds(self._batch, seconds / 2)
-        return Figures(loader=loader, whole=whole, same=same, copy=copy, **parts)
+        with undisturbed():
+            if trainer is not None:
+                timing = trainer.whole(self._trained_on, seconds)
+                whole = timing.batch_seconds
+                self._waits += timing.waits_seconds
+                self._pause(whole)
+            loader = self._loader_seconds()
+            parts = {} if self._front_end is None else self._part_seconds(self._front_end)
+            if trainer is not None:
+                same = trainer.same(self._batch, seconds).batch_seconds
+                copy = trainer.copy_seconds(self._batch, seconds / 2)
+        self._rounds.append(Figures(loader=loader, whole=whole, same=same, copy=copy, **parts))
+        done = len(self._rounds)
+        self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
 
     def _loader_seconds(self) -> float:
         """Measure the loader alone, in seconds per batch, and keep a batch for later."""
@@ -297,9 +292,12 @@ class Examination:
         known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
         ablations, front_end = self._ablations, self._front_end
         if ablations is not None and front_end is not None:
-            engine = front_end.engine(self._read)
+            engine, keyword = front_end.engine(self._read), front_end.workers_keyword
+            settings, count = engine.chosen, _count(engine.chosen)
+            computing = "processes" if settings.use_multiprocessing else "threads"
+            kind = settings.kind or (computing if count else "inline")
             known = {
-                "workers": _workers(engine, front_end.workers_keyword),
+                "workers": Workers(kind, count, usable_cpus(), keyword, engine.finding),
                 "fetch_computes": self._fetch_computes,
                 "alone_computes": self._alone_computes,
                 "hints": front_end.hints,
@@ -322,10 +320,10 @@ class Examination:
 
 
 def _inline(plan: Plan, first: int) -> tuple[float, float, float]:
-    """Time a few batches in the calling thread; the fastest counts.
+    """The seconds of the fastest of a few batches, computed in the calling thread.
 
-    Returns its seconds, and the share of them, 0 to 1, in which this thread used the CPU, and in
-    which any did, such as those of libraries. Time in which other programs had the CPU is left out.
+    And the shares of them, 0 to 1, in which this thread, and any thread, such as those of
+    libraries, used the CPU, without time in which other programs had it.
     """
     num_batches = plan.num_batches
     found = []
@@ -337,12 +335,6 @@ def _inline(plan: Plan, first: int) -> tuple[float, float, float]:
         own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
         found.append((spent.seconds, cpu / own, busy / own))
     return min(found)
-
-
-def _workers(engine: Engine, keyword: str) -> Workers:
-    settings, count = engine.chosen, _count(engine.chosen)
-    kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-    return Workers(settings.kind or kind, count, usable_cpus(), keyword, engine.finding)
 
 
 def _count(settings: Settings) -> int:

@@ -50,9 +50,8 @@ class Observer:
 
     Args:
         skip: Number of loops and calls of ``fit`` to skip.
-        in_fit: Makes the result from functions that create the loader and the trainer of a ``fit``.
-        in_loop: Starts the iterator that a loop reads instead of its loader, and that raises
-            ``Examined``; it is given the loader, and a function that starts an ordinary pass.
+        in_fit: Makes the result from the arguments of ``fit``.
+        in_loop: Starts the iterator of ``loop``, which raises ``Examined``.
     """
 
     def __init__(

@@ -43,9 +43,6 @@ from adapters.diagnosis.timing import (
 )
 from adapters.errors import ScriptError
 
-# Bytes read to see whether a file is text; the first header of a record file contains zeros.
-_BEGIN_BYTES = 4096
-
 
 @contextlib.contextmanager
 def code_of(name: str) -> Iterator[None]:
@@ -120,13 +117,9 @@ def diagnose_script(
 def with_loader_of(
     path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
 ) -> Any:
-    """Run a script up to its first training loop and call ``act`` with the loop's loader.
+    """Run a script up to its first training loop, and return ``act`` of the loop's loader.
 
-    Returns:
-        The result of ``act``; None if the script ended without a training loop.
-
-    Raises:
-        Exception: ``act`` raises an error, or as for ``diagnose_script``.
+    None and errors are as for ``diagnose_script``; errors of ``act`` are raised, too.
     """
 
     def in_fit(loader: Callable[[], Any], _: Any) -> Any:
@@ -152,14 +145,22 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
             f"script must be a Python program, got {path!r}; records and pictures are measured by "
             "adapters doctor --tune"
         )
-    notice = _Notice(observer)
+    intercepted = contextlib.ExitStack()
+
+    def intercept(name: str) -> None:
+        intercepted.enter_context(front_end_of(name).intercepted(observer))
+
+    notice = _Notice(FRONT_ENDS.keys() - sys.modules.keys(), intercept)
     before = sys.argv, list(sys.path)
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     sys.meta_path.insert(0, notice)
     try:
-        with notice, code_of(path):
-            runpy.run_path(path, run_name="__main__")
+        with intercepted:
+            for name in FRONT_ENDS.keys() & sys.modules.keys():
+                intercept(name)
+            with code_of(path):
+                runpy.run_path(path, run_name="__main__")
     except Examined as end:
         if isinstance(end.found, Exception):
             raise end.found from None
@@ -178,28 +179,16 @@ def _is_program(path: str) -> bool:
     if pkgutil.get_importer(path) is not None:
         return importlib.machinery.PathFinder.find_spec("__main__", [path]) is not None
     with open(path, "rb") as file:
-        begin = file.read(_BEGIN_BYTES)
+        begin = file.read(4096)  # The first header of a record file contains zeros.
     return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
 
 
 class _Notice(importlib.abc.MetaPathFinder):
-    """Intercepts the training loops of each framework as soon as it is imported.
+    """Calls a function after the first import of each of some packages."""
 
-    Active in its ``with`` block and while it is in ``sys.meta_path``.
-    """
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._wanted = set(FRONT_ENDS)
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        for name in self._wanted & set(sys.modules):
-            self._wanted.remove(name)
-            self._intercept(name)
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __init__(self, wanted: set[str], imported: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._imported = imported
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """The spec found by the other finders, extended with a call after the import."""
@@ -213,10 +202,7 @@ class _Notice(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             run(module)
-            self._intercept(name)
+            self._imported(name)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-    def _intercept(self, name: str) -> None:
-        self._stack.enter_context(front_end_of(name).intercepted(self._observer))

@@ -30,14 +30,11 @@ _AUTO = "auto"
 
 
 class Setting(NamedTuple):
-    """A setting of the workers."""
+    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``; their number; batches ahead."""
 
     kind: str
-    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``."""
     workers: int
-    """Number of workers; 0 for the first two kinds."""
     queue: int
-    """Maximum number of batches read ahead."""
 
 
 class Found(NamedTuple):

@@ -16,8 +16,6 @@ from adapters.diagnosis.contention import Contention
 
 STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
 COPY, STEP = "copy", "step"
-# Remote stores.
-UNCACHED, CACHED = "uncached", "cached"
 
 NAMES = {
     "whole": "the whole, loader and step",

@@ -86,23 +86,15 @@ def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] 
     height = TILE_PIXELS + _GAP_PIXELS + (_CAPTION_PIXELS if writer is not None else 0)
     width = TILE_PIXELS + _GAP_PIXELS
     sheet = np.full((len(rows) * height, max(map(len, rows)) * width, 3), 255, np.uint8)
-    number = 0
+    remaining = iter(captions)
     for top, row in zip(range(0, len(sheet), height), rows):
         for left, tile in zip(range(0, sheet.shape[1], width), row):
             if tile is not None:
                 sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
-            if writer is not None and number < len(captions):
-                text, place = captions[number], (left, top + height - 2 * _GAP_PIXELS)
-                writer.putText(
-                    sheet,
-                    text[:_CAPTION_CHARACTERS],
-                    place,
-                    writer.FONT_HERSHEY_SIMPLEX,
-                    0.38,
-                    (0, 0, 0),
-                    1,
-                )
-            number += 1
+            text = next(remaining, "")[:_CAPTION_CHARACTERS]
+            if writer is not None:
+                place, font = (left, top + height - 2 * _GAP_PIXELS), writer.FONT_HERSHEY_SIMPLEX
+                writer.putText(sheet, text, place, font, 0.38, (0, 0, 0), 1)
     return png(sheet[:-_GAP_PIXELS, :-_GAP_PIXELS])
 
 

@@ -34,9 +34,11 @@ class Peek:
     """
 
     def __init__(self, batches: Iterable[Any], most: int = _SHOWN_SAMPLES) -> None:
-        self.batches = [
-            map_leaves(lambda leaf: _first(leaf, most), as_arrays(batch)) for batch in batches
-        ]
+
+        def first(leaf: Any) -> Any:
+            return leaf[:most].copy() if _has_rows(leaf) else leaf
+
+        self.batches = [map_leaves(first, as_arrays(batch)) for batch in batches]
         """The first samples of each batch."""
 
     @classmethod
@@ -121,10 +123,6 @@ class Peek:
         return f"<table><tr>{row(first, 'th')}</tr>{body}</table>"
 
 
-def _first(leaf: Any, most: int) -> Any:
-    return leaf[:most].copy() if _has_rows(leaf) else leaf
-
-
 def _has_rows(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.ndim > 0
 
@@ -166,9 +164,7 @@ def _shown(value: Any) -> str:
             low, high = value.min(), value.max()
             return f"{value.dtype}{value.shape} {_number(low)}..{_number(high)}"
         return f"{value.dtype}{value.shape}"
-    if isinstance(value, np.ndarray):
-        return str(value.tolist())[:_SHOWN_CHARACTERS]
-    shown = _number(value) if isinstance(value, (float, np.floating)) else str(value)
+    shown = str(value.tolist()) if isinstance(value, np.ndarray) else _number(value)
     return shown[:_SHOWN_CHARACTERS]
 
 
