@@ -162,14 +162,13 @@ def test_exception_of_a_transform_has_its_sample(tmp_path):
     assert "in sample 0, batch 0 of epoch 0" in process.stderr
 
 
-@pytest.mark.parametrize("error", ["TypeError", "OSError"])
 @pytest.mark.parametrize(
-    "data",
+    ("data", "error"),
     [
-        "transformed(transform=broken)",
-        "transformed(batch_transform=broken)",
-        "transformed(collate=broken)",
-        "Broken()",
+        ("transformed(transform=broken)", "TypeError"),
+        ("transformed(batch_transform=broken)", "OSError"),
+        ("transformed(collate=broken)", "TypeError"),
+        ("Broken()", "OSError"),
     ],
 )
 def test_exception_of_user_code_has_its_place(tmp_path, capsys, data, error):
@@ -192,7 +191,7 @@ def test_ctrl_c_ends_an_examination(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env=environment(KERAS_BACKEND="jax"),
         start_new_session=True,
     )
     try:
@@ -218,11 +217,13 @@ def test_frameworks_are_as_they_were(tmp_path):
 # --- of a script without a loop ---
 
 
-def test_script_without_a_loop_is_an_error(tmp_path):
-    process = doctored(tmp_path, "print('trained nothing')")
-    assert process.returncode == 1
-    assert process.stdout == "trained nothing\n"
-    assert "came to its end without a call of Keras's fit or a loop" in process.stderr
+def test_script_without_a_loop_is_an_error(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text("print('trained nothing')")
+    assert main(["doctor", str(script)]) == 1
+    output, errors = capsys.readouterr()
+    assert output == "trained nothing\n"
+    assert errors.startswith(f"adapters doctor: {script} came to its end without a call of Keras's")
 
 
 @pytest.mark.parametrize("error", ["ValueError", "OSError", "ImportError"])
@@ -483,19 +484,20 @@ def test_tune_of_what_is_missing_is_refused(tune, name):
 # --- what goes wrong in somebody's own code ---
 
 
-@pytest.mark.parametrize("error", ["TypeError", "ImportError", "BrokenPipeError"])
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "place", "error"),
     [
-        ("def broken():\n    raise {error}('mine')\nbroken()\n", "in broken"),
-        ("def train():\n    raise {error}('mine')\n", "in train"),
+        ("def broken():\n    raise {error}('mine')\nbroken()\n", "in broken", "BrokenPipeError"),
+        ("def train():\n    raise {error}('mine')\n", "in train", "ImportError"),
+        ("def train():\n    raise {error}('mine')\n", "in train", "BrokenPipeError"),
         (
             FILE + "def broken(sample):\n    raise {error}('mine')\n"
             "train = SafeSequence(Waiting(), 8, transform=broken, workers=0)\n",
             "in broken",
+            "TypeError",
         ),
     ],
-    ids=["in the file", "in the function", "in a transform"],
+    ids=["in the file", "in the function", "a pipe in the function", "in a transform"],
 )
 def test_tune_shows_exceptions_with_their_place(tmp_path, tune, text, place, error):
     path = tmp_path / "tuned_data.py"

@@ -68,9 +68,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("source", "options", "bottleneck"),
     [
-        (Waiting(), {}, "storage"),
         (Waiting(), {"workers": 2}, "storage"),
-        (Remote(), {"workers": "auto"}, "storage"),  # Dozens of threads wait at once.
         (Numbers(), {"transform": burning}, "transforms"),
         (Numbers(), {"transform": burning, "workers": 2}, "transforms"),
         (Numbers(), {"batch_transform": burning_batch}, "transforms"),
@@ -80,7 +78,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (np.zeros((16, 1000, 1000, 3), np.uint8), {"shuffle": True}, "collation"),
     ],
     ids=[
-        *("slow storage", "by threads", "by auto", "a slow transform", "on threads"),
+        *("slow storage by threads", "a slow transform", "on threads"),
         *("a slow batch_transform", "a data set that computes", "a transform of rows"),
         *("large samples", "large rows"),
     ],
@@ -129,13 +127,15 @@ def test_loader_without_a_step():
 
 
 def test_workers_that_auto_took_are_named():
-    diagnosis = found(Waiting(), workers="auto")
-    assert diagnosis.workers.kind == "threads"
+    """Dozens of threads wait at once."""
+    diagnosis = found(Remote(), workers="auto")
+    assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("storage", "threads")
     assert diagnosis.workers.count > 1
 
 
 def test_waits_are_those_of_the_whole():
     diagnosis = found(Waiting())
+    assert diagnosis.bottleneck == "storage"
     assert min(diagnosis.waits_seconds) >= BATCH_SIZE * planted.SLOW
     assert diagnosis.ready_share == 0
 
