@@ -31,6 +31,7 @@ from tests.diagnosis import planted
 from tests.diagnosis.planted import (
     BATCH_SIZE,
     SECONDS,
+    SHORT_SECONDS,
     SIZE,
     Batches,
     Breaking,
@@ -148,8 +149,10 @@ def test_waits_are_none_for_a_longer_step():
 
 def test_kernel_that_is_missing_is_told_for_images(photographs, monkeypatch):
     monkeypatch.setattr(examination, "load", lambda: None)
-    assert found(open_records(photographs, decode=ImageDecoder(64))).kernel_missing
-    assert not found(open_records(photographs), batch_transform=lambda batch: batch).kernel_missing
+    for decode in (ImageDecoder(64), None):
+        records = open_records(photographs, decode=decode)
+        diagnosis = found(records, seconds=SHORT_SECONDS, batch_transform=lambda batch: batch)
+        assert diagnosis.kernel_missing is (decode is not None)
 
 
 # --- loaders of other kinds ---
@@ -162,7 +165,7 @@ def test_py_dataset_on_slow_storage():
 
 
 def test_py_dataset_keeps_its_workers():
-    diagnosis = diagnose(Batches(Waiting(), workers=2), quick_step, seconds=SECONDS)
+    diagnosis = diagnose(Batches(Waiting(), workers=2), quick_step, seconds=SHORT_SECONDS)
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
@@ -193,7 +196,7 @@ class Unending(Batches):
 
 
 def test_py_dataset_without_an_end():
-    assert diagnose(Unending(Waiting()), None, seconds=SECONDS).storage is not None
+    assert diagnose(Unending(Waiting()), None, seconds=SHORT_SECONDS).storage is not None
 
 
 # --- shapes of loaders ---
@@ -222,7 +225,8 @@ def test_unreadable_data_set_is_left_to_on_error():
     def broken(sample: Any) -> Any:
         raise KeyError("no sample")
 
-    diagnosis = found(Numbers(), transform=broken, on_error=lambda error, number: np.zeros(1))
+    options = {"transform": broken, "on_error": lambda error, number: np.zeros(1)}
+    diagnosis = found(Numbers(), seconds=SHORT_SECONDS, **options)
     assert diagnosis.collation is None
 
 
@@ -318,7 +322,7 @@ def test_sequence_goes_on_where_it_stood(workers):
         state = {"epoch": 2, "batch": 3}
         for each in (sequence, untouched):
             each.load_state_dict(state)
-        diagnose(sequence, quick_step, seconds=SECONDS)
+        diagnose(sequence, quick_step, seconds=SHORT_SECONDS)
         assert sequence.state_dict() == state
         assert sequence.waits.batches == 0
         assert batches_of(sequence) == batches_of(untouched)
@@ -330,7 +334,7 @@ def test_pass_that_is_under_way_goes_on():
         sequence.set_epoch(0)
         batches = iter(sequence)
         parts = [next(batches)[0].ravel().tolist() for _ in range(3)]
-        diagnose(sequence, quick_step, seconds=SECONDS)
+        diagnose(sequence, quick_step, seconds=SHORT_SECONDS)
         assert sequence.state_dict() == {"epoch": 0, "batch": 3}
         assert parts + [batch[0].ravel().tolist() for batch in batches] == whole
 
@@ -341,7 +345,7 @@ def test_random_state_is_put_back():
 
     random.seed(1)
     np.random.seed(1)
-    found(Numbers(), lambda batch: np.random.rand(), transform=draws)
+    found(Numbers(), lambda batch: np.random.rand(), SHORT_SECONDS, transform=draws)
     drawn = random.random(), np.random.rand()
     random.seed(1)
     np.random.seed(1)
