@@ -280,27 +280,21 @@ def test_machine_tells_of_the_kernel(machine, monkeypatch, own, said):
     assert machine()["image kernel"].startswith(said)
 
 
-def test_machine_tells_of_a_missing_kernel(machine, monkeypatch):
+def test_machine_tells_of_a_broken_kernel(machine, monkeypatch):
+    broken = "it was built, but can't be loaded: no libjpeg"
+    monkeypatch.setattr(described, "trouble", lambda: broken)
+    assert machine()["image kernel"] == broken
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_machine_asks_for_headers_of_a_missing_kernel(machine, monkeypatch, there):
     monkeypatch.setattr(described, "load", lambda: None)
     monkeypatch.setenv("ADAPTERS_KERNEL", "0")
     assert machine()["image kernel"].startswith("switched off by ADAPTERS_KERNEL=0")
     monkeypatch.delenv("ADAPTERS_KERNEL")
-    assert machine()["image kernel"].startswith("missing; ")
-
-
-def test_machine_tells_of_a_broken_kernel(machine, monkeypatch):
-    monkeypatch.setattr(
-        described, "trouble", lambda: "it was built, but can't be loaded: no libjpeg"
-    )
-    assert machine()["image kernel"] == "it was built, but can't be loaded: no libjpeg"
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_machine_asks_for_headers(machine, monkeypatch, there):
-    monkeypatch.setattr(described, "load", lambda: None)
-    monkeypatch.delenv("ADAPTERS_KERNEL", raising=False)
     monkeypatch.setattr(described.Path, "is_file", lambda path: there)
     said = machine()["image kernel"]
+    assert said.startswith("missing; ")
     assert ("apt-get install gcc libjpeg62-turbo-dev" in said) is not there
     assert "pip install this package again" in said
     assert "pip cache remove loader_adapters" in said  # Else its wheel without the kernel comes.
@@ -396,16 +390,12 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tune(capsys: pytest.CaptureFixture[str]) -> Any:
+def tune(say: Any) -> Any:
     """Runs the command: status, lines of output, errors."""
 
     def said(*words: Any) -> tuple[int, list[str], str]:
-        try:
-            status = main(["doctor", "--tune", *map(str, words)])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out.splitlines(), captured.err
+        status, output, errors = say("doctor", "--tune", *words)
+        return status, output.splitlines(), errors
 
     return said
 
