@@ -8,8 +8,9 @@ ends the count after the ranges in progress.
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -161,18 +162,23 @@ def statistics(
     threads = len(os.sched_getaffinity(0)) if workers == "auto" else int(workers)
     source = source_given(source, "source")
     size, gate = len(source), Gate(("source", each) for each in source.users_code)
-    ranges = [range(start, min(size, start + _RANGE)) for start in range(0, size, _RANGE)]
     fields: dict[str, _Field] = {}
     corrupt: list[tuple[int, str]] = []
     pool = concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics")
     with bar("statistics", " samples", progress) as show:
         try:
-            found = pool.map(lambda numbers: _count(source, numbers, gate), ranges)
-            for numbers, (counts, damaged) in zip(ranges, found):
+            futures = (
+                pool.submit(_count, source, range(start, min(size, start + _RANGE)), gate)
+                for start in range(0, size, _RANGE)
+            )
+            ahead = deque(itertools.islice(futures, 2 * threads + 1))
+            for end in range(_RANGE, size + _RANGE, _RANGE):
+                counts, damaged = ahead.popleft().result()
+                ahead.extend(itertools.islice(futures, 1))
                 corrupt += damaged
                 for name, each in counts.items():
                     fields.setdefault(name, _Field()).add(each)
-                show(numbers.stop, size)
+                show(min(end, size), size)
         finally:
             pool.shutdown(cancel_futures=True)
     return Statistics(
