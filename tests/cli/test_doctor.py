@@ -418,6 +418,8 @@ def test_tune_prints_a_table_and_a_line(file, tune, monkeypatch, name, size, rou
 def test_tune_of_pictures(tmp_path, tune, monkeypatch, kind):
     """As one trains on them."""
     monkeypatch.setattr(sweep, "obstacle_to_processes", lambda plan: "not today")
+    monkeypatch.setattr(sweep, "usable_cpus", lambda: 1)
+    monkeypatch.setattr(sweep, "_QUEUES", ())
     path = folder(tmp_path / "photos", 8)
     if kind == "records":
         path = tmp_path / "train.tfrecord"
@@ -429,7 +431,7 @@ def test_tune_of_pictures(tmp_path, tune, monkeypatch, kind):
 def test_tune_of_a_module(file, tune, monkeypatch):
     monkeypatch.chdir(file.parent)
     monkeypatch.delitem(sys.modules, "tuned_data", raising=False)
-    monkeypatch.setattr(sweep, "obstacle_to_processes", lambda plan: "not today")
+    monkeypatch.setattr(sweep, "_measured", lambda *of: (8, 3))
     status, lines, _ = tune("tuned_data:train", *QUICK)
     monkeypatch.delitem(sys.modules, "tuned_data")
     assert (status, lines[0]) == (0, "batches of 8; medians of 1 rounds")

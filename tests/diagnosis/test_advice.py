@@ -28,8 +28,8 @@ from tests.diagnosis.test_verdict import (
 WAITING = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
 SERIAL = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, serial=True, workers=INLINE)
 REPLACED = "SafeSequence in the place of the PyDataset"
-# Within that of what happens; long enough that a batch more or less doesn't count.
-WITHIN, SECONDS = 0.2, 0.6
+# Within that of what happens; a round has two batches or more.
+WITHIN, SECONDS = 0.2, 0.3
 
 
 def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
