@@ -64,7 +64,7 @@ class Remote(Numbers):
     """A data set that waits for so long that a busy machine adds little to it."""
 
     def __getitem__(self, number: int) -> Any:
-        time.sleep(10 * SLOW)
+        time.sleep(5 * SLOW)
         return super().__getitem__(number)
 
 

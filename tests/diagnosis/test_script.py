@@ -175,7 +175,7 @@ def test_loop_is_given_the_last_batch_again_and_again(looped):
     ids=["skipped", "too short"],
 )
 def test_loop_is_the_first_that_counts(looped, before, skip):
-    found, seen = looped(before=before, skip=skip)
+    found, seen = looped(before=before, skip=skip, seconds=SHORT_SECONDS)
     assert found.bottleneck == "step"
     assert seen[:3] == [99, 0, 1]
 
