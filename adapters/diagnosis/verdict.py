@@ -10,7 +10,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adapters.diagnosis.contention import Contention
 
@@ -105,7 +105,7 @@ class Figures:
     alone: float | None = None
 
 
-def medians_of(rounds: Sequence[Figures]) -> dict[str, float]:
+def medians_of(rounds: Sequence[Figures]) -> dict[str, Any]:
     """The median over the rounds of each figure that was measured."""
     known = {name: values for name in NAMES if (values := values_of(rounds, name))}
     return {name: statistics.median(values) for name, values in known.items()}
