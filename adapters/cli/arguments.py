@@ -21,14 +21,16 @@ def size(text: str) -> int:
     return int(number) * unit
 
 
-def from_zero(text: str) -> int:
+def from_zero(text: str, least: int = 0) -> int:
     """An integer of at least 0."""
-    return _integer(text, 0)
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be an integer >= {least}, got {text!r}")
+    return int(text)
 
 
 def positive(text: str) -> int:
     """An integer of at least 1."""
-    return _integer(text, 1)
+    return from_zero(text, 1)
 
 
 def above_zero(text: str) -> float:
@@ -86,9 +88,3 @@ def format_of(out: str) -> str:
     raise argparse.ArgumentError(
         None, f"--format must be given where OUT doesn't end in {listed}, got {out!r}"
     )
-
-
-def _integer(text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"must be an integer >= {least}, got {text!r}")
-    return int(text)

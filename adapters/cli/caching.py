@@ -45,24 +45,31 @@ def add_parser(subparsers: Any) -> None:
     clear.set_defaults(run=run_clear)
 
 
-def run_show(options: argparse.Namespace) -> int:
+def run_show(options: argparse.Namespace) -> None:
     """Run ``adapters cache show``."""
     cache = _existing(options.folder)
     for kept in cache.objects():
-        if not kept.size:
+        if kept.size:
+            share = min(kept.kept / kept.size, 1)
+            print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({share:.0%})")
+        else:
             print(f"{kept.url}: {_mib(kept.kept)} MiB of whole objects")
-            continue
-        share = kept.kept / kept.size
-        print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({min(share, 1):.0%})")
     print(f"{cache.folder}: {_mib(cache.used)} MiB")
-    return 0
 
 
 def run_warm(options: argparse.Namespace) -> int:
     """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says."""
     limit = int(options.limit) if options.limit.isdecimal() else options.limit
     cache = Cache(options.folder, limit)
-    _check_writable(cache.folder)
+    try:  # Before anything is fetched.
+        os.makedirs(cache.folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache.folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"{cache.folder} must be a folder that can be written to, got: "
+            f"{error.strerror or error}"
+        ) from error
     done = []
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:
@@ -78,18 +85,6 @@ def run_warm(options: argparse.Namespace) -> int:
     return int(cache.has_failed)
 
 
-def _check_writable(folder: str) -> None:
-    """Check that the folder is writable before fetching anything."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OSError(
-            f"{folder} must be a folder that can be written to, got: {error.strerror or error}"
-        ) from error
-
-
 def _read_all(
     source: RecordFiles | ImageSource, read: Callable[[NDArray[np.int64]], None], unit: str
 ) -> None:
@@ -102,11 +97,10 @@ def _read_all(
             progress(last, len(source))
 
 
-def run_clear(options: argparse.Namespace) -> int:
+def run_clear(options: argparse.Namespace) -> None:
     """Run ``adapters cache clear``."""
     cache = _existing(options.folder)
     print(f"{cache.folder}: {_mib(cache.clear())} MiB removed")
-    return 0
 
 
 def _existing(folder: str) -> Cache:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -59,15 +58,16 @@ def add_parser(subparsers: Any) -> None:
     doctor.set_defaults(run=run_doctor)
 
 
-def run_doctor(options: argparse.Namespace) -> int:
-    """Run ``adapters doctor``; 1 if the script has no training loop."""
+def run_doctor(options: argparse.Namespace) -> None:
+    """Run ``adapters doctor``; ``ValueError`` if the script has no training loop."""
     _check(options)
     if options.tune is not None:
-        return _tune(options)
+        _tune(options)
+        return
     if options.script is None:
         for line in described_machine():
             print(line, flush=True)
-        return 0
+        return
     with bar("doctor", "round") as progress:
         found = diagnose_script(
             options.script,
@@ -78,14 +78,11 @@ def run_doctor(options: argparse.Namespace) -> int:
             progress=progress,
         )
     if found is None:
-        print(
-            f"adapters doctor: {options.script} came to its end without a call of Keras's fit or a "
-            "loop over a Gluon loader that was long enough",
-            file=sys.stderr,
+        raise ValueError(
+            f"{options.script} came to its end without a call of Keras's fit or a loop over a "
+            "Gluon loader that was long enough"
         )
-        return 1
     print(found)
-    return 0
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -102,7 +99,7 @@ def _check(options: argparse.Namespace) -> None:
         raise argparse.ArgumentError(None, "--rounds needs --tune TARGET")
 
 
-def _tune(options: argparse.Namespace) -> int:
+def _tune(options: argparse.Namespace) -> None:
     """Print the table of settings, those not tried, and the fastest one as a line to paste."""
     with _loader_of(options.tune) as loader, bar("tune", "measurement") as progress:
         # Reading a path runs no user code.
@@ -123,13 +120,17 @@ def _tune(options: argparse.Namespace) -> int:
             f"  {line_of(loader, best.setting)}",
             sep="\n",
         )
-    return 0
 
 
 def _loader_of(name: str) -> Any:
     """Find or make the loader of that name."""
     if is_path(name):
-        return _of_records(name)
+        from adapters import ImageDecoder, SafeSequence, open_images, open_records
+
+        # A typical training on images.
+        decode = ImageDecoder(224, crop="random_resized", flip=True)
+        source = (open_images if names_images(name) else open_records)(name, decode=decode)
+        return SafeSequence(source, 64, shuffle=True)
     loader = object_named(name)
     if front_end_for(loader) is None:
         raise ValueError(
@@ -137,12 +138,3 @@ def _loader_of(name: str) -> Any:
             f"{type(loader).__name__}"
         )
     return loader
-
-
-def _of_records(path: str) -> Any:
-    """Make a typical image training loader: random resized crops of 224x224, shuffled."""
-    from adapters import ImageDecoder, SafeSequence, open_images, open_records
-
-    decode = ImageDecoder(224, crop="random_resized", flip=True)
-    source = (open_images if names_images(path) else open_records)(path, decode=decode)
-    return SafeSequence(source, 64, shuffle=True)

@@ -79,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
     command.set_defaults(run=run_inspect)
 
 
-def run_inspect(options: argparse.Namespace) -> int:
+def run_inspect(options: argparse.Namespace) -> None:
     """Run ``adapters inspect``."""
     names = [name for name in options.targets if not is_path(name)]
     if not names:
@@ -90,20 +90,21 @@ def run_inspect(options: argparse.Namespace) -> int:
         )
     else:
         _inspect_object(names[0], options)
-    return 0
 
 
 def _inspect_paths(paths: list[str], options: argparse.Namespace) -> None:
     """Show the first records or images of each path."""
-    for line in _described(paths, options.count):
+    folders = list(filter(names_images, paths))
+    records = [path for path in paths if path not in folders]
+    for line in _described(folders, records, options.count):
         print(line)
     if options.statistics:
-        for path in filter(names_images, paths):
+        for path in folders:
             print(statistics(path))
-        if records := _records_among(paths):
+        if records:
             print(statistics(open_guessed(records)))
     if options.sheet is not None:
-        images = _images_of(paths, options.count)
+        images = _images_of(folders, records, options.count)
         if not images:
             raise ContentError("records that are images", "none")
         Peek.of_samples(images).save(options.sheet)
@@ -135,12 +136,12 @@ def _inspect_object(name: str, options: argparse.Namespace) -> None:
 # --- descriptions of files ---
 
 
-def _described(paths: Sequence[str], count: int) -> Iterator[str]:
-    """Describe each file with its first records, or each folder with its first images."""
-    for path in filter(names_images, paths):
+def _described(folders: Sequence[str], records: Sequence[str], count: int) -> Iterator[str]:
+    """Describe each folder, list or table with its first images, and each file with its records."""
+    for path in folders:
         with open_images(path) as source:
             yield from _files(path, source, count)
-    if not (records := _records_among(paths)):
+    if not records:
         return
     files = RecordFiles(records)
     for shard in files.shards:
@@ -157,24 +158,20 @@ def _described(paths: Sequence[str], count: int) -> Iterator[str]:
     yield from suggested(_examples(files))
 
 
-def _records_among(paths: Sequence[str]) -> list[str]:
-    """The paths that aren't folders, lists or tables of images."""
-    return [path for path in paths if not names_images(path)]
-
-
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
     """Describe the classes and the first images under a path."""
-    names = source.classes
-    yield f"{clean(path)}: {len(source):,} images" + (
-        "" if names is None else f", {len(names)} classes"
-    )
-    images = np.bincount(source.labels, minlength=len(names or ())).tolist() if names else []
-    for label, name in enumerate((names or [])[:count]):
-        yield f"  label {label}, {name!r}: {images[label]:,} images"
-    if names and len(names) > count:
-        yield f"  and {len(names) - count} classes more"
-    source.bring(np.arange(min(count, len(source))))
-    for number in range(min(count, len(source))):
+    names = source.classes or []
+    classes = "" if source.classes is None else f", {len(names)} classes"
+    yield f"{clean(path)}: {len(source):,} images{classes}"
+    if names:
+        images = np.bincount(source.labels, minlength=len(names)).tolist()
+        for label, name in enumerate(names[:count]):
+            yield f"  label {label}, {name!r}: {images[label]:,} images"
+        if len(names) > count:
+            yield f"  and {len(names) - count} classes more"
+    numbers = range(min(count, len(source)))
+    source.bring(np.arange(len(numbers)))
+    for number in numbers:
         try:
             encoded = source.read(number)
             shown = _image(encoded, source.labels[number])
@@ -215,11 +212,11 @@ def _bytes_of(payload: memoryview, step: example.Span) -> bytes:
     return bytes(next(iter(example.strings(payload, held.begin, held.end)), b""))
 
 
-def _images_of(paths: Sequence[str], count: int) -> list[Any]:
+def _images_of(folders: Sequence[str], records: Sequence[str], count: int) -> list[Any]:
     """Decode the first images of all files and folders, with their labels; skip what is none."""
     decoder = ImageDecoder(TILE_PIXELS, crop="center", channels=3)
-    sources: list[Any] = [open_images(path, decode=decoder) for path in paths if names_images(path)]
-    if records := _records_among(paths):
+    sources: list[Any] = [open_images(path, decode=decoder) for path in folders]
+    if records:
         sources.append(open_records(records, decode=decoder))
     images: list[Any] = []
     for source in sources:
@@ -256,11 +253,10 @@ def _kind(image: memoryview | bytes) -> str | None:
 
 
 def _image(image: memoryview | bytes, label: Any) -> str:
-    head = bytes(image[:8])
     name = _kind(image) or "image"
     shown = label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
     try:
-        if head.startswith(_NPY):
+        if name == _KINDS[_NPY]:
             array = decode(image)
             return f"label {shown}, {name}, {array.dtype} {array.shape}"
         height, width = size_of(image)
@@ -280,7 +276,6 @@ def _values(values: example.FeatureValues) -> str:
         with contextlib.suppress(ContentError):
             height, width = size_of(first)
             return f"{len(values)} x {name}, the first of {height} x {width}"
-    sizes = [len(value) for value in values[:4]]
-    if len(values) == 1 and len(values[0]) <= _SHOWN_BYTES:
-        return repr(values[0])
-    return f"{len(values)} x bytes of length {sizes}"
+    if len(values) == 1 and len(first) <= _SHOWN_BYTES:
+        return repr(first)
+    return f"{len(values)} x bytes of length {[len(value) for value in values[:4]]}"

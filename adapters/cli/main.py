@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # File names may not be valid text.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status: int = options.run(options)
+        status: int | None = options.run(options)
         sys.stdout.flush()
     except argparse.ArgumentError as error:
         parser.error(f"{options.command}: {error}")
@@ -65,13 +65,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"adapters {options.command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
-    return status
+    return status or 0
 
 
 def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """The parser, and the options; ``arguments`` are those of a training script."""
-    command = words[0] if words else None
-    parser, own = _parser_of(command), len(words)
+    parser = argparse.ArgumentParser(
+        prog="adapters",
+        description="Record files for training, and what keeps training from being faster.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    command, own = words[0] if words else None, len(words)
+    known = [_MODULES[command]] if command in _MODULES else _MODULES.values()
+    for module in dict.fromkeys(known):
+        importlib.import_module(f"adapters.cli.{module}").add_parser(subparsers)
     if command in _OF_SCRIPTS and "--" in words:
         own = words.index("--")
     options, others = parser.parse_known_args(words[:own])
@@ -85,18 +93,3 @@ def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Name
     if options.arguments and options.script is None:
         parser.error(f"{command}: a script must be given before --, got none")
     return parser, options
-
-
-def _parser_of(command: str | None) -> argparse.ArgumentParser:
-    """Create the parser, with all commands or only those in the module of ``command``."""
-    parser = argparse.ArgumentParser(
-        prog="adapters",
-        description="Record files for training, and what keeps training from being faster.",
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    known = [_MODULES[command]] if command in _MODULES else _MODULES.values()
-    for module in dict.fromkeys(known):
-        importlib.import_module(f"adapters.cli.{module}").add_parser(subparsers)
-    return parser

@@ -7,14 +7,10 @@ import inspect
 import os
 import runpy
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from adapters.diagnosis.script import code_of
 from adapters.errors import ScriptError
-
-# As a module, so that its functions can be sent to worker processes.
-_MAIN = "adapters_target"
 
 
 def is_path(name: str) -> bool:
@@ -33,7 +29,21 @@ def object_named(name: str) -> Any:
             'if __name__ == "__main__": isn\'t defined then'
         )
     found = names[attribute]
-    return _made_by(name, found) if callable(found) and not hasattr(found, "__len__") else found
+    if not callable(found) or hasattr(found, "__len__"):
+        return found
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # A builtin without a signature: the call itself will tell.
+        signature = inspect.Signature()
+    try:
+        signature.bind()
+    except TypeError:
+        raise ValueError(
+            f"{name} must be called without arguments, got {attribute}{signature}: name a function "
+            "that calls it with them"
+        ) from None
+    with code_of(name):
+        return found()
 
 
 def _names_in(place: str) -> dict[str, Any]:
@@ -49,31 +59,13 @@ def _names_in(place: str) -> dict[str, Any]:
                 f"FILE.py:NAME must name a file before its colon, got {place!r}: there is none"
             )
         sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        with code_of(place):
-            return runpy.run_path(place, run_name=_MAIN)
+        with code_of(place):  # As a module, so that its functions can be sent to processes.
+            return runpy.run_path(place, run_name="adapters_target")
     sys.path.insert(0, os.getcwd())
     try:
         return vars(importlib.import_module(place))
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{place}.".startswith(f"{missing}."):
             raise
         raise ScriptError(place) from error
-    except Exception as error:
-        raise ScriptError(place) from error
-
-
-def _made_by(name: str, function: Callable[[], Any]) -> Any:
-    """Call the user's function and return its result."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # A builtin without a signature: the call itself will tell.
-        signature = inspect.Signature()
-    try:
-        signature.bind()
-    except TypeError:
-        raise ValueError(
-            f"{name} must be called without arguments, got {name.rpartition(':')[2]}{signature}: "
-            "name a function that calls it with them"
-        ) from None
-    with code_of(name):
-        return function()

@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
     converted.set_defaults(run=run_convert)
 
 
-def run_pack(options: argparse.Namespace) -> int:
+def run_pack(options: argparse.Namespace) -> None:
     """Run ``adapters pack``."""
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(connected(options.dask)) if options.dask else None
@@ -90,7 +90,6 @@ def run_pack(options: argparse.Namespace) -> int:
         f"{len(manifest.files)} files, {size / 2**20:,.1f} MiB, "
         f"{size / max(manifest.packed, 1):,.0f} bytes a record in {options.encoding}"
     )
-    return 0
 
 
 def run_verify(options: argparse.Namespace) -> int:

@@ -9,19 +9,11 @@ from typing import Any
 
 from adapters import ImageDecoder, open_images, open_records
 from adapters.cli import arguments
-from adapters.planning import (
-    DEVICES,
-    MODELS,
-    Workload,
-    comparison_lines,
-    plan_lines,
-    published_examples,
-    step_of,
-)
+from adapters.planning import Workload, published_examples, step_of
+from adapters.planning.published import DEVICES, MODELS
+from adapters.planning.report import comparison_lines, plan_lines
 from adapters.sources import names_images
 
-_MEASURED_SECONDS = 1.0
-_IMAGE_SIZE = 224
 _NEEDED = ("batch_size", "example_bytes", "examples")
 
 
@@ -75,20 +67,19 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     plan.set_defaults(run=run_plan)
 
 
-def run_plan(options: argparse.Namespace) -> int:
+def run_plan(options: argparse.Namespace) -> None:
     """Run ``adapters plan``."""
     for line in comparison_lines(published_examples()) if options.published else _plan(options):
         print(line)
-    return 0
 
 
-def measured_rate(path: str, seconds: float = _MEASURED_SECONDS) -> float:
+def measured_rate(path: str, seconds: float = 1.0) -> float:
     """Measure how many images/s one core reads, decodes, crops at random and resizes to 224x224.
 
     Records are read in order, starting over after the last. The time that counts is the larger of
     wall time, which includes waiting for reads, and CPU time, which includes decoder threads.
     """
-    decode = ImageDecoder(_IMAGE_SIZE, crop="random_resized", flip=True)
+    decode = ImageDecoder(224, crop="random_resized", flip=True)
     with (open_images if names_images(path) else open_records)(path, decode=decode) as source:
         if not len(source):
             raise ValueError(f"--measure must name files with records, got {path!r} without any")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from adapters.cli.arguments import from_zero
@@ -45,8 +44,8 @@ def add_parser(subparsers: Any) -> None:
     replay.set_defaults(run=run_replay)
 
 
-def run_replay(options: argparse.Namespace) -> int:
-    """Run ``adapters replay``; 1 if the script has no training loop."""
+def run_replay(options: argparse.Namespace) -> None:
+    """Run ``adapters replay``; ``ValueError`` if the script has no training loop."""
 
     def act(loader: Any) -> str:
         if not hasattr(loader, "replay"):
@@ -69,11 +68,8 @@ def run_replay(options: argparse.Namespace) -> int:
 
     shown = with_loader_of(options.script, options.arguments, act, skip=options.skip)
     if shown is None:
-        print(
-            f"adapters replay: {options.script} came to its end without a call of Keras's fit or a "
-            "loop over a Gluon loader",
-            file=sys.stderr,
+        raise ValueError(
+            f"{options.script} came to its end without a call of Keras's fit or a loop over a "
+            "Gluon loader"
         )
-        return 1
     print(shown)
-    return 0

@@ -22,8 +22,14 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
-from adapters.diagnosis.remoteness import held_of, store_of
-from adapters.sources import MapSource, SequenceSource
+from adapters.sources import (
+    Concatenation,
+    ImageSource,
+    MapSource,
+    SequenceSource,
+    Source,
+    Subset,
+)
 
 _KEPT_BATCHES = 4
 
@@ -108,6 +114,28 @@ class Fetching(SourcePlan):
         return Assembled((np.zeros(1),), 0)
 
 
+def store_of(source: Any) -> str:
+    """``"uncached"`` or ``"cached"`` if samples are fetched from a store, else ``""``."""
+    if isinstance(source, Subset):
+        return store_of(source.whole)
+    if isinstance(source, Concatenation):
+        found = {store_of(part) for part in source.parts}
+        return next((each for each in ("uncached", "cached") if each in found), "")
+    is_cached: bool | None = getattr(source, "store_is_cached", None)
+    return "" if is_cached is None else ("cached" if is_cached else "uncached")
+
+
+def held_of(source: Source, numbers: NDArray[np.int64]) -> Source:
+    """Copy a source with these samples in memory, if it would fetch them from a store each time.
+
+    Records read from a store stay in memory anyway.
+    """
+    if isinstance(source, Subset):
+        whole = held_of(source.whole, source.numbers[numbers])
+        return source if whole is source.whole else type(source)(whole, source.numbers)
+    return source.held(numbers) if isinstance(source, ImageSource) else source
+
+
 def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     """Build the ablations of a plan, which repeat the first batches of an epoch."""
     order, source = plan.order, plan.source
@@ -131,11 +159,16 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
             batches = left
     else:
         kept = dataclasses.replace(kept, source=held_of(source, np.concatenate(batches)))
-    collation = _collation(kept, epoch, batches)
-    decodes, gathers = source.holds_images, source.gathers
-    store = store_of(source)
-    has_transform = plan.transform is not None
-    return Ablations(plan, storage, kept, collation, decodes, gathers, store, has_transform)
+    return Ablations(
+        plan,
+        storage,
+        kept,
+        _collation(kept, epoch, batches),
+        decodes=source.holds_images,
+        gathers=source.gathers,
+        store=store_of(source),
+        has_transform=plan.transform is not None,
+    )
 
 
 def _made(

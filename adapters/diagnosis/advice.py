@@ -9,12 +9,11 @@ step, so the slower of the two decides; without workers, the two times add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from adapters.diagnosis.registry import texts_of
-from adapters.diagnosis.remoteness import CACHED, UNCACHED
 from adapters.diagnosis.verdict import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Verdict
 
 # Maximum number of waiting threads, as for workers="auto", and of waiting processes per CPU: more
@@ -59,14 +58,11 @@ class Prediction:
 
 
 class Change(NamedTuple):
-    """A change to make."""
+    """A change to make, its effect, and when it has it."""
 
     text: str
-    """The advice."""
     prediction: Prediction | None = None
-    """The effect."""
     condition: str = ""
-    """When the prediction holds."""
     counted: bool = False
     """True if the advice is a number computed from the figures."""
 
@@ -111,19 +107,18 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
 def with_workers(v: Verdict, count: int, change: str = WORKERS) -> Prediction | None:
     """Predict the speed with ``count`` workers; None if the time of a single worker is unknown.
 
-    ``change`` is ``"workers"`` of the present kind; ``"processes"``; or ``"threads"``, for a source
-    that served one at a time.
+    ``change`` is ``"workers"`` of the present kind, if several may work at once and are faster;
+    ``"processes"``; or ``"threads"``, for a source that served one at a time.
     """
     if v.alone is None or v.workers.kind == "unknown":
         return None
-    at_once, now = _at_once(v, count), _at_once(v, v.workers.count)
+    # Work that computes needs a CPU for each worker.
+    most = math.inf if v.waits else v.workers.cpus
+    at_once, now = min(count, most), min(v.workers.count, most)
     loader, locked = v.alone / at_once, 0.0
-    if change == WORKERS:
-        if v.one_at_a_time or _threads_bring_nothing(v):
-            loader = v.loader
-        elif now > 1:  # Assume that they scale as well as they do now.
-            loader = v.loader * now / at_once
-    of_threads = change == WORKERS and v.workers.kind != "processes" and not v.one_at_a_time
+    if change == WORKERS and now > 1:  # Assume that they scale as well as they do now.
+        loader = v.loader * now / at_once
+    of_threads = change == WORKERS and v.workers.kind != "processes"
     if change == THREADS or (of_threads and v.waits):
         locked = _computed(v, v.alone)
     return _predicted(v, change, count, loader, locked)
@@ -177,11 +172,6 @@ def _computed(v: Verdict, alone: float) -> float:
 # --- numbers of workers ---
 
 
-def _at_once(v: Verdict, count: int) -> int:
-    """Number of workers that can work at once, out of ``count``."""
-    return count if v.waits else min(count, v.workers.cpus)
-
-
 def _needed_workers(v: Verdict) -> int | None:
     """Number of workers that keep up with the step; None if it is unknown."""
     if v.alone is None or not v.step_seconds:
@@ -222,12 +212,38 @@ def _changes(v: Verdict) -> Iterator[Change]:
             f"{v.replaced}: its batches are made while the step runs; alone, it made "
             f"{v.samples / v.loader:,.0f} samples/s here"
         )
-    yield from _CHANGES[v.bottleneck](v)
+    if v.bottleneck == STORAGE:
+        yield from _about_storage(v)
+    elif v.bottleneck == TRANSFORMS:
+        yield from _about_transforms(v)
+    elif v.bottleneck == COLLATION:
+        yield Change(
+            "leave out a batchify_fn of your own, and give few large arrays rather than many"
+        )
+        yield Change(
+            "keep samples small on their way (uint8 rather than float32), and convert on the device"
+        )
+        if more := _more_workers(v):
+            yield _left_cpus(v, more)
+    elif v.bottleneck == COPY:
+        yield Change("send uint8, and convert and normalise on the device: a quarter of the bytes")
+        by = "; ".join(texts_of("copies"))
+        yield Change(f"pinned memory, and a copy of the next batch during the step ({by})")
+    elif v.bottleneck != STEP:
+        yield Change(
+            f"{' or '.join(texts_of('made_by'))} around the same data set: faster as a rule, and "
+            "their parts can be told apart here"
+        )
+    elif v.same is None:
+        yield Change("nothing about the loader: it keeps up with t")
+    else:
+        yield Change("nothing about the loader: the device is busy")
+        yield Change("a larger batch_size, if the device has room for it, or mixed precision")
 
 
 def _about_storage(v: Verdict) -> Iterator[Change]:
     yield from _about_threads(v)
-    if v.store == UNCACHED:
+    if v.store == "uncached":
         yield Change(
             'cache="/a/local/folder", or Cache(folder, "200GB"), in open_records or open_images: '
             "what was read once, in the first epoch or by `adapters cache warm`, then comes from a "
@@ -235,7 +251,7 @@ def _about_storage(v: Verdict) -> Iterator[Change]:
             _without_storage(v, CACHE),
             " from there",
         )
-    elif v.store == CACHED:
+    elif v.store == "cached":
         yield Change(
             "let the cache fill, in the first epoch or by `adapters cache warm`, with a limit that "
             "holds the data: what it has doesn't come from the store",
@@ -336,47 +352,6 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
         )
 
 
-def _about_collation(v: Verdict) -> Iterator[Change]:
-    yield Change("leave out a batchify_fn of your own, and give few large arrays rather than many")
-    yield Change(
-        "keep samples small on their way (uint8 rather than float32), and convert on the device"
-    )
-    if more := _more_workers(v):
-        yield _left_cpus(v, more)
-
-
 def _left_cpus(v: Verdict, more: Prediction) -> Change:
     text = f"{v.workers.keyword}={more.workers}: there are CPUs left"
     return Change(text, more, counted=True)
-
-
-def _about_copy(v: Verdict) -> Iterator[Change]:
-    yield Change("send uint8, and convert and normalise on the device: a quarter of the bytes")
-    by = "; ".join(texts_of("copies"))
-    yield Change(f"pinned memory, and a copy of the next batch during the step ({by})")
-
-
-def _about_step(v: Verdict) -> Iterator[Change]:
-    if v.same is None:
-        yield Change("nothing about the loader: it keeps up with t")
-        return
-    yield Change("nothing about the loader: the device is busy")
-    yield Change("a larger batch_size, if the device has room for it, or mixed precision")
-
-
-def _about_foreign(v: Verdict) -> Iterator[Change]:
-    yield Change(
-        f"{' or '.join(texts_of('made_by'))} around the same data set: faster as a rule, and their "
-        "parts can be told apart here"
-    )
-
-
-# Keys are bottlenecks.
-_CHANGES: dict[str, Callable[[Verdict], Iterator[Change]]] = {
-    STORAGE: _about_storage,
-    TRANSFORMS: _about_transforms,
-    COLLATION: _about_collation,
-    COPY: _about_copy,
-    STEP: _about_step,
-    "loader": _about_foreign,
-}

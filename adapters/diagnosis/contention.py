@@ -34,22 +34,18 @@ class Contention(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Seconds of CPU time since an arbitrary moment."""
+    """Busy and idle seconds of the CPUs that this process may use, and its own with descendants."""
 
     busy: float
-    """Busy time of the CPUs that this process may use."""
     idle: float
-    """Their idle time."""
     own: float
-    """Time of this process and its descendants."""
 
     @classmethod
     def now(cls) -> Account | None:
         """Read the current times; None if the system doesn't report them."""
         try:
-            cpus = os.sched_getaffinity(0)
             ticks = os.sysconf("SC_CLK_TCK")
-            busy, idle = _usable(_PROC.joinpath("stat").read_text(), cpus)
+            busy, idle = _ticks_of_cpus(os.sched_getaffinity(0))
             own = _ticks_of_tree(os.getpid())
         except (AttributeError, OSError, ValueError, IndexError):
             return None
@@ -66,10 +62,10 @@ def contention_since(before: Account | None) -> Contention:
     return Contention(max(0.0, busy - own) / whole, max(0.0, idle) / whole)
 
 
-def _usable(stat: str, cpus: set[int]) -> tuple[int, int]:
-    """Busy and idle ticks of these CPUs, from the text of ``/proc/stat``."""
+def _ticks_of_cpus(cpus: set[int]) -> tuple[int, int]:
+    """Busy and idle ticks of these CPUs."""
     busy = idle = 0
-    for line in stat.splitlines():
+    for line in _PROC.joinpath("stat").read_text().splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cpus:
             ticks = [int(field) for field in fields[:_KNOWN_FIELDS]]

@@ -10,11 +10,10 @@ loader with its own workers, so the loader's position doesn't change.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
@@ -50,7 +49,6 @@ from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
 Progress = Callable[[int, int], Any]
-_QUIET: Progress = lambda done, total: None  # noqa: E731
 # Rounds of each measurement, and the maximum if the figures are uncertain.
 ROUNDS, MOST_ROUNDS = 3, 6
 # A round has a batch from each worker, as all may deliver at once, but no more than this.
@@ -104,7 +102,7 @@ def diagnose(
     for name, value in (("seconds", seconds), ("t", t)):
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
-    return examine(loader, trainer_of(step, to_device), t, seconds)
+    return examine(loader, trainer_of(step, to_device), t, seconds, lambda done, total: None)
 
 
 class FunctionTrainer:
@@ -118,38 +116,34 @@ class FunctionTrainer:
     def whole(self, loader: Any, seconds: float) -> Timing:
         """Train on the loader's batches; the first call skips more warm-up batches."""
         skipped, self._skipped = self._skipped, SKIPPED_AGAIN
-        batches, settled = endless(loader), settled_of(loader)
-        try:
+        settled = settled_of(loader)
+        with contextlib.closing(endless(loader)) as batches:
             return timed(batches, self._step, seconds, skipped, settled, LEAST_OF_A_ROUND)
-        finally:
-            batches.close()
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch, again and again."""
-        again, skipped = itertools.repeat(batch), SKIPPED_OF_THE_SAME
-        return timed(again, self._step, seconds, skipped, least=LEAST_OF_A_ROUND)
+        again = itertools.repeat(batch)
+        return timed(again, self._step, seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """Time ``to_device`` in seconds per batch; None without one."""
-        if self._to_device is None:
+        if (copy := self._to_device) is None:
             return None
-        copy = self._to_device
-        return timed(
-            itertools.repeat(batch), lambda each: wait_for_devices(copy(each)), seconds, 1
-        ).batch_seconds
+        again = itertools.repeat(batch)
+        return timed(again, lambda each: wait_for_devices(copy(each)), seconds, 1).batch_seconds
 
 
 def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
     """The trainer for a function or a model of a registered front end; None without a step."""
     found = (front_end.trainer(step) for front_end in front_ends_near(step))
     trainer = next((each for each in found if each is not None), None)
-    if to_device is not None and (step is None or trainer is not None):
+    if step is None or trainer is not None:
+        if to_device is None:
+            return trainer
         raise ValueError(
             "to_device must be None unless step is a function, which is given what it returns; got "
             f"to_device={to_device!r} with step={step!r}"
         )
-    if step is None or trainer is not None:
-        return trainer
     if not callable(step):
         kinds = " or ".join(["a function of a batch", *texts_of("step")])
         raise TypeError(f"step must be {kinds}, got {step!r}")
@@ -161,7 +155,7 @@ def examine(
     trainer: Trainer | None,
     t: float | None,
     seconds: float,
-    progress: Progress = _QUIET,
+    progress: Progress,
 ) -> Diagnosis:
     """Diagnose a loader with any kind of trainer; ``progress`` is given rounds done and in all."""
     with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
@@ -171,10 +165,9 @@ def examine(
 
 
 class Examination:
-    """The measurements of one loader; the arguments are those of ``examine``.
+    """The measurements of one loader, by one thread; the arguments are those of ``examine``.
 
-    For use by one thread: call ``round`` while ``goes_on`` is true, then read ``diagnosis``;
-    ``close`` ends all workers.
+    Call ``round`` while ``goes_on`` is true, then read ``diagnosis``; ``close`` ends all workers.
     """
 
     def __init__(
@@ -191,10 +184,10 @@ class Examination:
         self._seconds = seconds / ROUNDS
         self._rounds: list[Figures] = []
         self._waits: list[float] = []
-        self._inline: list[tuple[_Inline, _Inline]] = []
+        self._fetch_computes = self._alone_computes = 0.0
         self._batch: Any = None
         self._ablations: Ablations | None = None
-        self._parts: dict[str, _Part] = {}
+        self._positions = dict.fromkeys(_PARTS, (0, 0))
         self._before = Account.now()
         self._read: Any
         with undisturbed():
@@ -223,25 +216,22 @@ class Examination:
 
     def round(self) -> None:
         """Measure each part once."""
-        with undisturbed():
-            self._rounds.append(self._measured())
-        done = len(self._rounds)
-        self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
-
-    def _measured(self) -> Figures:
         trainer, seconds = self._trainer, self._seconds
         whole = same = copy = None
-        if trainer is not None:
-            timing = trainer.whole(self._trained_on, seconds)
-            whole = timing.batch_seconds
-            self._waits += timing.waits_seconds
-            self._pause(whole)
-        loader = self._loader_seconds()
-        parts = {} if self._front_end is None else self._part_seconds(self._front_end)
-        if trainer is not None:
-            same = trainer.same(self._batch, seconds).batch_seconds
-            copy = trainer.copy_seconds(self._batch, seconds / 2)
-        return Figures(loader=loader, whole=whole, same=same, copy=copy, **parts)
+        with undisturbed():
+            if trainer is not None:
+                timing = trainer.whole(self._trained_on, seconds)
+                whole = timing.batch_seconds
+                self._waits += timing.waits_seconds
+                self._pause(whole)
+            loader = self._loader_seconds()
+            parts = {} if self._front_end is None else self._part_seconds(self._front_end)
+            if trainer is not None:
+                same = trainer.same(self._batch, seconds).batch_seconds
+                copy = trainer.copy_seconds(self._batch, seconds / 2)
+        self._rounds.append(Figures(loader=loader, whole=whole, same=same, copy=copy, **parts))
+        done = len(self._rounds)
+        self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
 
     def _loader_seconds(self) -> float:
         """Measure the loader alone, in seconds per batch, and keep a batch for later."""
@@ -259,15 +249,32 @@ class Examination:
         """Measure each part of the loader's work with workers like the loader's, and inline."""
         if self._ablations is None:
             self._ablations = front_end.ablations(self._loader)
-            plans = {name: getattr(self._ablations, name) for name in _PARTS}
-            self._parts = {name: _Part(plan) for name, plan in plans.items() if plan is not None}
-        settings, seconds = front_end.engine(self._read).chosen, self._seconds / 2
-        found = {name: part.seconds(settings, seconds) for name, part in self._parts.items()}
+        settings, found = front_end.engine(self._read).chosen, {}
+        for name in _PARTS:
+            if (plan := getattr(self._ablations, name)) is not None:
+                found[name] = self._seconds_of(name, plan, settings)
         first = _INLINE_BATCHES * len(self._rounds)
-        fetch = _inline(self._ablations.storage, first)
-        whole = _inline(self._ablations.whole, first)
-        self._inline.append((fetch, whole))
-        return {**found, "alone": whole.seconds}
+        _, fetching, _ = _inline(self._ablations.storage, first)
+        alone, _, computing = _inline(self._ablations.whole, first)
+        self._fetch_computes = max(self._fetch_computes, fetching)
+        self._alone_computes = max(self._alone_computes, computing)
+        return {**found, "alone": alone}
+
+    def _seconds_of(self, name: str, plan: Plan, settings: Settings) -> float:
+        """Time a part with these workers; resume where its last measurement stopped."""
+        with contextlib.closing(Engine(plan, settings)) as engine:
+            with contextlib.closing(engine.stream(*self._positions[name], False)) as stream:
+                timing = timed(
+                    (stream.next() for _ in itertools.count()),
+                    None,
+                    self._seconds / 2,
+                    SKIPPED_AGAIN,
+                    lambda: engine.at_full_speed,
+                    _least_batches(settings),
+                )
+                self._positions[name] = stream.position
+            rest(engine, timing.batch_seconds)
+        return timing.batch_seconds
 
     def _pause(self, batch_seconds: float) -> None:
         """Let the loader's workers finish, and make its next pass resume where this one stopped.
@@ -285,11 +292,14 @@ class Examination:
         known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
         ablations, front_end = self._ablations, self._front_end
         if ablations is not None and front_end is not None:
-            engine = front_end.engine(self._read)
+            engine, keyword = front_end.engine(self._read), front_end.workers_keyword
+            settings, count = engine.chosen, _count(engine.chosen)
+            computing = "processes" if settings.use_multiprocessing else "threads"
+            kind = settings.kind or (computing if count else "inline")
             known = {
-                "workers": _workers(engine, front_end.workers_keyword),
-                "fetch_computes": max(fetch.computes for fetch, _ in self._inline),
-                "alone_computes": max(whole.any_computes for _, whole in self._inline),
+                "workers": Workers(kind, count, usable_cpus(), keyword, engine.finding),
+                "fetch_computes": self._fetch_computes,
+                "alone_computes": self._alone_computes,
                 "hints": front_end.hints,
                 "has_transform": ablations.has_transform,
                 "serial": ablations.whole.one_thread_at_a_time,
@@ -299,7 +309,7 @@ class Examination:
             }
         return Diagnosis(
             samples=samples_in(self._batch),
-            **dataclasses.asdict(medians_of(self._rounds)),
+            **medians_of(self._rounds),
             waits_seconds=tuple(self._waits),
             replaced=self._replaced,
             t=self._t,
@@ -309,44 +319,12 @@ class Examination:
         )
 
 
-class _Part:
-    """A part of the loader's work; each measurement resumes where the last one stopped."""
+def _inline(plan: Plan, first: int) -> tuple[float, float, float]:
+    """The seconds of the fastest of a few batches, computed in the calling thread.
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._position = 0, 0
-
-    def seconds(self, settings: Settings, seconds: float) -> float:
-        """Seconds per batch with these workers, measured for ``seconds``."""
-        with contextlib.closing(Engine(self._plan, settings)) as engine:
-            stream = engine.stream(*self._position, False)
-            batches, least = (stream.next() for _ in itertools.count()), _least_batches(settings)
-            try:
-                timing = timed(
-                    batches, None, seconds, SKIPPED_AGAIN, lambda: engine.at_full_speed, least
-                )
-            finally:
-                self._position = stream.position
-                stream.close()
-            rest(engine, timing.batch_seconds)
-            return timing.batch_seconds
-
-
-class _Inline(NamedTuple):
-    """The time of a batch computed in the calling thread.
-
-    Time in which other programs had the CPU is left out of the shares.
+    And the shares of them, 0 to 1, in which this thread, and any thread, such as those of
+    libraries, used the CPU, without time in which other programs had it.
     """
-
-    seconds: float
-    computes: float
-    """Share of the time in which this thread used the CPU, 0 to 1."""
-    any_computes: float
-    """Share of the time in which any thread did, such as those of libraries, 0 to 1."""
-
-
-def _inline(plan: Plan, first: int) -> _Inline:
-    """Time a few batches in the calling thread; the fastest counts."""
     num_batches = plan.num_batches
     found = []
     for index in range(first, first + min(_INLINE_BATCHES, num_batches or _INLINE_BATCHES)):
@@ -355,15 +333,8 @@ def _inline(plan: Plan, first: int) -> _Inline:
         plan.wait_for(plan.batch(key, aligned_empty))
         spent, cpu = before.until_now(), time.thread_time() - cpu
         own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
-        found.append(_Inline(spent.seconds, cpu / own, busy / own))
+        found.append((spent.seconds, cpu / own, busy / own))
     return min(found)
-
-
-def _workers(engine: Engine, keyword: str) -> Workers:
-    settings = engine.chosen
-    count = _count(settings)
-    kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-    return Workers(settings.kind or kind, count, usable_cpus(), keyword, engine.finding)
 
 
 def _count(settings: Settings) -> int:

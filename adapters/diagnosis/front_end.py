@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import abc
 import importlib
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from adapters.diagnosis.ablation import Ablations
@@ -36,21 +37,55 @@ class Trainer(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Receives notice of the training in a script, and may end the script."""
+class Examined(BaseException):
+    """Ends an examined script with a result, or with an error."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+
+class Observer:
+    """Receives notice of the training in a script; the first that isn't skipped ends the script.
+
+    Args:
+        skip: Number of loops and calls of ``fit`` to skip.
+        in_fit: Makes the result from the arguments of ``fit``.
+        in_loop: Starts the iterator of ``loop``, which raises ``Examined``.
+    """
+
+    def __init__(
+        self, skip: int, in_fit: Callable[..., Any], in_loop: Callable[..., Iterator[Any]]
+    ) -> None:
+        self._skip = skip
+        self._in_fit = in_fit
+        self._in_loop = in_loop
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
         """Handle the start of the framework's own training; the arguments create its parts."""
-        ...
+        if not self._skips():
+            with self.ignoring():
+                raise Examined(self._in_fit(loader, trainer))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Handle the start of a loop in the script, and return the iterator that it reads.
+        """Handle the start of a loop over a loader, and return the iterator that it reads.
 
-        Args:
-            loader: The loader that the script iterates over.
-            plain: Starts an ordinary pass over the loader.
+        ``plain`` starts an ordinary pass over the loader.
         """
-        ...
+        return plain() if self._skips() else self._in_loop(loader, plain)
+
+    def _skips(self) -> bool:
+        self._skip -= 1
+        return self._skip >= 0
+
+    @contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """Skip all loops in the ``with`` block."""
+        before, self._skip = self._skip, sys.maxsize
+        try:
+            yield
+        finally:
+            self._skip = before
 
 
 class FrontEnd(abc.ABC):

@@ -3,8 +3,7 @@
 FRONT_ENDS: framework -> its front end, whose module is imported on demand
 DEVICES:    framework with asynchronous functions -> function that waits for its devices
 
-Each entry of ``FRONT_ENDS`` registers one front end; its module has a ``FRONT_END``, see
-``front_end.FrontEnd``. The entry also has the texts that messages use without importing the module.
+A line in ``FRONT_ENDS`` registers a front end; see ``front_end.FrontEnd``.
 """
 
 from __future__ import annotations

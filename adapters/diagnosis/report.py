@@ -54,24 +54,19 @@ class Diagnosis(Verdict):
         return predictions_of(self)
 
 
-def headline(d: Diagnosis) -> Iterator[str]:
-    """The bottleneck and what follows from it, as lines of text."""
-    if not d.certain:
-        reason = "figures contradict each other" if d.contradictions else "the machine is too noisy"
-        yield f"bottleneck: can't be told, {reason}"
-        return
-    network = " over the network" if d.store and d.bottleneck == STORAGE else ""
-    yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
-    if d.busy_share is not None:
-        yield f"the device has work for {d.busy_share:.0%} of the time"
-    if d.gain is not None and d.gain > 1.05 and not d.noise:
-        gain = f"{d.gain:.2g}" if d.gain < 10 else f"{d.gain:,.0f}"
-        yield f"without the bottleneck, training would be up to {gain} times as fast"
-
-
 def _lines_of(d: Diagnosis) -> Iterator[str]:
     """The report as lines of text: the bottleneck, the figures, the advice."""
-    yield from headline(d)
+    if d.certain:
+        network = " over the network" if d.store and d.bottleneck == STORAGE else ""
+        yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
+        if d.busy_share is not None:
+            yield f"the device has work for {d.busy_share:.0%} of the time"
+        if d.gain is not None and d.gain > 1.05 and not d.noise:
+            gain = f"{d.gain:.2g}" if d.gain < 10 else f"{d.gain:,.0f}"
+            yield f"without the bottleneck, training would be up to {gain} times as fast"
+    else:
+        reason = "figures contradict each other" if d.contradictions else "the machine is too noisy"
+        yield f"bottleneck: can't be told, {reason}"
     yield ""
     rounds = f"   in {len(d.rounds)} rounds" if d.rounds else ""
     yield f"{f'a batch of {d.samples}':<52}{'ms':>9}{'samples/s':>13}{rounds}"

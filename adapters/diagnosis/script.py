@@ -17,10 +17,18 @@ import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
-from adapters.diagnosis.front_end import Observer, Trainer, engine_of, front_end_of, settled_of
+from adapters.diagnosis.front_end import (
+    Examined,
+    Observer,
+    Trainer,
+    engine_of,
+    front_end_of,
+    settled_of,
+)
 from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
@@ -35,9 +43,6 @@ from adapters.diagnosis.timing import (
 )
 from adapters.errors import ScriptError
 
-# Bytes read to see whether a file is text; the first header of a record file contains zeros.
-_BEGIN_BYTES = 4096
-
 
 @contextlib.contextmanager
 def code_of(name: str) -> Iterator[None]:
@@ -46,14 +51,6 @@ def code_of(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ScriptError(name) from error
-
-
-class _Examined(BaseException):
-    """Ends the script with the result of the examination, or with its error."""
-
-    def __init__(self, found: Any) -> None:
-        super().__init__()
-        self.found = found
 
 
 def diagnose_script(
@@ -85,43 +82,44 @@ def diagnose_script(
         return examine(*examined, t, seconds, progress)
 
     def in_loop(loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        loop, round_seconds = _Loop(plain), seconds / ROUNDS
-        batches, settled, skipped = endless(loop), settled_of(loader), SKIPPED
+        batches, settled = endless(loader, lambda _: plain()), settled_of(loader)
+        round_seconds, skipped = seconds / ROUNDS, SKIPPED
+        found = same = Timing(0, 0.0)
+        # The loop's body is the step, and copies its batch; it runs between the rounds.
+        trainer: Any = SimpleNamespace(
+            whole=lambda *_: found, same=lambda *_: same, copy_seconds=lambda *_: None
+        )
         examination: Examination | None = None
         try:
             while examination is None or examination.goes_on:
                 whole = Clock(batches, round_seconds, skipped, settled, LEAST_OF_A_ROUND)
                 yield from whole
-                found = whole.stop()
+                found, skipped = whole.stop(), SKIPPED_AGAIN
                 rest(engine_of(loader), found.batch_seconds)
                 again = itertools.repeat(whole.latest)
-                same = Clock(again, round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
-                yield from same
-                loop.latest, skipped = (found, same.stop()), SKIPPED_AGAIN
+                repeated = Clock(again, round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                yield from repeated
+                same = repeated.stop()
                 with observer.ignoring():
                     if examination is None:
-                        examination = Examination(loader, loop, t, seconds, progress)
+                        examination = Examination(loader, trainer, t, seconds, progress)
                     examination.round()
-            raise _Examined(examination.diagnosis)
+            raise Examined(examination.diagnosis)
         finally:
             if examination is not None:
                 examination.close()
 
-    observer = _FirstLoop(skip, in_fit, in_loop)
-    found: Diagnosis | None = _run(path, arguments, observer)
-    return found
+    observer = Observer(skip, in_fit, in_loop)
+    diagnosis: Diagnosis | None = _run(path, arguments, observer)
+    return diagnosis
 
 
 def with_loader_of(
     path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
 ) -> Any:
-    """Run a script up to its first training loop and call ``act`` with the loop's loader.
+    """Run a script up to its first training loop, and return ``act`` of the loop's loader.
 
-    Returns:
-        The result of ``act``; None if the script ended without a training loop.
-
-    Raises:
-        Exception: ``act`` raises an error, or as for ``diagnose_script``.
+    None and errors are as for ``diagnose_script``; errors of ``act`` are raised, too.
     """
 
     def in_fit(loader: Callable[[], Any], _: Any) -> Any:
@@ -132,68 +130,10 @@ def with_loader_of(
 
     def in_loop(loader: Any, _: Any) -> Iterator[Any]:
         with observer.ignoring():
-            raise _Examined(in_fit(lambda: loader, None))
+            raise Examined(in_fit(lambda: loader, None))
 
-    observer = _FirstLoop(skip, in_fit, in_loop)
+    observer = Observer(skip, in_fit, in_loop)
     return _run(path, arguments, observer)
-
-
-class _FirstLoop:
-    """Handles the first loop of a script that isn't skipped; a ``front_end.Observer``."""
-
-    def __init__(
-        self, skip: int, in_fit: Callable[..., Any], in_loop: Callable[..., Iterator[Any]]
-    ) -> None:
-        self._skip = skip
-        self._in_fit = in_fit
-        self._in_loop = in_loop
-
-    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """End the script with the result of ``in_fit``."""
-        if not self._skips():
-            with self.ignoring():
-                raise _Examined(self._in_fit(loader, trainer))
-
-    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Return the iterator of ``in_loop``, which ends the script."""
-        return plain() if self._skips() else self._in_loop(loader, plain)
-
-    def _skips(self) -> bool:
-        self._skip -= 1
-        return self._skip >= 0
-
-    @contextlib.contextmanager
-    def ignoring(self) -> Iterator[None]:
-        """Skip all loops in the ``with`` block."""
-        before, self._skip = self._skip, sys.maxsize
-        try:
-            yield
-        finally:
-            self._skip = before
-
-
-class _Loop:
-    """A loop of the script: iterates over its passes, and is the trainer of its examination."""
-
-    def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
-        self._plain = plain
-        self.latest = Timing(0, 0.0), Timing(0, 0.0)
-        """The times of the latest round, with the loader's batches and with one batch."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._plain()
-
-    def whole(self, loader: Any, seconds: float) -> Timing:
-        """The time with the loader's batches."""
-        return self.latest[0]
-
-    def same(self, batch: Any, seconds: float) -> Timing:
-        """The time with one batch."""
-        return self.latest[1]
-
-    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """None, as the copy is part of the loop's body."""
-        return None
 
 
 def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
@@ -205,15 +145,23 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
             f"script must be a Python program, got {path!r}; records and pictures are measured by "
             "adapters doctor --tune"
         )
-    notice = _Notice(observer)
+    intercepted = contextlib.ExitStack()
+
+    def intercept(name: str) -> None:
+        intercepted.enter_context(front_end_of(name).intercepted(observer))
+
+    notice = _Notice(FRONT_ENDS.keys() - sys.modules.keys(), intercept)
     before = sys.argv, list(sys.path)
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     sys.meta_path.insert(0, notice)
     try:
-        with notice, code_of(path):
-            runpy.run_path(path, run_name="__main__")
-    except _Examined as end:
+        with intercepted:
+            for name in FRONT_ENDS.keys() & sys.modules.keys():
+                intercept(name)
+            with code_of(path):
+                runpy.run_path(path, run_name="__main__")
+    except Examined as end:
         if isinstance(end.found, Exception):
             raise end.found from None
         return end.found
@@ -231,28 +179,16 @@ def _is_program(path: str) -> bool:
     if pkgutil.get_importer(path) is not None:
         return importlib.machinery.PathFinder.find_spec("__main__", [path]) is not None
     with open(path, "rb") as file:
-        begin = file.read(_BEGIN_BYTES)
+        begin = file.read(4096)  # The first header of a record file contains zeros.
     return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
 
 
 class _Notice(importlib.abc.MetaPathFinder):
-    """Intercepts the training loops of each framework as soon as it is imported.
+    """Calls a function after the first import of each of some packages."""
 
-    Active in its ``with`` block and while it is in ``sys.meta_path``.
-    """
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._wanted = set(FRONT_ENDS)
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        for name in self._wanted & set(sys.modules):
-            self._wanted.remove(name)
-            self._intercept(name)
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __init__(self, wanted: set[str], imported: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._imported = imported
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """The spec found by the other finders, extended with a call after the import."""
@@ -266,10 +202,7 @@ class _Notice(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             run(module)
-            self._intercept(name)
+            self._imported(name)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-    def _intercept(self, name: str) -> None:
-        self._stack.enter_context(front_end_of(name).intercepted(self._observer))

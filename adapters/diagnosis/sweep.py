@@ -30,14 +30,11 @@ _AUTO = "auto"
 
 
 class Setting(NamedTuple):
-    """A setting of the workers."""
+    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``; their number; batches ahead."""
 
     kind: str
-    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``."""
     workers: int
-    """Number of workers; 0 for the first two kinds."""
     queue: int
-    """Maximum number of batches read ahead."""
 
 
 class Found(NamedTuple):
@@ -50,12 +47,6 @@ class Found(NamedTuple):
     def median(self) -> float:
         """Median speed in samples/s."""
         return statistics.median(self.speeds)
-
-    @property
-    def cost(self) -> tuple[bool, int, bool, int]:
-        """Sort key for the cost of the setting."""
-        kind, workers, queue = self.setting
-        return kind != _AUTO, workers, kind == "processes", queue
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,12 @@ class Sweep:
         """The cheapest of the best settings: ``"auto"`` if it is one, else the fewest workers."""
         best = max(found.median for found in self.found)
         good = [found for found in self.found if found.median >= _TIE * best]
-        return min(good, key=lambda found: found.cost)
+
+        def cost(found: Found) -> tuple[bool, int, bool, int]:
+            kind, workers, queue = found.setting
+            return kind != _AUTO, workers, kind == "processes", queue
+
+        return min(good, key=cost)
 
 
 def sweep(
@@ -106,26 +102,24 @@ def sweep(
         own = _setting_of(base)
         if own is not None and own not in settings:
             settings.append(own)
-        speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}
+        speeds: dict[Setting, list[float]] = {}
         samples, done, total = 0, 0, rounds * (len(settings) + len(_QUEUES) + 1)
 
-        def measure(setting: Setting) -> None:
+        def measure(chosen: list[Setting]) -> None:
             nonlocal samples, done
-            samples, speed = _measured(plan, base, setting, seconds)
-            speeds.setdefault(setting, []).append(speed)
-            done += 1
-            progress(done, total)
+            for setting in chosen * rounds:
+                samples, speed = _measured(plan, base, setting, seconds)
+                speeds.setdefault(setting, []).append(speed)
+                done += 1
+                progress(done, total)
 
-        for setting in settings * rounds:
-            measure(setting)
-        with_workers = [setting for setting in settings if setting.workers]
-        if with_workers:
+        measure(settings)
+        if with_workers := [setting for setting in settings if setting.workers]:
             best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
             # With many workers, also a queue that has a batch for each.
             more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
             queues = [best._replace(queue=queue) for queue in (*_QUEUES, *more)]
-            for setting in [each for each in queues if each not in speeds] * rounds:
-                measure(setting)
+            measure([each for each in queues if each not in speeds])
     progress(total, total)
     found = tuple(Found(setting, tuple(each)) for setting, each in speeds.items())
     return Sweep(found, left_out, samples, own)

@@ -6,7 +6,7 @@ import contextlib
 import random
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,17 +44,11 @@ class Timing:
 
 
 class Clock:
-    """Passes batches on for a while, and records the wait for each.
+    """Passes endless batches on for ``seconds``, and records the wait for each.
 
-    One thread iterates over it once, and then calls ``stop``.
-
-    Args:
-        batches: An endless iterator.
-        seconds: Duration of the timed part.
-        skipped: Number of batches to skip first, for at most ``seconds``.
-        settled: True once the loader runs at its usual speed; batches before that, for at most
-            ``_SETTLING_SECONDS``, are skipped, too.
-        least: Minimum number of timed batches, however slow they are.
+    One thread iterates over it once, and then calls ``stop``. Batches before the loader has
+    ``settled`` at its usual speed aren't timed, nor the ``skipped`` next ones, but these for at
+    most ``seconds``. At least ``least`` batches are timed, however slow they are.
     """
 
     def __init__(
@@ -112,7 +106,7 @@ def timed(
     settled: Callable[[], bool] = lambda: True,
     least: int = LEAST_BATCHES,
 ) -> Timing:
-    """Time a step on batch after batch; None only reads them. The rest is as for ``Clock``."""
+    """Time a step on batch after batch, as ``Clock`` does; None only reads them."""
     clock, result = Clock(batches, seconds, skipped, settled, least), None
     for batch in clock:
         if step is not None:
@@ -123,11 +117,13 @@ def timed(
     return clock.stop()
 
 
-def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
+def endless(
+    batches: Any, passes: Callable[[Any], Iterator[Any]] = iter
+) -> Generator[Any, None, None]:
     """Iterate over batches without end, pass after pass; ``ValueError`` if one has none."""
     while True:
         empty = True
-        for batch in batches:
+        for batch in passes(batches):
             empty = False
             yield batch
         if empty:

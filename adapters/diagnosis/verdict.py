@@ -10,7 +10,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adapters.diagnosis.contention import Contention
 
@@ -105,13 +105,10 @@ class Figures:
     alone: float | None = None
 
 
-def medians_of(rounds: Sequence[Figures]) -> Figures:
-    """The median of each figure over the rounds; None if it wasn't measured."""
-    found = {}
-    for name in NAMES:
-        values = values_of(rounds, name)
-        found[name] = statistics.median(values) if values else None
-    return Figures(**found)  # type: ignore[arg-type]
+def medians_of(rounds: Sequence[Figures]) -> dict[str, Any]:
+    """The median over the rounds of each figure that was measured."""
+    known = {name: values for name in NAMES if (values := values_of(rounds, name))}
+    return {name: statistics.median(values) for name, values in known.items()}
 
 
 def values_of(rounds: Sequence[Figures], name: str) -> list[float]:
@@ -205,10 +202,8 @@ class Verdict(Figures):
         ``"loader"`` for a foreign loader, whose parts can't be separated.
         """
         if self.same is not None and self.busy_share is not None:
-            busy = self.busy_share > 1 - _BUSY_SHARE or _KEEPS_UP * self.loader < self.same
-            copy = self.copy or 0.0
-            if busy:
-                return COPY if copy > max(self.same / 2, _COPY_SECONDS) else STEP
+            if self.busy_share > 1 - _BUSY_SHARE or _KEEPS_UP * self.loader < self.same:
+                return COPY if (self.copy or 0.0) > max(self.same / 2, _COPY_SECONDS) else STEP
         elif self.t is not None and _KEEPS_UP * self.loader < self.t:
             return STEP
         parts = self.parts
@@ -267,10 +262,11 @@ class Verdict(Figures):
             for part, whole in parts
             if _longer(getattr(self, part), getattr(self, whole))
         ]
-        turns = None if self.same is None or self.replaced else _TURNS * (self.loader + self.same)
-        if turns is not None and self.whole is not None and self.whole > turns + _TOLERATED_SECONDS:
-            names = map(self._shown, ("whole", "loader", "same"))
-            found.append("{}, {}, and {}".format(*names))
+        if self.whole is not None and self.same is not None and not self.replaced:
+            turns = _TURNS * (self.loader + self.same)
+            if self.whole > turns + _TOLERATED_SECONDS:
+                names = map(self._shown, ("whole", "loader", "same"))
+                found.append("{}, {}, and {}".format(*names))
         return tuple(found)
 
     @property

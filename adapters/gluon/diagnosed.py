@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
-from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated
+from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated, held_of, store_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
-from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader

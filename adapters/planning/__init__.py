@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.planning.examples import Comparison, published_examples
-from adapters.planning.published import (
-    DEVICES,
-    MODELS,
-    STORAGE,
-    THROUGHPUTS,
-    Step,
-    Storage,
-    step_of,
-)
-from adapters.planning.report import comparison_lines, plan_lines
+from adapters.planning.examples import published_examples
+from adapters.planning.published import step_of
 from adapters.planning.requirement import Workload
 
-__all__ = [
-    "DEVICES",
-    "MODELS",
-    "STORAGE",
-    "THROUGHPUTS",
-    "Comparison",
-    "Step",
-    "Storage",
-    "Workload",
-    "comparison_lines",
-    "plan_lines",
-    "published_examples",
-    "step_of",
-]
+__all__ = ["Workload", "published_examples", "step_of"]

@@ -64,9 +64,7 @@ def published_examples() -> list[Comparison]:
     def bandwidth(*workloads: Workload) -> tuple[float, ...]:
         return tuple(each.bytes_per_second / MIB for each in workloads)
 
-    small, large = (
-        workload(row.batch_size, row.batch_size / row.examples_per_second) for row in THROUGHPUTS
-    )
+    small, large = (workload(n, n / rate_of_n) for n, rate_of_n in THROUGHPUTS.values())
     cut = workload(small.batch_size, _PRINTED_SECONDS)
     four_whole, four_cut = replace(small, gpus=4), replace(cut, gpus=4)
     nfs = [workload(64, seconds) for seconds in _INFERRED_SECONDS]

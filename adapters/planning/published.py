@@ -28,15 +28,6 @@ class Model(NamedTuple):
     multiply_adds: float
 
 
-class Throughput(NamedTuple):
-    """Measured rate of training on one device; model and device are keys of the tables below."""
-
-    model: str
-    device: str
-    batch_size: int
-    examples_per_second: float
-
-
 class Storage(NamedTuple):
     """Kind of storage: small random reads, and bytes of large reads, a second, usual and best."""
 
@@ -86,12 +77,13 @@ MODELS: dict[str, Model] = {
     "vitb16": Model("ViT-B/16", 17.56e9),
 }
 
-# The published examples of storage requirements, see ``examples.py``. They are measured: the two
-# networks' multiply-adds have a ratio of 2.8, their rates one of 2.0.
-THROUGHPUTS: tuple[Throughput, ...] = (
-    Throughput("resnet50", "v100", 128, 1457),
-    Throughput("resnet152", "v100", 64, 730),
-)
+# Batch size, and examples a second, of a model on a device: the published examples of storage
+# requirements, see ``examples.py``. They are measured: the two networks' multiply-adds have a ratio
+# of 2.8, their rates one of 2.0.
+THROUGHPUTS: dict[tuple[str | None, str | None], tuple[int, float]] = {
+    ("resnet50", "v100"): (128, 1457),
+    ("resnet152", "v100"): (64, 730),
+}
 
 # The IOPS of the shared NFS and of the small files, and the latter's bandwidth, are those of the
 # published examples. An NFS server's bandwidth for large reads is that of its network, 1 to 10
@@ -158,24 +150,23 @@ def step_of(
         raise ValueError(f"precision must be one of {', '.join(known)}{where}, got {precision!r}")
     if step_seconds is not None:
         return Step(step_seconds, "measured, as given")
-    is_published = multiply_adds is None
+    published = None
     if multiply_adds is None and network is not None:
         multiply_adds = network.multiply_adds
+        if precision is None and utilisation is None:
+            published = THROUGHPUTS.get((model_key, device_key))
     if hardware is None or multiply_adds is None:
         raise ValueError(
             "--model and --device, or --flops and --device, or --step-ms must be given, got "
             f"model {model!r}, device {device!r}"
         )
-    if is_published and network is not None and precision is None and utilisation is None:
-        for row in THROUGHPUTS:
-            if (row.model, row.device) == (model_key, device_key):
-                basis = (
-                    f"published: {network.title} on {hardware.title}, "
-                    f"{row.examples_per_second:,.0f} examples/s at n {row.batch_size}"
-                )
-                if batch_size != row.batch_size:
-                    basis += f", taken to be the same at n {batch_size}"
-                return Step(batch_size / row.examples_per_second, basis)
+    if published is not None and network is not None:
+        published_size, rate = published
+        basis = f"published: {network.title} on {hardware.title}, "
+        basis += f"{rate:,.0f} examples/s at n {published_size}"
+        if batch_size != published_size:
+            basis += f", taken to be the same at n {batch_size}"
+        return Step(batch_size / rate, basis)
     precision = precision or list(hardware.peak_flops)[-1]
     share = UTILISATION if utilisation is None else utilisation
     peak, operations = hardware.peak_flops[precision], OPERATIONS_PER_MULTIPLY_ADD * multiply_adds

@@ -13,7 +13,7 @@ _ENOUGH_PERCENT = 99
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def plan_lines(workload: Workload, step: Step, rate_basis: str = "") -> Iterator[str]:
+def plan_lines(workload: Workload, step: Step, rate_basis: str) -> Iterator[str]:
     """Format requirements, their reasons, and kinds of storage."""
     need, n, t = workload, workload.batch_size, f"{workload.batch_seconds:.4g} s"
     load = f"{_count(need.gpus, 'GPU')} x {_count(need.experiments, 'experiment')}"
@@ -99,8 +99,8 @@ def _cached(need: Workload) -> str:
 def _workers(need: Workload, rate_basis: str) -> str:
     if need.workers is None:
         return "give --measure or --per-core to learn how many"
-    basis = f", {rate_basis}" if rate_basis else ""
-    return f"{need.workers:,}, at {need.core_examples_per_second:,.0f} examples/s a core{basis}"
+    rate = f"{need.core_examples_per_second:,.0f} examples/s a core, {rate_basis}"
+    return f"{need.workers:,}, at {rate}"
 
 
 def _count(number: int, name: str) -> str:

@@ -12,6 +12,7 @@ Thumbnails use nearest-neighbour sampling. Captions need OpenCV; without it, the
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import struct
 import zlib
@@ -78,27 +79,22 @@ def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] 
     """A PNG of thumbnails in rows, None for an empty place, with captions below them in order."""
     if not any(map(len, rows)):
         raise ValueError("rows must hold at least one image, got none")
-    writer = _caption_writer() if any(captions) else None
+    writer: Any = None
+    if any(captions):
+        with contextlib.suppress(ImportError):
+            writer = importlib.import_module("cv2")
     height = TILE_PIXELS + _GAP_PIXELS + (_CAPTION_PIXELS if writer is not None else 0)
     width = TILE_PIXELS + _GAP_PIXELS
     sheet = np.full((len(rows) * height, max(map(len, rows)) * width, 3), 255, np.uint8)
-    number = 0
+    remaining = iter(captions)
     for top, row in zip(range(0, len(sheet), height), rows):
         for left, tile in zip(range(0, sheet.shape[1], width), row):
             if tile is not None:
                 sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
-            if writer is not None and number < len(captions):
-                text, place = captions[number], (left, top + height - 2 * _GAP_PIXELS)
-                writer.putText(
-                    sheet,
-                    text[:_CAPTION_CHARACTERS],
-                    place,
-                    writer.FONT_HERSHEY_SIMPLEX,
-                    0.38,
-                    (0, 0, 0),
-                    1,
-                )
-            number += 1
+            text = next(remaining, "")[:_CAPTION_CHARACTERS]
+            if writer is not None:
+                place, font = (left, top + height - 2 * _GAP_PIXELS), writer.FONT_HERSHEY_SIMPLEX
+                writer.putText(sheet, text, place, font, 0.38, (0, 0, 0), 1)
     return png(sheet[:-_GAP_PIXELS, :-_GAP_PIXELS])
 
 
@@ -150,10 +146,3 @@ def _rgb(image: NDArray[Any], low: float, high: float) -> RGB:
         values = (image.astype(np.float64) - low) * (255 / (high - low))
         image = np.clip(np.rint(np.nan_to_num(values)), 0, 255).astype(np.uint8)
     return image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
-
-
-def _caption_writer() -> Any:
-    try:
-        return importlib.import_module("cv2")
-    except ImportError:
-        return None

@@ -48,7 +48,6 @@ class Inspection:
         self._scales = scales
         self._source = source
         self._left = LOOKS if log.isEnabledFor(logging.WARNING) else 0
-        self._looks = 0
         self._labels: list[NDArray[Any]] = []
         self._black = 0
         self._bytes_as_floats = 0
@@ -63,32 +62,33 @@ class Inspection:
         if self.done:
             return
         self._left -= 1
-        self._looks += 1
         try:
             x, y = _x_and_y(batch)
             self._look_at_images(x)
             self._look_at_labels(y)
         except Exception as error:  # An unexpected array type isn't the user's mistake.
             log.debug("a batch can't be looked at: %r", error)
-            self._left = -1
+            self._left = 0
             return
-        if self._left == 0:
-            self.say()
+        if not self._left:
+            self._warn_of_images()
+            self._warn_of_labels()
 
-    def say(self) -> None:
-        """Log a warning for each mistake found."""
-        if self._black == self._looks:
+    def _warn_of_images(self) -> None:
+        if self._black == LOOKS:
             log.warning(
                 "every pixel of the first %d batches is 0: the images are all black; "
                 "seq.peek() shows them",
-                self._looks,
+                LOOKS,
             )
-        if self._bytes_as_floats == self._looks and not self._scales:
+        if self._bytes_as_floats == LOOKS and not self._scales:
             log.warning(
                 "the images are floats of 0 to 255, and the model takes them as they are: divide "
                 "by 255, or begin the model with keras.layers.Rescaling(1 / 255)"
             )
-        if len(self._labels) < self._looks:
+
+    def _warn_of_labels(self) -> None:
+        if len(self._labels) < LOOKS:
             return
         if len(np.unique(np.concatenate(self._labels))) == 1:
             if self._source is not None and _begins_with_one_class(self._source):
@@ -96,19 +96,19 @@ class Inspection:
                     "the labels of the first %d batches are all the same, and those of later "
                     "samples are others: the samples are sorted by class; give SafeSequence "
                     "shuffle=True",
-                    self._looks,
+                    LOOKS,
                 )
             return
         if not _is_sorted_for_sure(self._labels):
             return
-        constant = [labels[0].item() for labels in self._labels if labels[0] == labels[-1]]
+        constant = all(labels[0] == labels[-1] for labels in self._labels)
         log.warning(
             "the labels of a batch %s in each of the first %d batches: the samples are sorted by "
             "class; give SafeSequence shuffle=True",
             "are all the same, and others than those of the next one"
-            if len(constant) == self._looks
+            if constant
             else "are in ascending order",
-            self._looks,
+            LOOKS,
         )
 
     def _look_at_images(self, x: Any) -> None:
@@ -126,7 +126,12 @@ class Inspection:
             self._bytes_as_floats += low >= 0 and 100 < high <= 255 and is_photograph
 
     def _look_at_labels(self, y: Any) -> None:
-        labels = None if self._shuffled else _class_numbers(_some(y))
+        if self._shuffled:
+            return
+        if isinstance(y, np.ndarray) and y.ndim:
+            wide = y.ndim == 2 and y.shape[1] > _WIDE
+            y = y[: _LEAST_SAMPLES if wide else _LABELS]
+        labels = _class_numbers(y)
         if labels is not None and len(labels) >= _LEAST_SAMPLES and (np.diff(labels) >= 0).all():
             self._labels.append(labels)
 
@@ -137,8 +142,6 @@ def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
     The number of orders that are ascending within each batch is at most the number of ways to
     distribute each class over the batches.
     """
-    if len(batches) < 2:
-        return False
     labels = np.concatenate(batches)
     _, counts = np.unique(labels, return_counts=True)
     if not 1 < len(counts) <= len(labels) // 4:
@@ -191,14 +194,6 @@ def _x_and_y(batch: Any) -> tuple[Any, Any]:
     return x, batch[1] if len(batch) > 1 else None
 
 
-def _some(y: Any) -> Any:
-    """The labels of a batch to inspect."""
-    if not isinstance(y, np.ndarray) or not y.ndim:
-        return y
-    wide = y.ndim == 2 and y.shape[1] > _WIDE
-    return y[: _LEAST_SAMPLES if wide else _LABELS]
-
-
 def _class_numbers(y: Any) -> NDArray[Any] | None:
     """The class of each sample; None if the values may not be classes."""
     if not isinstance(y, np.ndarray) or not y.size:
@@ -209,8 +204,7 @@ def _class_numbers(y: Any) -> NDArray[Any] | None:
         # Floats are regression targets, unless they are all 0.0 or 1.0.
         binary = y.dtype.kind == "f" and bool(((y == 0) | (y == 1)).all())
         return y.astype(np.int64) if y.dtype.kind in "biu" or binary else None
-    if y.ndim == 2:
-        highest = y.argmax(axis=1)
-        of_one = (np.count_nonzero(y, axis=1) == 1).all() and (y.max(axis=1) == 1).all()
-        return highest if of_one else None
-    return None
+    one_hot = (
+        y.ndim == 2 and (np.count_nonzero(y, axis=1) == 1).all() and (y.max(axis=1) == 1).all()
+    )
+    return y.argmax(axis=1) if one_hot else None

@@ -34,9 +34,11 @@ class Peek:
     """
 
     def __init__(self, batches: Iterable[Any], most: int = _SHOWN_SAMPLES) -> None:
-        self.batches = [
-            map_leaves(lambda leaf: _first(leaf, most), as_arrays(batch)) for batch in batches
-        ]
+
+        def first(leaf: Any) -> Any:
+            return leaf[:most].copy() if _has_rows(leaf) else leaf
+
+        self.batches = [map_leaves(first, as_arrays(batch)) for batch in batches]
         """The first samples of each batch."""
 
     @classmethod
@@ -81,7 +83,7 @@ class Peek:
         Members that first appear in a later sample get the last columns.
         """
         columns: dict[str, None] = {}
-        rows: list[tuple[str, str, dict[str, str]]] = []
+        rows: list[tuple[list[str], dict[str, str]]] = []
         for number, batch in enumerate(self.batches):
             members = {name or "array": leaf for name, leaf in named_leaves(batch)}
             columns.update(dict.fromkeys(members))
@@ -91,14 +93,10 @@ class Peek:
                     name: _shown(leaf[sample] if _has_rows(leaf) else leaf)
                     for name, leaf in members.items()
                 }
-                rows.append((str(number), str(sample), shown))
-        if not rows:
-            return []
+                rows.append(([str(number), str(sample)], shown))
         header = ["batch", "sample", *columns]
-        return [
-            header,
-            *([*place, *(shown.get(name, "") for name in columns)] for *place, shown in rows),
-        ]
+        body = [[*place, *(shown.get(name, "") for name in columns)] for place, shown in rows]
+        return [header, *body] if body else []
 
     def __str__(self) -> str:
         rows = self.table()
@@ -123,10 +121,6 @@ class Peek:
 
         body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rest)
         return f"<table><tr>{row(first, 'th')}</tr>{body}</table>"
-
-
-def _first(leaf: Any, most: int) -> Any:
-    return leaf[:most].copy() if _has_rows(leaf) else leaf
 
 
 def _has_rows(leaf: Any) -> bool:
@@ -170,9 +164,7 @@ def _shown(value: Any) -> str:
             low, high = value.min(), value.max()
             return f"{value.dtype}{value.shape} {_number(low)}..{_number(high)}"
         return f"{value.dtype}{value.shape}"
-    if isinstance(value, np.ndarray):
-        return str(value.tolist())[:_SHOWN_CHARACTERS]
-    shown = _number(value) if isinstance(value, (float, np.floating)) else str(value)
+    shown = str(value.tolist()) if isinstance(value, np.ndarray) else _number(value)
     return shown[:_SHOWN_CHARACTERS]
 
 

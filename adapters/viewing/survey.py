@@ -8,8 +8,9 @@ ends the count after the ranges in progress.
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -160,17 +161,29 @@ def statistics(
         check_integer("workers", workers, 1, ' or "auto"')
     threads = len(os.sched_getaffinity(0)) if workers == "auto" else int(workers)
     source = source_given(source, "source")
-    size = len(source)
+    size, gate = len(source), Gate(("source", each) for each in source.users_code)
     fields: dict[str, _Field] = {}
     corrupt: list[tuple[int, str]] = []
+    pool = concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics")
     with bar("statistics", " samples", progress) as show:
-        for done, (counts, damaged) in enumerate(_counted(source, size, threads), 1):
-            corrupt += damaged
-            for name, each in counts.items():
-                fields.setdefault(name, _Field()).add(each)
-            show(min(done * _RANGE, size), size)
-    found = tuple(each.result(name) for name, each in fields.items())
-    return Statistics(size, found, tuple(corrupt))
+        try:
+            futures = (
+                pool.submit(_count, source, range(start, min(size, start + _RANGE)), gate)
+                for start in range(0, size, _RANGE)
+            )
+            ahead = deque(itertools.islice(futures, 2 * threads + 1))
+            for end in range(_RANGE, size + _RANGE, _RANGE):
+                counts, damaged = ahead.popleft().result()
+                ahead.extend(itertools.islice(futures, 1))
+                corrupt += damaged
+                for name, each in counts.items():
+                    fields.setdefault(name, _Field()).add(each)
+                show(min(end, size), size)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return Statistics(
+        size, tuple(each.result(name) for name, each in fields.items()), tuple(corrupt)
+    )
 
 
 # --- counting ---
@@ -189,8 +202,6 @@ class _Moments(NamedTuple):
         """The moments of one sample with channels in the last axis."""
         columns = values.reshape(-1, values.shape[-1])
         count = len(columns)
-        if not count:
-            return cls(0, np.zeros(columns.shape[1]), np.zeros(columns.shape[1]))
         if values.dtype == np.uint8:
             levels = np.arange(256)
             counted = np.stack([np.bincount(column, minlength=256) for column in columns.T])
@@ -205,8 +216,6 @@ class _Moments(NamedTuple):
         if len(self.mean) != len(other.mean):
             return self._of_all_channels().plus(other._of_all_channels())
         count = self.values + other.values
-        if not count:
-            return self
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.values / count)
         more = apart**2 * (self.values * other.values / count)
@@ -222,28 +231,22 @@ class _Moments(NamedTuple):
 class _Field:
     """The counts of one member."""
 
-    samples: int = 0
+    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    labels: Counter[Any] = field(default_factory=Counter)
+    """Samples in which the member is an integer or a string."""
     images: int = 0
-    arrays: int = 0
-    whole: int = 0
-    """Number of samples in which the member is an integer or a string."""
     moments: _Moments | None = None
     low: float = np.nan
     high: float = np.nan
-    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
-    labels: Counter[Any] = field(default_factory=Counter)
 
     def count(self, value: Any) -> None:
         """Count the member of one sample."""
-        self.samples += 1
         array = as_leaf(value)
         self.shapes[array.shape] += 1
-        if not array.ndim:
+        if not array.ndim and array.dtype.kind in "biuO":
             item = array.item()
-            if array.dtype.kind in "biuO" and isinstance(item, (int, str, bytes)):
-                self.whole += 1
+            if isinstance(item, (int, str, bytes)):
                 self.labels[item] += 1
-        self.arrays += bool(array.ndim)
         if array.dtype.kind not in "biuf":
             return
         image = image_in(array)
@@ -256,8 +259,7 @@ class _Field:
 
     def add(self, other: _Field) -> None:
         """Add the counts of later samples."""
-        for name in ("samples", "images", "arrays", "whole"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.images += other.images
         self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
         self.shapes.update(other.shapes)
         self.labels.update(other.labels)
@@ -267,54 +269,31 @@ class _Field:
     def _add_moments(self, moments: _Moments) -> None:
         self.moments = moments if self.moments is None else self.moments.plus(moments)
 
-    @property
-    def kind(self) -> str:
-        """The kind of the member in the samples counted so far."""
-        if self.images and self.images == self.samples:
-            return "image"
-        if self.arrays:
-            return "array"
-        labels = self.whole == self.samples and len(self.labels) <= _MOST_LABELS
-        return "label" if labels else "number"
-
     def result(self, name: str) -> FieldStatistics:
         """The statistics of all samples."""
-        shapes, kind = dict(self.shapes.most_common()), self.kind
-        if kind == "label":
+        samples, shapes = self.shapes.total(), dict(self.shapes.most_common())
+        mean = std = low = high = None
+        counts: dict[Any, int] = {}
+        if self.labels.total() == samples and len(self.labels) <= _MOST_LABELS:
+            kind = "label"
             try:
                 counts = dict(sorted(self.labels.items()))
             except TypeError:  # Labels of several types.
                 counts = dict(self.labels.most_common())
-            return FieldStatistics(name, kind, self.samples, None, None, None, None, shapes, counts)
-        mean = std = low = high = None
-        if self.moments is not None:
-            variance = self.moments.squares / max(self.moments.values, 1)
-            mean, std = tuple(self.moments.mean.tolist()), tuple(np.sqrt(variance).tolist())
-            low, high = self.low, self.high
-        return FieldStatistics(name, kind, self.samples, mean, std, low, high, shapes, {})
+        else:
+            arrays = "array" if any(shapes) else "number"
+            kind = "image" if self.images == samples else arrays
+            if self.moments is not None:
+                variance = self.moments.squares / self.moments.values
+                mean, std = tuple(self.moments.mean.tolist()), tuple(np.sqrt(variance).tolist())
+                low, high = self.low, self.high
+        return FieldStatistics(name, kind, samples, mean, std, low, high, shapes, counts)
 
 
-# The fields of a range of samples, and the number and error of each that can't be read.
-_Counts = tuple[dict[str, _Field], list[tuple[int, str]]]
-
-
-def _counted(source: Source, size: int, threads: int) -> Iterator[_Counts]:
-    gate = Gate(("source", each) for each in source.users_code)
-    with concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics") as pool:
-        futures: list[concurrent.futures.Future[_Counts]] = []
-        try:
-            for start in range(0, size, _RANGE):
-                numbers = range(start, min(size, start + _RANGE))
-                futures.append(pool.submit(_count, source, numbers, gate))
-                if len(futures) > 2 * threads:
-                    yield futures.pop(0).result()
-            while futures:
-                yield futures.pop(0).result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _count(source: Source, numbers: range, gate: Gate) -> _Counts:
+def _count(
+    source: Source, numbers: range, gate: Gate
+) -> tuple[dict[str, _Field], list[tuple[int, str]]]:
+    """The fields of a range of samples, and the number and error of each that can't be read."""
     fields: dict[str, _Field] = {}
     corrupt = []
     with gate:

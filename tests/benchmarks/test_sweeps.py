@@ -278,6 +278,7 @@ def test_session_writes_its_report(tmp_path: Path) -> None:
     assert "not run, 1: its peer isn&#x27;t installed" in page
 
 
+@pytest.mark.full
 def test_session_holds_bars_if_asked(tmp_path: Path) -> None:
     for option, code in (([], 0), (["--hold"], pytest.ExitCode.TESTS_FAILED)):
         done = benchmark(tmp_path, *option, text=JUDGED)
@@ -286,6 +287,7 @@ def test_session_holds_bars_if_asked(tmp_path: Path) -> None:
         assert "bars missed: 1" in done.stdout
 
 
+@pytest.mark.full
 def test_session_fails_if_a_row_got_slower(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000))
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr

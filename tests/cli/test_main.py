@@ -18,7 +18,6 @@ from adapters import __version__, open_records
 from adapters.cli import main
 from adapters.packing import Manifest
 from adapters.progress import bar
-from tests.cli.scripts import ended
 from tests.packing.materials import FORMATS, SUFFIXES, files_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -466,13 +465,13 @@ print("trained")
 """
 
 
-def test_replay_of_a_batch(tmp_path):
+def test_replay_of_a_batch(tmp_path, say):
     script, sheet = tmp_path / "train.py", tmp_path / "sheet.png"
     script.write_text(REPLAYED)
     options = ["--epoch", 2, "--batch", 1, "--sheet", sheet]
-    process = ended("replay", script, *options, "--", "4", KERAS_BACKEND="jax")
-    assert process.returncode == 0, process.stderr
-    first, *table, last = process.stdout.splitlines()
+    status, output, errors = say("replay", script, *options, "--", "4")
+    assert status == 0, errors
+    first, *table, last = output.splitlines()
     assert first.startswith("batch 1 of epoch 2: 4 samples, float32 (4, 8, 8, 1)")
     assert [line.split() for line in table[1:]] == [
         [str(row), str(row + 4), str(row + 4)] for row in range(4)
@@ -481,19 +480,18 @@ def test_replay_of_a_batch(tmp_path):
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_replay_of_a_batch_that_is_missing(tmp_path):
+def test_replay_of_a_batch_that_is_missing(tmp_path, say):
     script = tmp_path / "train.py"
     script.write_text(REPLAYED)
-    options = ["--epoch", 0, "--batch", 99, "--", "4"]
-    process = ended("replay", script, *options, KERAS_BACKEND="jax")
-    assert process.returncode == 1
-    assert process.stderr.splitlines()[-1].endswith(": batch index must be in range(-3, 3), got 99")
-    assert "Traceback" not in process.stderr
+    status, _, errors = say("replay", script, "--epoch", 0, "--batch", 99, "--", "4")
+    assert status == 1
+    assert errors.splitlines()[-1].endswith(": batch index must be in range(-3, 3), got 99")
+    assert "Traceback" not in errors
 
 
-def test_replay_without_a_loop(tmp_path):
+def test_replay_without_a_loop(tmp_path, say):
     script = tmp_path / "train.py"
     script.write_text("print('nothing')")
-    process = ended("replay", script, "--epoch", 0, "--step", 0)
-    assert process.returncode == 1
-    assert "came to its end without a call of Keras's fit" in process.stderr
+    status, _, errors = say("replay", script, "--epoch", 0, "--step", 0)
+    assert status == 1
+    assert "came to its end without a call of Keras's fit" in errors

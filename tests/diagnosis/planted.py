@@ -15,6 +15,8 @@ from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 
 SECONDS = 0.2
+# Enough if the figures don't matter.
+SHORT_SECONDS = 0.03
 SIZE, BATCH_SIZE = 64, 8
 SLOW = 0.002
 
@@ -62,7 +64,7 @@ class Remote(Numbers):
     """A data set that waits for so long that a busy machine adds little to it."""
 
     def __getitem__(self, number: int) -> Any:
-        time.sleep(10 * SLOW)
+        time.sleep(5 * SLOW)
         return super().__getitem__(number)
 
 
@@ -134,8 +136,10 @@ def slow_step(batch: Any) -> None:
     sleeping(0.02)
 
 
-def found(source: Any, step: Any = quick_step, **options: Any) -> Diagnosis:
+def found(
+    source: Any, step: Any = quick_step, seconds: float = SECONDS, **options: Any
+) -> Diagnosis:
     """Of a ``SafeSequence``, inline unless it is told otherwise."""
     options = {"workers": 0, **options}
     with SafeSequence(source, options.pop("batch_size", BATCH_SIZE), **options) as sequence:
-        return diagnose(sequence, step, seconds=SECONDS)
+        return diagnose(sequence, step, seconds=seconds)

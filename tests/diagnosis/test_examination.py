@@ -23,7 +23,7 @@ from adapters import (
     pack,
 )
 from adapters.diagnosis import examination
-from adapters.diagnosis.remoteness import held_of, store_of
+from adapters.diagnosis.ablation import held_of, store_of
 from adapters.records import CODECS, remotefile
 from adapters.remote import clients
 from adapters.sources import as_source
@@ -31,6 +31,7 @@ from tests.diagnosis import planted
 from tests.diagnosis.planted import (
     BATCH_SIZE,
     SECONDS,
+    SHORT_SECONDS,
     SIZE,
     Batches,
     Breaking,
@@ -68,9 +69,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("source", "options", "bottleneck"),
     [
-        (Waiting(), {}, "storage"),
         (Waiting(), {"workers": 2}, "storage"),
-        (Remote(), {"workers": "auto"}, "storage"),  # Dozens of threads wait at once.
         (Numbers(), {"transform": burning}, "transforms"),
         (Numbers(), {"transform": burning, "workers": 2}, "transforms"),
         (Numbers(), {"batch_transform": burning_batch}, "transforms"),
@@ -80,7 +79,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (np.zeros((16, 1000, 1000, 3), np.uint8), {"shuffle": True}, "collation"),
     ],
     ids=[
-        *("slow storage", "by threads", "by auto", "a slow transform", "on threads"),
+        *("slow storage by threads", "a slow transform", "on threads"),
         *("a slow batch_transform", "a data set that computes", "a transform of rows"),
         *("large samples", "large rows"),
     ],
@@ -129,13 +128,15 @@ def test_loader_without_a_step():
 
 
 def test_workers_that_auto_took_are_named():
-    diagnosis = found(Waiting(), workers="auto")
-    assert diagnosis.workers.kind == "threads"
+    """Dozens of threads wait at once."""
+    diagnosis = found(Remote(), workers="auto")
+    assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("storage", "threads")
     assert diagnosis.workers.count > 1
 
 
 def test_waits_are_those_of_the_whole():
     diagnosis = found(Waiting())
+    assert diagnosis.bottleneck == "storage"
     assert min(diagnosis.waits_seconds) >= BATCH_SIZE * planted.SLOW
     assert diagnosis.ready_share == 0
 
@@ -148,8 +149,10 @@ def test_waits_are_none_for_a_longer_step():
 
 def test_kernel_that_is_missing_is_told_for_images(photographs, monkeypatch):
     monkeypatch.setattr(examination, "load", lambda: None)
-    assert found(open_records(photographs, decode=ImageDecoder(64))).kernel_missing
-    assert not found(open_records(photographs), batch_transform=lambda batch: batch).kernel_missing
+    for decode in (ImageDecoder(64), None):
+        records = open_records(photographs, decode=decode)
+        diagnosis = found(records, seconds=SHORT_SECONDS, batch_transform=lambda batch: batch)
+        assert diagnosis.kernel_missing is (decode is not None)
 
 
 # --- loaders of other kinds ---
@@ -162,7 +165,7 @@ def test_py_dataset_on_slow_storage():
 
 
 def test_py_dataset_keeps_its_workers():
-    diagnosis = diagnose(Batches(Waiting(), workers=2), quick_step, seconds=SECONDS)
+    diagnosis = diagnose(Batches(Waiting(), workers=2), quick_step, seconds=SHORT_SECONDS)
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
@@ -193,7 +196,7 @@ class Unending(Batches):
 
 
 def test_py_dataset_without_an_end():
-    assert diagnose(Unending(Waiting()), None, seconds=SECONDS).storage is not None
+    assert diagnose(Unending(Waiting()), None, seconds=SHORT_SECONDS).storage is not None
 
 
 # --- shapes of loaders ---
@@ -212,17 +215,18 @@ def test_sequence_of_any_shape(options):
     assert found(Waiting(), **options).bottleneck == "storage"
 
 
-@pytest.mark.parametrize("on_error", ["skip", lambda error, number: Numbers()[number]])
-def test_unreadable_samples_are_left_to_on_error(on_error):
-    diagnosis = found(Breaking(), transform=burning, on_error=on_error)
-    assert diagnosis.bottleneck == "transforms"
+def test_unreadable_samples_are_left_to_on_error():
+    assert found(Breaking(), transform=burning, on_error="skip").bottleneck == "transforms"
+    options = {"on_error": lambda error, number: Numbers()[number]}
+    assert found(Breaking(), seconds=SHORT_SECONDS, **options).collation is not None
 
 
 def test_unreadable_data_set_is_left_to_on_error():
     def broken(sample: Any) -> Any:
         raise KeyError("no sample")
 
-    diagnosis = found(Numbers(), transform=broken, on_error=lambda error, number: np.zeros(1))
+    options = {"transform": broken, "on_error": lambda error, number: np.zeros(1)}
+    diagnosis = found(Numbers(), seconds=SHORT_SECONDS, **options)
     assert diagnosis.collation is None
 
 
@@ -318,7 +322,7 @@ def test_sequence_goes_on_where_it_stood(workers):
         state = {"epoch": 2, "batch": 3}
         for each in (sequence, untouched):
             each.load_state_dict(state)
-        diagnose(sequence, quick_step, seconds=SECONDS)
+        diagnose(sequence, quick_step, seconds=SHORT_SECONDS)
         assert sequence.state_dict() == state
         assert sequence.waits.batches == 0
         assert batches_of(sequence) == batches_of(untouched)
@@ -330,7 +334,7 @@ def test_pass_that_is_under_way_goes_on():
         sequence.set_epoch(0)
         batches = iter(sequence)
         parts = [next(batches)[0].ravel().tolist() for _ in range(3)]
-        diagnose(sequence, quick_step, seconds=SECONDS)
+        diagnose(sequence, quick_step, seconds=SHORT_SECONDS)
         assert sequence.state_dict() == {"epoch": 0, "batch": 3}
         assert parts + [batch[0].ravel().tolist() for batch in batches] == whole
 
@@ -341,7 +345,7 @@ def test_random_state_is_put_back():
 
     random.seed(1)
     np.random.seed(1)
-    found(Numbers(), lambda batch: np.random.rand(), transform=draws)
+    found(Numbers(), lambda batch: np.random.rand(), SHORT_SECONDS, transform=draws)
     drawn = random.random(), np.random.rand()
     random.seed(1)
     np.random.seed(1)

@@ -25,7 +25,7 @@ from adapters.diagnosis.script import diagnose_script
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from adapters.errors import ScriptError
 from tests.diagnosis.made_up import THREADS, made_up
-from tests.diagnosis.planted import SECONDS, Numbers, Waiting, quick_step
+from tests.diagnosis.planted import SECONDS, SHORT_SECONDS, Numbers, Waiting, quick_step
 from tests.diagnosis.toys import ITEMS, LINE, PLAYTHINGS, Feed, ToyFrontEnd
 
 
@@ -175,7 +175,7 @@ def test_loop_is_given_the_last_batch_again_and_again(looped):
     ids=["skipped", "too short"],
 )
 def test_loop_is_the_first_that_counts(looped, before, skip):
-    found, seen = looped(before=before, skip=skip)
+    found, seen = looped(before=before, skip=skip, seconds=SHORT_SECONDS)
     assert found.bottleneck == "step"
     assert seen[:3] == [99, 0, 1]
 
@@ -205,7 +205,7 @@ def test_front_end_without_its_line_has_foreign_loaders():
 
 
 def test_frameworks_loader_is_examined_as_the_front_ends_own(playthings):
-    diagnosis = diagnose(playthings().Bucket(ITEMS), quick_step, seconds=SECONDS)
+    diagnosis = diagnose(playthings().Bucket(ITEMS), quick_step, seconds=SHORT_SECONDS)
     assert diagnosis.replaced == "Feed in the place of the Bucket"
     assert diagnosis.storage is not None
 

@@ -74,7 +74,15 @@ def test_gain_is_beside_the_loaders_own_setting():
 # --- the sweep ---
 
 
-def test_settings_have_the_loaders_own():
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers are the fastest, and nothing is measured."""
+    monkeypatch.setattr(
+        module, "_measured", lambda plan, base, each, seconds: (8, 9 if each.workers == 2 else 1)
+    )
+
+
+def test_settings_have_the_loaders_own(quick):
     found = swept(Numbers(), workers=3, max_queue_size=5)
     assert found.own == Setting("threads", 3, 5)
     assert found.own in {each.setting for each in found.found}
@@ -97,12 +105,8 @@ def test_recommended_for_waiting_are_threads(monkeypatch):
     assert found.recommended.median > 1.5 * inline.median
 
 
-def test_settings_are_kinds_numbers_and_queues(monkeypatch):
+def test_settings_are_kinds_numbers_and_queues(monkeypatch, quick):
     monkeypatch.setattr(module, "usable_cpus", lambda: 2)
-    # Two threads are the fastest, whatever else the machine does.
-    monkeypatch.setattr(
-        module, "_measured", lambda plan, base, each, seconds: (8, 9 if each.workers == 2 else 1)
-    )
     found = swept(Numbers(), max_queue_size=10).found
     assert {len(each.speeds) for each in found} == {2}
     settings = [each.setting for each in found]
@@ -118,21 +122,19 @@ def test_settings_are_kinds_numbers_and_queues(monkeypatch):
     assert {each.queue for each in settings} == {2, 4, 10, 32}
 
 
-def test_settings_have_processes(monkeypatch):
-    monkeypatch.setattr(module, "usable_cpus", lambda: 1)
-    monkeypatch.setattr(module, "_QUEUES", ())
-    with SafeSequence(Numbers(), BATCH_SIZE) as sequence:
-        kinds = {each.setting.kind for each in sweep(sequence, seconds=0.02, rounds=1).found}
+def test_settings_have_processes(quick):
+    """Which are started in tests/cli/test_doctor.py."""
+    kinds = {each.setting.kind for each in swept(Numbers(), transform=None).found}
     assert kinds == {"auto", "inline", "threads", "processes"}
 
 
-def test_settings_say_why_processes_are_left_out():
+def test_settings_say_why_processes_are_left_out(quick):
     (reason,) = swept(Numbers()).left_out
     assert reason.startswith("processes: ")
     assert "generator" in reason
 
 
-def test_progress_ends_at_the_total():
+def test_progress_ends_at_the_total(quick):
     calls: list[tuple[int, int]] = []
     with SafeSequence(Numbers(), BATCH_SIZE, transform=Unsendable()) as sequence:
         sweep(sequence, seconds=0.01, rounds=1, progress=lambda *call: calls.append(call))
