@@ -18,16 +18,11 @@ from adapters.records import RecordFiles, example, tfrecord
 from adapters.records.tensor import tensor_in
 from adapters.remote import clean
 from adapters.selecting.given import source_given
-from adapters.sources import (
-    Images,
-    ImageSource,
-    guessed,
-    names_images,
-    open_guessed,
-    open_images,
-    open_records,
-    suggested,
-)
+from adapters.sources.decoders import Images, guessed
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imagefiles import ImageSource
+from adapters.sources.records import open_guessed, open_records
+from adapters.sources.suggestion import suggested
 from adapters.viewing import Peek, statistics
 from adapters.viewing.images import TILE_PIXELS
 

@@ -18,7 +18,7 @@ from adapters.planning import (
     published_examples,
     step_of,
 )
-from adapters.sources import names_images
+from adapters.sources.folders import names_images
 
 _MEASURED_SECONDS = 1.0
 _IMAGE_SIZE = 224

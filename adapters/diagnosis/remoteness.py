@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.sources import Concatenation, ImageSource, Source, Subset
+from adapters.sources import Source, Subset
+from adapters.sources.concatenation import Concatenation
+from adapters.sources.imagefiles import ImageSource
 
 UNCACHED, CACHED = "uncached", "cached"
 

@@ -10,7 +10,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.records import CODECS, RecordFiles, RecordWriter
 from adapters.records.files import Paths
 from adapters.records.formats import listed
-from adapters.sources import Images, guessed, identity
+from adapters.sources.decoders import Images, guessed, identity
 
 
 def convert(

@@ -22,16 +22,10 @@ from numpy.typing import NDArray
 from adapters.batch.permutation import PACKED, permute
 from adapters.errors import ContentError
 from adapters.remote import clean, is_url
-from adapters.sources import (
-    ImageSource,
-    Source,
-    Subset,
-    as_source,
-    holds_arrays,
-    names_images,
-    open_images,
-)
+from adapters.sources import Source, Subset, as_source, holds_arrays
 from adapters.sources.files import runs_of_classes, shown
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imagefiles import ImageSource
 from adapters.sources.tables import lines_of_lst
 
 Content = bytes | NDArray[Any]

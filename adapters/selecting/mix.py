@@ -23,7 +23,8 @@ from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
 from adapters.selecting.given import sources_given
 from adapters.selecting.schedule import Schedule, schedule_of
-from adapters.sources import Concatenation, Source
+from adapters.sources import Source
+from adapters.sources.concatenation import Concatenation
 
 # Largest denominator of a float weight; the error is far smaller.
 _MOST_PARTS = 10**9

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adapters import Feature, RecordError, open_records
 from adapters.records import example
-from adapters.sources import suggested
+from adapters.sources.suggestion import suggested
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import entry, file_of, listed, message, outcome, varint
 
