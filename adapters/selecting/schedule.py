@@ -143,31 +143,23 @@ def _keeps_bound(order: NDArray[np.int16], counts: NDArray[np.int64]) -> bool:
 
 def _by_deadline(counts: NDArray[np.int64]) -> NDArray[np.int16]:
     """Order sources so that the draw with the earliest deadline comes first."""
-    whole, sources = int(counts.sum()), counts.tolist()
-    slack = 2 * len(sources) - 2
-    released: list[list[tuple[float, int, int]]] = [[] for _ in range(whole + 1)]
+    whole, slack, sources = int(counts.sum()), 2 * len(counts) - 2, counts.tolist()
 
-    def release(source: int, draw: int) -> None:
+    def next_draw(source: int, draw: int) -> tuple[int, float, int, int]:
+        """Position from which a draw is ready, its deadline, its source and its number."""
         begin = -(-(draw * slack + 1) * whole // (slack * sources[source]))
-        if begin <= whole:
-            deadline = ((draw + 1) * slack - 1) * whole / sources[source]
-            released[begin].append((deadline, source, draw))
+        return begin, ((draw + 1) * slack - 1) * whole / sources[source], source, draw
 
-    for source in range(len(sources)):
-        release(source, 0)
+    waiting = [next_draw(source, 0) for source in range(len(sources))]
+    heapq.heapify(waiting)
     ready: list[tuple[float, int, int]] = []
     order = np.empty(whole, np.int16)
     for position in range(1, whole + 1):
-        for each in released[position]:
-            heapq.heappush(ready, each)
+        while waiting and waiting[0][0] <= position:
+            heapq.heappush(ready, heapq.heappop(waiting)[1:])
         _, source, draw = heapq.heappop(ready)
         order[position - 1] = source
-        if draw + 1 < sources[source]:
-            release(source, draw + 1)
-            # A draw that is released by now is ready for the next position.
-            begin = -(-((draw + 1) * slack + 1) * whole // (slack * sources[source]))
-            if begin <= position:
-                heapq.heappush(ready, released[begin].pop())
+        heapq.heappush(waiting, next_draw(source, draw + 1))
     return order
 
 

@@ -324,7 +324,7 @@ class ImageTuples(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in each column."""
-        return ((part, numbers, slice(None)) for part in self.parts)
+        return ((at, numbers, slice(None)) for at in range(len(self.parts)))
 
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
