@@ -64,15 +64,14 @@ class ByMember(abc.ABC):
             keys = list(first) if is_dict else list(range(len(first)))
             kind: Any = dict if is_dict else type(first)
             for row, item in enumerate(items):
-                if not isinstance(item, kind) or len(item) != len(first):
-                    raise _unlike(items, row, where)
-                if is_dict and item.keys() != first.keys():
+                alike = isinstance(item, kind) and len(item) == len(first)
+                if not alike or (is_dict and item.keys() != first.keys()):
                     raise _unlike(items, row, where)
             of = f"a dict of {keys}" if is_dict else f"{len(first)} members"
-            if has_values and (isinstance(value, dict) is not is_dict or len(value) != len(first)):
-                raise _misfit(value, of, where)
-            if has_values and is_dict and value.keys() != first.keys():
-                raise _misfit(value, of, where)
+            if has_values:
+                alike = isinstance(value, dict) is is_dict and len(value) == len(first)
+                if not alike or (is_dict and value.keys() != first.keys()):
+                    raise _misfit(value, of, where)
             columns = [[item[key] for item in items] for key in keys] if is_dict else zip(*items)
             members = [
                 self._collated(

@@ -110,7 +110,7 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     whole, numbers = source, None
     if isinstance(source, Subset):
         whole, numbers = source.whole, source.numbers.tolist()
-    if isinstance(whole, ImageSource) and whole.as_stored:
+    if isinstance(whole, ImageSource) and whole.function is None and whole.content.decoder is None:
         return _images(whole, numbers)
     fingerprint = None
     if isinstance(source, tuple) and all(map(_is_column, source)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NoReturn
 
@@ -127,42 +128,41 @@ class Mix(Concatenation):
                 # A single block is permuted instead: all epochs at once, however short.
                 arrangement = arranged if arranged.blocks > 1 else None
             own.append(arrangement)
+        lengths, is_last = list(map(len, self._sources)), self._stop == "last"
+        sizes = [n if each is None else each.size for n, each in zip(lengths, own)]
+        position = self._schedule.position_of
+        ends = [position(at, each - is_last) for at, each in enumerate(sizes)]
         return MixOrder(
             self._schedule,
-            list(map(len, self._sources)),
+            np.cumsum([0, *lengths]).tolist(),
+            sizes,
             own,
             bool(shuffle),
             seed,
-            self._stop,
             self._replacement,
+            max(ends) + 1 if is_last else min(ends),
         )
 
 
+@dataclass(eq=False)
 class MixOrder(Arrangement):
     """Global order of a mix.
 
-    ``own`` has the order of each source; None if the source is permuted, or read in order.
+    ``_own`` has the order of each source; None if the source is permuted, or read in order.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        lengths: Sequence[int],
-        own: Sequence[Arrangement | None],
-        shuffle: bool,
-        seed: int,
-        stop: str,
-        replacement: bool,
-    ) -> None:
-        self._schedule, self._own = schedule, list(own)
-        self._starts = np.cumsum([0, *lengths]).tolist()
-        sizes = [n if each is None else each.size for n, each in zip(lengths, own)]
-        self._sizes = sizes
-        self._shuffle, self._seed, self._replacement = shuffle, seed, replacement
-        ends = (schedule.position_of(at, size - (stop == "last")) for at, size in enumerate(sizes))
-        self._size = max(ends) + 1 if stop == "last" else min(ends)
+    _schedule: Schedule
+    _starts: list[int]
+    _sizes: list[int]
+    _own: list[Arrangement | None]
+    _shuffle: bool
+    _seed: int
+    _replacement: bool
+    _size: int
+
+    def __post_init__(self) -> None:
         # Draws of each source in an epoch of the mix.
-        self._draws = schedule.draws_before(self._size)
+        self._draws = self._schedule.draws_before(self._size)
 
     @property
     def size(self) -> int:
@@ -202,20 +202,17 @@ class MixOrder(Arrangement):
 
     def _of_source(self, at: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sample numbers, within a source, of these draws of it."""
-        size, key = self._sizes[at], (self._seed, MIXED, at)
-        own = self._own[at]
+        size, key, own = self._sizes[at], (self._seed, MIXED, at), self._own[at]
         first, last = int(draws.min()) // size, int(draws.max()) // size
-        if first == last and own is None and not self._replacement:
-            places = draws - first * size
-            return permute_each(places, size, key, first) if self._shuffle else places
-        epochs, places = np.divmod(draws, size)
+        epochs: Any = first if first == last else draws // size
+        places = draws - epochs * size
         if self._replacement:
             places = (uniform(draws, key) * size).astype(np.int64)
-            if own is None:
-                return places
         if own is None:
-            return permute_each(places, size, key, epochs) if self._shuffle else places
+            is_permuted = self._shuffle and not self._replacement
+            return permute_each(places, size, key, epochs) if is_permuted else places
         found = np.empty(len(draws), np.int64)
+        epochs = np.broadcast_to(epochs, len(draws))
         for epoch in np.unique(epochs).tolist():
             inside = np.flatnonzero(epochs == epoch)
             found[inside] = own.numbers(epoch, places[inside])

@@ -163,11 +163,6 @@ def cut_out(
     return place._replace(encoded=bytes(encoded), crop=crop)
 
 
-def identity(payload: memoryview, format: str) -> int:
-    """Id of an image record: from its IRHeader or its feature "image/id"; 0 without one."""
-    return CODECS[format].envelope.identity(payload)
-
-
 def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
     """Make the ``Content`` for ``decode=`` and ``fields=``."""
     check_fields(fields)

@@ -36,11 +36,11 @@ class FileReader:
     """True if ``read`` uses the memory of its argument; else the file is in memory already."""
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self.files = files
 
     def read(self, number: int, room: Room) -> memoryview:
         """Read a whole file, into memory from ``room``."""
-        return read_file(self._files.path(number), room)
+        return read_file(self.files.path(number), room)
 
     def start(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files at once if that is slow; they are read now."""
@@ -51,7 +51,7 @@ class FileReader:
     def will_read(self, first: int, last: int) -> None:
         """Start reading these files ahead, without waiting."""
         for number in range(first, last):
-            AHEAD.read(self._files.path(number))
+            AHEAD.read(self.files.path(number))
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -62,15 +62,15 @@ class FileReader:
     def mean_bytes(self) -> float | None:
         """Average size of some files at equal distances; None if no file exists."""
         sizes = []
-        for number in measured(len(self._files)):
+        for number in measured(len(self.files)):
             with contextlib.suppress(OSError):
-                sizes.append(os.stat(self._files.path(number)).st_size)
+                sizes.append(os.stat(self.files.path(number)).st_size)
         return sum(sizes) / len(sizes) if sizes else None
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
         found = []
-        for path in map(self._files.path, numbers):
+        for path in map(self.files.path, numbers):
             try:
                 status = os.stat(path)
             except OSError:
@@ -79,10 +79,9 @@ class FileReader:
                 found.append(f"{status.st_size} {status.st_mtime_ns}")
         return found
 
-    def only(self, number: int) -> tuple[Files, FileReader]:
-        """Return one file, independent of the working directory, and its reader."""
-        files = self._files.only(number)
-        return files, FileReader(files)
+    def only(self, number: int) -> FileReader:
+        """Return a reader of one file, independent of the working directory."""
+        return FileReader(self.files.only(number))
 
     def close(self) -> None:
         """Free memory and start no more requests."""

@@ -91,9 +91,9 @@ class ImageSource(Decoded):
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
-        files, reader = self._reader.only(number)
+        reader = self._reader.only(number)
         label = self.labels[number : number + 1].copy()
-        return ImageSource(files, label, None, self.content, reader)
+        return ImageSource(reader.files, label, None, self.content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files with another content."""
@@ -106,11 +106,6 @@ class ImageSource(Decoded):
         found.update("\n".join(self.stamps(range(len(self)))).encode())
         found.update(repr(self.labels.tolist()).encode())
         return found.hexdigest()
-
-    @property
-    def as_stored(self) -> bool:
-        """True if images are decoded and otherwise unchanged."""
-        return isinstance(self.content, Images) and self.content.decoder is None
 
     def read(self, index: int) -> bytes:
         """Return the bytes of file ``index``.

@@ -133,21 +133,17 @@ def open_records(
     if verify not in (True, False):
         raise TypeError(f"verify must be True or False, got {verify!r}")
     kept = cache_of(cache)
-    content: Content
     if isinstance(decode, Mapping):
         check_fields(fields)
-        content = Examples(fields_of(decode, fields, outputs), outputs is not None)
-    elif outputs is not None:
+        examples = Examples(fields_of(decode, fields, outputs), outputs is not None)
+        return ExampleSource(RecordFiles(paths, format, bool(verify), kept), examples)
+    if outputs is not None:
         raise ValueError(
             'outputs must go with decode={"name": Feature(...), ...}, whose names it orders, got '
             f"{outputs!r} with decode={decode!r}"
         )
-    else:
-        content = content_of(decode, fields)
-    files = RecordFiles(paths, format, bool(verify), kept)
-    if isinstance(content, Examples):
-        return ExampleSource(files, content)
-    return RecordSource(files, content)
+    content = content_of(decode, fields)
+    return RecordSource(RecordFiles(paths, format, bool(verify), kept), content)
 
 
 def open_guessed(paths: Paths) -> Decoded:
