@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ContentError
+from adapters.errors import ClosedError, ContentError
+from adapters.readahead import Window
 from adapters.records.ahead import AHEAD
 from adapters.sources.files import Files, measured
 
@@ -37,20 +38,34 @@ class FileReader:
 
     def __init__(self, files: Files) -> None:
         self.files = files
+        self.is_closed = False
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def check_open(self) -> None:
+        """Raise an error if the files have been closed."""
+        if self.is_closed:
+            raise ClosedError("the images have been closed; open them again")
 
     def read(self, number: int, room: Room) -> memoryview:
         """Read a whole file, into memory from ``room``."""
         return read_file(self.files.path(number), room)
 
-    def start(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files at once if that is slow; they are read now."""
+        self.check_open()
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Hint that these files will be read, perhaps in another process."""
 
-    def will_read(self, first: int, last: int) -> None:
-        """Start reading these files ahead, without waiting."""
-        for number in range(first, last):
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+        """Start reading these files ahead, without waiting, in the process that computes."""
+        if window is None or not window.asked:
+            self._read_ahead(range(first, last))
+
+    def _read_ahead(self, numbers: range) -> None:
+        for number in numbers:
             AHEAD.read(self.files.path(number))
 
     @property
@@ -85,6 +100,7 @@ class FileReader:
 
     def close(self) -> None:
         """Free memory and start no more requests."""
+        self.is_closed = True
 
 
 class InMemoryReader(FileReader):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ClosedError, ContentError, RecordError
+from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf, chosen
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
@@ -49,6 +49,7 @@ class ImageSource(Decoded):
     object array of variable-length arrays.
     """
     content: Images | Custom
+    _files: FileReader
 
     def __init__(
         self,
@@ -58,19 +59,13 @@ class ImageSource(Decoded):
         content: Images | Custom,
         reader: FileReader | None = None,
     ) -> None:
-        super().__init__(content)
+        super().__init__(FileReader(files) if reader is None else reader, content)
         self.files = files
-        self._reader = FileReader(files) if reader is None else reader
         self.labels = labels
         self.labels.flags.writeable = False
         self._classes = classes
-        self._closed = False
         # Arenas that no thread is using.
         self._arenas: list[memoryview] = []
-
-    def __len__(self) -> int:
-        """Number of files."""
-        return len(self.files)
 
     def named(self, number: int) -> str:
         """Path of a file for messages, without the secrets of a URL."""
@@ -78,7 +73,7 @@ class ImageSource(Decoded):
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
-        return self._reader.stamps(numbers)
+        return self._files.stamps(numbers)
 
     @property
     def classes(self) -> list[str] | None:
@@ -91,13 +86,13 @@ class ImageSource(Decoded):
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
-        reader = self._reader.only(number)
+        reader = self._files.only(number)
         label = self.labels[number : number + 1].copy()
         return ImageSource(reader.files, label, None, self.content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files with another content."""
-        return ImageSource(self.files, self.labels, self._classes, content, self._reader)
+        return ImageSource(self.files, self.labels, self._classes, content, self._files)
 
     @property
     def version(self) -> str:
@@ -119,8 +114,7 @@ class ImageSource(Decoded):
 
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
-        self._closed = True
-        self._reader.close()
+        super().close()
         self._arenas.clear()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -136,36 +130,15 @@ class ImageSource(Decoded):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
         other = copy.copy(self)
-        other._reader = InMemoryReader(self.files, found, self._reader)
+        other._files = InMemoryReader(self.files, found, self._files)
         return other
 
     # Used by plans.
 
     @property
-    def store_is_cached(self) -> bool | None:
-        """True if a cache keeps objects fetched from a store; None if files are local."""
-        return self._reader.store_is_cached
-
-    @property
     def sample_bytes(self) -> float | None:
         """Average bytes per file, from some files at equal distances."""
-        return self._reader.mean_bytes
-
-    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
-        """Start fetching files of a store."""
-        if not self._closed:
-            self._reader.expect(numbers, elsewhere)
-
-    def bring(self, numbers: Numbers) -> None:
-        """Start fetching these files of a store at once; reading one waits for it."""
-        self._check_open()
-        self._reader.start(numbers)
-
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Read these files ahead."""
-        if window is not None and window.asked:
-            return
-        self._reader.will_read(first, last)
+        return self._files.mean_bytes
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
@@ -205,7 +178,7 @@ class ImageSource(Decoded):
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
-        self._check_open()
+        self._files.bring(numbers)
         assert isinstance(self.content, Images)
         assert self.content.decoder is not None
         decoder = self.content.decoder
@@ -237,16 +210,15 @@ class ImageSource(Decoded):
             end += size
             return arena[end - size : end] if end <= len(arena) else new_memory(size)
 
-        self._reader.start(numbers)
         for place, number in enumerate(numbers.tolist()):
             try:
-                data = self._reader.read(number, room)
+                data = self._files.read(number, room)
             except Exception as error:
                 failures.append((place, error))
                 continue
             encoded.append(data)
             wanted.append(place)
-            if not self._reader.uses_room:
+            if not self._files.uses_room:
                 end += len(data)
                 if end > len(arena):  # Decode while the rest is being fetched.
                     decode()
@@ -255,15 +227,11 @@ class ImageSource(Decoded):
         return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
-        self._check_open()
+        self._files.check_open()
         try:
-            return self._reader.read(number, new_memory)
+            return self._files.read(number, new_memory)
         except (ContentError, OSError) as error:
             raise self._located(number, error) from error
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the images have been closed; open them again")
 
     def _located(self, number: int, error: Exception) -> Exception:
         """Add the path, as it was given, to an error."""

@@ -82,8 +82,7 @@ class ObjectReader(FileReader):
             self._versions = self._listed.identities.copy()
         else:
             self._versions = np.zeros((len(self.files), IDENTITY_BYTES), np.uint8)
-        self._bytes_seen = self.files_seen = 0
-        self._is_closed = False
+        self._bytes_seen = self._files_seen = 0
         _readers.add(self)
 
     def read(self, number: int, room: Room) -> memoryview:
@@ -101,20 +100,20 @@ class ObjectReader(FileReader):
                 return request.data
         return self._read_now(number)
 
-    def start(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files, ahead of files that are only expected."""
+        self.check_open()
         if len(numbers) > 1:
             start(self._new_requests(numbers.tolist(), expected=False, stays=True))
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching these files, up to the limit; for another process, into the cache."""
-        if self._wholes is not None or not elsewhere:
+        if not self.is_closed and (self._wholes is not None or not elsewhere):
             start(self._new_requests(numbers.tolist(), True, stays=not elsewhere), expected=True)
 
-    def will_read(self, first: int, last: int) -> None:
-        """Start fetching these files into the cache, if there is one."""
-        if self._wholes is not None:
-            start(self._new_requests(range(first, last), True, stays=False), expected=True)
+    def _read_ahead(self, numbers: range) -> None:
+        if self._wholes is not None:  # Into the cache.
+            start(self._new_requests(numbers, True, stays=False), expected=True)
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -150,7 +149,7 @@ class ObjectReader(FileReader):
 
     def close(self) -> None:
         """Free memory and start no more requests."""
-        self._is_closed = True  # Ends retries that no read waits for.
+        super().close()  # Ends retries that no read waits for.
         with self._lock:
             requests = [*self._requests.values()]
             self._requests.clear()
@@ -242,14 +241,14 @@ class ObjectReader(FileReader):
             identity = self._check_version(number, url, head)
             if wholes is not None and wholes.cache.for_version(url, head) is not None:
                 wholes.keep(url, identity, data)
-        self._bytes_seen, self.files_seen = self._bytes_seen + len(data), self.files_seen + 1
+        self._bytes_seen, self._files_seen = self._bytes_seen + len(data), self._files_seen + 1
         return memoryview(data)
 
     def _download(self, number: int, url: str) -> tuple[bytes | memoryview, Head]:
         client, key = client_of(url)
 
         def once() -> tuple[bytes | memoryview, Head]:
-            if self._is_closed:
+            if self.is_closed:
                 raise ValueError("closed meanwhile")
             data, head = client.get_all(key)
             if head.size and len(data) != head.size:
@@ -287,7 +286,7 @@ class ObjectReader(FileReader):
     def _mean(self) -> float:
         if self._listed is not None and self._listed.mean_bytes:
             return self._listed.mean_bytes
-        return max(1.0, self._bytes_seen / self.files_seen) if self.files_seen else _GUESSED_BYTES
+        return max(1.0, self._bytes_seen / self._files_seen) if self._files_seen else _GUESSED_BYTES
 
     # --- versions ---
 
@@ -322,7 +321,8 @@ class ObjectReader(FileReader):
         return None if self._wholes is None else self._wholes.cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectReader, (self.files, self._cache, self._listed)
+        state = {"is_closed": self.is_closed}
+        return ObjectReader, (self.files, self._cache, self._listed), state
 
 
 _readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()
