@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import listed
 from adapters.generators import RngOf, chosen
 from adapters.ownership import Allocate
 from adapters.readahead import Window
-from adapters.sources.labels import listed
 from adapters.sources.source import (
     BatchColumns,
     Composite,
