@@ -293,16 +293,11 @@ class Schedule:
     or more sources, the earliest deadline comes first [1]_, which always keeps it.
 
     .. [1] R. Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980).
-
-    Args:
-        source: Source at each position, ``(positions,)``.
-        draw: Number of that draw among the source's draws in the period, ``(positions,)``.
-        counts: Draws of each source in the period.
     """
 
-    source: NDArray[np.int16]
-    draw: NDArray[np.int32]
-    counts: NDArray[np.int64]
+    source: NDArray[np.int16]  # At each position, ``(positions,)``.
+    draw: NDArray[np.int32]  # Its number among the source's draws in the period.
+    counts: NDArray[np.int64]  # Draws of each source in the period.
 
     def __len__(self) -> int:
         """Number of positions in the period."""

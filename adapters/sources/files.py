@@ -118,10 +118,8 @@ class Files(Sequence[str]):
 class Listed(NamedTuple):
     """Versions and sizes of files from a listing, in their order."""
 
-    identities: NDArray[np.uint8]
-    """``(files, 16)``; zeros if the listing has no version."""
-    mean_bytes: float | None
-    """Average bytes per file; None if the listing has no sizes."""
+    identities: NDArray[np.uint8]  # ``(files, 16)``; zeros if the listing has no version.
+    mean_bytes: float | None  # Average bytes per file; None if the listing has no sizes.
 
 
 def measured(count: int) -> list[int]:
