@@ -331,6 +331,14 @@ def test_damaged_image_is_told_by_its_own_source(tmp_path):
         batch_of(plan_of(whole, len(whole)), 0, 0)
 
 
+def test_users_code_is_found_in_a_part():
+    """What a data set draws from numpy.random is seeded for it, see ``users_code``."""
+    data = [1, 2, 3]
+    whole = concatenate([data, np.arange(3), data])
+    assert list(whole.users_code) == [data, data]
+    assert list(whole.select([0]).users_code) == [data, data]
+
+
 def photos(root, classes, known=None):
     """Files of these classes; their names, or as many as are known beforehand."""
     files = open_images(folder(root, classes=classes)).files
