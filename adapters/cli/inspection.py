@@ -173,7 +173,7 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
         try:
             encoded = source.read(number)
             shown = _image(encoded, source.labels[number])
-            yield f"  {number}: {source.named(number)}, {len(encoded):,} bytes, {shown}"
+            yield f"  {number}: {source.files.named(number)}, {len(encoded):,} bytes, {shown}"
         except (AdapterError, OSError) as error:
             yield f"  {number}: {error}"
 

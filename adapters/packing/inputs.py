@@ -150,11 +150,11 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     items = [
-        Item(source.named(number), place, labels[number], _Stored(source, number))
+        Item(source.files.named(number), place, labels[number], _Stored(source, number))
         for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
-    described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
+    described += map(" ".join, zip(map(source.files.named, numbers), source.stamps(numbers)))
     own = np.array(numbers, np.int64)
 
     def fetch(wanted: NDArray[np.int64]) -> None:

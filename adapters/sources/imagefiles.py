@@ -67,10 +67,6 @@ class ImageSource(Decoded):
         # Arenas that no thread is using.
         self._arenas: list[memoryview] = []
 
-    def named(self, number: int) -> str:
-        """Path of a file for messages, without the secrets of a URL."""
-        return self.files.named(number)
-
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
         return self._files.stamps(numbers)
@@ -158,7 +154,7 @@ class ImageSource(Decoded):
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return the file and the crop of its image."""
-        place = Origin(self.named(number))
+        place = Origin(self.files.named(number))
         if not isinstance(self.content, Images):
             return place
         try:
@@ -236,7 +232,7 @@ class ImageSource(Decoded):
     def _located(self, number: int, error: Exception) -> Exception:
         """Add the path, as it was given, to an error."""
         located: Exception
-        name = self.named(number)
+        name = self.files.named(number)
         if isinstance(error, ContentError):
             located = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
