@@ -149,7 +149,7 @@ class Mix(Concatenation):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MixOrder(Arrangement):
     """Global order of a mix.
 
