@@ -184,7 +184,7 @@ def test_hash_is_a_part_of_a_name(server, tmp_path, loop, query):
     serve_photos(server, tmp_path)
     with open_images([server.url(f"photos/{each}#/1.jpg{query}") for each in "cf"]) as source:
         assert source.classes == ["c#", "f#"]
-        assert source.named(1) == server.url("photos/f#/1.jpg")
+        assert source.files.named(1) == server.url("photos/f#/1.jpg")
         assert source[1][0].shape == (20, 30, 3)
 
 
@@ -387,7 +387,7 @@ def test_object_changed_since_it_was_listed(bucket, photos, monkeypatch):
 
 def test_secrets_are_not_shown(server, photos):
     source = open_images([server.url("photos/bee/1.jpg?sig=secret/x")])
-    assert "secret" not in repr(source.files) + source.named(0)
+    assert "secret" not in repr(source.files) + source.files.named(0)
     assert source.files[0].endswith("?sig=secret/x")
     assert source.classes == ["bee"]
 
