@@ -209,8 +209,10 @@ class MixOrder(Arrangement):
         """Sample numbers, within a source, of these draws of it."""
         size, key, own = self._sizes[at], (self._seed, MIXED, at), self._own[at]
         first, last = int(draws.min()) // size, int(draws.max()) // size
-        epochs: Any = first if first == last else draws // size
-        places = draws - epochs * size
+        epochs: Any = first
+        places = draws - first * size
+        if first < last:
+            epochs, places = np.divmod(draws, size)
         if self._replacement:
             places = (uniform(draws, key) * size).astype(np.int64)
         if own is None:
