@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from adapters.records import RecordWriter
     from adapters.remote import Cache
     from adapters.selecting import concatenate, mix, packed, split
-    from adapters.sources import Boxes, Feature, Points, open_images, open_records
+    from adapters.sources.features import Feature
+    from adapters.sources.folders import open_images
+    from adapters.sources.records import open_records
+    from adapters.sources.targets import Boxes, Points
     from adapters.viewing import statistics
 else:  # Hidden from type checkers: to them, __getattr__ would define every name.
     __getattr__ = bound(
@@ -37,13 +40,13 @@ else:  # Hidden from type checkers: to them, __getattr__ would define every name
         {
             "AdapterError": "adapters.errors",
             "Blocks": "adapters.batch.blocks",
-            "Boxes": "adapters.sources",
+            "Boxes": "adapters.sources.targets",
             "Buckets": "adapters.batch.buckets",
             "Cache": "adapters.remote",
             "ClosedError": "adapters.errors",
-            "Feature": "adapters.sources",
+            "Feature": "adapters.sources.features",
             "ImageDecoder": "adapters.images",
-            "Points": "adapters.sources",
+            "Points": "adapters.sources.targets",
             "RecordError": "adapters.errors",
             "RecordWriter": "adapters.records",
             "SafeSequence": "adapters.keras",
@@ -57,8 +60,8 @@ else:  # Hidden from type checkers: to them, __getattr__ would define every name
             "keras": "adapters.keras",
             "materialize": "adapters.packing",
             "mix": "adapters.selecting",
-            "open_images": "adapters.sources",
-            "open_records": "adapters.sources",
+            "open_images": "adapters.sources.folders",
+            "open_records": "adapters.sources.records",
             "pack": "adapters.packing",
             "packed": "adapters.selecting",
             "pad": "adapters.collating",

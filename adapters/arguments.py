@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from adapters.generators import generator_argument
 
 _BATCH_OF = "batch of "
+_MOST_LISTED = 8  # Names in an error.
 
 
 def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
@@ -193,3 +194,10 @@ def check_client(name: str, client: Any) -> None:
             f"{name} must be a Dask client that waits for its answers, got {client!r}, which is "
             "asynchronous: make another one with Client(address), in a thread without an event loop"
         )
+
+
+def listed(names: Sequence[Any]) -> str:
+    """List the first names, for an error."""
+    shown = ", ".join(map(repr, names[:_MOST_LISTED]))
+    more = len(names) - _MOST_LISTED
+    return f"[{shown}, and {more} more]" if more > 0 else f"[{shown}]"

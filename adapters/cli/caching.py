@@ -16,7 +16,8 @@ from adapters.progress import bar
 from adapters.records import RecordFiles
 from adapters.remote import Cache
 from adapters.remote.cache import DEFAULT_LIMIT_BYTES
-from adapters.sources import ImageSource, names_images, open_images
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imagefiles import ImageSource
 
 # Records fetched at once: 25 MB if each has 100 kB.
 _AT_ONCE = 256

@@ -14,7 +14,7 @@ from adapters.diagnosis.script import code_of, diagnose_script
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.machine import described_machine
 from adapters.progress import bar
-from adapters.sources import names_images
+from adapters.sources.folders import names_images
 
 _SECONDS, _TUNED_SECONDS = 2.0, 1.0
 

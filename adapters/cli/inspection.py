@@ -18,16 +18,11 @@ from adapters.records import RecordFiles, example, tfrecord
 from adapters.records.tensor import tensor_in
 from adapters.remote import clean
 from adapters.selecting.given import source_given
-from adapters.sources import (
-    Images,
-    ImageSource,
-    guessed,
-    names_images,
-    open_guessed,
-    open_images,
-    open_records,
-    suggested,
-)
+from adapters.sources.decoders import Images, guessed
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imagefiles import ImageSource
+from adapters.sources.records import open_guessed, open_records
+from adapters.sources.suggestion import suggested
 from adapters.viewing import Peek, statistics
 from adapters.viewing.images import TILE_PIXELS
 
@@ -175,7 +170,7 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
         try:
             encoded = source.read(number)
             shown = _image(encoded, source.labels[number])
-            yield f"  {number}: {source.named(number)}, {len(encoded):,} bytes, {shown}"
+            yield f"  {number}: {source.files.named(number)}, {len(encoded):,} bytes, {shown}"
         except (AdapterError, OSError) as error:
             yield f"  {number}: {error}"
 

@@ -12,7 +12,7 @@ from adapters.cli import arguments
 from adapters.planning import Workload, published_examples, step_of
 from adapters.planning.published import DEVICES, MODELS
 from adapters.planning.report import comparison_lines, plan_lines
-from adapters.sources import names_images
+from adapters.sources.folders import names_images
 
 _NEEDED = ("batch_size", "example_bytes", "examples")
 

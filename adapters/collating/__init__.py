@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from adapters.collating.padding import Pad, pad
-from adapters.collating.raggedness import Ragged, ragged
+from adapters.collating.padding import Pad, Ragged, pad, ragged
 
 __all__ = ["Pad", "Ragged", "pad", "ragged"]

@@ -42,7 +42,8 @@ from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
-from adapters.sources import Source, as_source, holds_stored, open_guessed
+from adapters.sources import Source, as_source, holds_stored
+from adapters.sources.records import open_guessed
 from adapters.sources.source import Origin
 
 _AUTO = 'workers="auto": '  # In the engine's description.

@@ -29,7 +29,9 @@ from numpy.typing import NDArray
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
-from adapters.sources import ArraySource, Decoded, Images, MapSource, RecordSource, Source, Subset
+from adapters.sources import ArraySource, MapSource, Source, Subset
+from adapters.sources.decoders import Decoded, Images
+from adapters.sources.records import RecordSource
 from adapters.sources.stored import Stored, is_stored
 from adapters.user_code import Gate
 

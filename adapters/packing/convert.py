@@ -10,7 +10,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.records import CODECS, RecordFiles, RecordWriter
 from adapters.records.files import Paths
 from adapters.records.formats import listed
-from adapters.sources import Images, guessed, identity
+from adapters.sources.decoders import Images, guessed
 
 
 def convert(
@@ -70,7 +70,7 @@ def convert(
                     writer.write(bytes(payload))
                 else:
                     image, label = images.split(payload, shard.format)
-                    number_in_list = identity(payload, shard.format)
+                    number_in_list = shard.codec.envelope.identity(payload)
                     packed = CODECS[format].envelope.pack(bytes(image), label, number_in_list)
                     writer.write(packed)
             except ContentError as error:

@@ -22,16 +22,10 @@ from numpy.typing import NDArray
 from adapters.batch.permutation import PACKED, permute
 from adapters.errors import ContentError
 from adapters.remote import clean, is_url
-from adapters.sources import (
-    ImageSource,
-    Source,
-    Subset,
-    as_source,
-    holds_arrays,
-    names_images,
-    open_images,
-)
+from adapters.sources import Source, Subset, as_source, holds_arrays
 from adapters.sources.files import runs_of_classes, shown
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imagefiles import ImageSource
 from adapters.sources.tables import lines_of_lst
 
 Content = bytes | NDArray[Any]
@@ -116,7 +110,7 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     whole, numbers = source, None
     if isinstance(source, Subset):
         whole, numbers = source.whole, source.numbers.tolist()
-    if isinstance(whole, ImageSource) and whole.as_stored:
+    if isinstance(whole, ImageSource) and whole.function is None and whole.content.decoder is None:
         return _images(whole, numbers)
     fingerprint = None
     if isinstance(source, tuple) and all(map(_is_column, source)):
@@ -156,11 +150,11 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     items = [
-        Item(source.named(number), place, labels[number], _Stored(source, number))
+        Item(source.files.named(number), place, labels[number], _Stored(source, number))
         for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
-    described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
+    described += map(" ".join, zip(map(source.files.named, numbers), source.stamps(numbers)))
     own = np.array(numbers, np.int64)
 
     def fetch(wanted: NDArray[np.int64]) -> None:

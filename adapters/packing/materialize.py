@@ -21,18 +21,7 @@ from adapters.packing.run import FolderInUseError, Run, locked_folder
 from adapters.records import CODECS, RecordFiles
 from adapters.remote import clean, is_url
 from adapters.selecting.given import source_given
-from adapters.sources import (
-    ArraySource,
-    Concatenation,
-    Decoded,
-    Examples,
-    ExampleSource,
-    Images,
-    ImageSource,
-    ImageTuples,
-    Source,
-    Subset,
-)
+from adapters.sources import ArraySource, Source, Subset
 from adapters.sources.columns import (
     ARRAY,
     IMAGE,
@@ -44,7 +33,12 @@ from adapters.sources.columns import (
     names_of,
     record,
 )
+from adapters.sources.concatenation import Concatenation
+from adapters.sources.decoders import Decoded, Images
+from adapters.sources.examples import Examples
 from adapters.sources.features import Field
+from adapters.sources.imagefiles import ImageSource, ImageTuples
+from adapters.sources.records import ExampleSource
 from adapters.structure import flatten
 from adapters.user_code import Gate
 

@@ -31,7 +31,7 @@ from adapters.remote.client import NoAnswer
 from adapters.remote.privatefiles import write_whole
 from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, escaped, folder_url
-from adapters.sources import Images, guessed
+from adapters.sources.decoders import Images, guessed
 
 # Records of a remote file that are fetched at once: 6 MB, if they have 100 kB each.
 _AT_ONCE = 64

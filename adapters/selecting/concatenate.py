@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from adapters.selecting.given import sources_given
-from adapters.sources import Source, joined
+from adapters.sources import Source, Subset
+from adapters.sources.concatenation import Concatenation
 
 
 def concatenate(sources: Iterable[Any]) -> Source:
@@ -36,4 +39,21 @@ def concatenate(sources: Iterable[Any]) -> Source:
         >>> len(whole), int(whole[4])
         (6, 11)
     """
-    return joined(sources_given(sources))
+    given = sources_given(sources)
+    for place, source in enumerate(given):
+        if source.arranged(False, 0) is not None:
+            raise ValueError(
+                f"sources must have no order of their own, which would be lost, got a mix as "
+                f"sources[{place}]: mix what is concatenated"
+            )
+    parts: list[Source] = []
+    for source in given:  # Without a chain of indirections.
+        parts += source.parts if isinstance(source, Concatenation) else [source]
+    if len(parts) == 1:
+        return parts[0]
+    subsets = [part for part in parts if isinstance(part, Subset)]
+    if len(subsets) == len(parts) and len({id(subset.whole) for subset in subsets}) == 1:
+        # Subsets of one source: select from the whole, which is read once per batch.
+        return subsets[0].whole.select(np.concatenate([subset.numbers for subset in subsets]))
+    together = Concatenation(parts)
+    return together if len(together.parts) > 1 else together.parts[0]

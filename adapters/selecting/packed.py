@@ -196,10 +196,8 @@ def _lengths(source: Source, lengths: Any, tokens: str | int | None) -> NDArray[
 class Rows(NamedTuple):
     """Sequences in each row."""
 
-    numbers: NDArray[np.int64]
-    """Sequence numbers, row by row."""
-    starts: NDArray[np.int64]
-    """Start of each row in ``numbers``, and the end of the last, ``(rows + 1,)``."""
+    numbers: NDArray[np.int64]  # Of the sequences, row by row.
+    starts: NDArray[np.int64]  # Of each row in ``numbers``, and the end of the last.
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from adapters.lazily import bound
 from adapters.sources.arrays import ArraySource as ArraySource
 from adapters.sources.arrays import holds_arrays as holds_arrays
 from adapters.sources.arrays import refuse_parts_in_a_list as refuse_parts_in_a_list
@@ -28,44 +27,6 @@ from adapters.sources.stored import Stored as Stored
 from adapters.sources.stored import holds_stored as holds_stored
 from adapters.sources.stored import is_sparse
 from adapters.sources.stored import is_stored as is_stored
-
-if TYPE_CHECKING:
-    from adapters.sources.concatenation import Concatenation as Concatenation
-    from adapters.sources.concatenation import joined as joined
-    from adapters.sources.decoders import Decoded as Decoded
-    from adapters.sources.decoders import Images as Images
-    from adapters.sources.decoders import guessed as guessed
-    from adapters.sources.decoders import identity as identity
-    from adapters.sources.examples import Examples as Examples
-    from adapters.sources.features import Feature as Feature
-    from adapters.sources.folders import names_images as names_images
-    from adapters.sources.folders import open_images as open_images
-    from adapters.sources.imagefiles import ImageSource as ImageSource
-    from adapters.sources.imagefiles import ImageTuples as ImageTuples
-    from adapters.sources.records import ExampleSource as ExampleSource
-    from adapters.sources.records import RecordSource as RecordSource
-    from adapters.sources.records import open_guessed as open_guessed
-    from adapters.sources.records import open_records as open_records
-    from adapters.sources.suggestion import suggested as suggested
-    from adapters.sources.targets import Boxes as Boxes
-    from adapters.sources.targets import Points as Points
-else:  # Imported on first use: programs with arrays don't need these.
-    _MODULES = {
-        "concatenation": ("Concatenation", "joined"),
-        "decoders": ("Decoded", "Images", "guessed", "identity"),
-        "examples": ("Examples",),
-        "features": ("Feature",),
-        "folders": ("names_images", "open_images"),
-        "imagefiles": ("ImageSource", "ImageTuples"),
-        "records": ("ExampleSource", "RecordSource", "open_guessed", "open_records"),
-        "suggestion": ("suggested",),
-        "targets": ("Boxes", "Points"),
-    }
-    __getattr__ = bound(
-        __name__,
-        {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names},
-    )
-
 
 Kind = Callable[[Any], "Source | None"]
 

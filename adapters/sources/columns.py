@@ -37,25 +37,15 @@ class LeafChanged(Exception):
 
 @dataclass(frozen=True)
 class Column:
-    """Column of one leaf over all samples.
+    """Column of one leaf over all samples."""
 
-    Args:
-        name: Name of the feature.
-        kind: ``"raw"``, ``"text"``, ``"array"`` or ``"image"``.
-        dtype: Dtype of raw numbers; ``"str"`` or ``"bytes"`` for text.
-        shape: Shape of raw numbers and text, without the axis that varies.
-        varies: True if the length of the first axis varies.
-        default: Fill value for variable lengths in a batch, or None.
-        is_python: True if leaves are Python numbers.
-    """
-
-    name: str
-    kind: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    varies: bool = False
-    default: Any = None
-    is_python: bool = False
+    name: str  # Of the feature.
+    kind: str  # ``RAW``, ``TEXT``, ``ARRAY`` or ``IMAGE``.
+    dtype: str = ""  # Of raw numbers; "str" or "bytes" for text.
+    shape: tuple[int, ...] = ()  # Of raw numbers and text, without the axis that varies.
+    varies: bool = False  # The length of the first axis.
+    default: Any = None  # Fill value for variable lengths in a batch, or None.
+    is_python: bool = False  # Leaves are Python numbers.
 
     @classmethod
     def of_leaf(cls, name: str, leaf: Any) -> Column:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import listed
 from adapters.generators import RngOf, chosen
 from adapters.ownership import Allocate
 from adapters.readahead import Window
-from adapters.sources.labels import listed
 from adapters.sources.source import (
     BatchColumns,
     Composite,
@@ -30,43 +30,19 @@ from adapters.sources.source import (
     Numbers,
     RowNumbers,
     Source,
-    Subset,
 )
 from adapters.structure import flatten, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]
 """Element spec: structure of a source's samples, and shape and dtype of each leaf."""
-_Place = tuple[int, NDArray[np.int64], NDArray[np.int64]]
-"""Place of a source, its own numbers of some samples, and their places among these."""
 
 _NUMBERS = "biuf"
 # Largest integer up to which float64 is exact.
 _MOST_EXACT = 1 << 53
 
 
-def joined(sources: Sequence[Source]) -> Source:
-    """Concatenate sources without a chain of indirections."""
-    for place, source in enumerate(sources):
-        if source.arranged(False, 0) is not None:
-            raise ValueError(
-                f"sources must have no order of their own, which would be lost, got a mix as "
-                f"sources[{place}]: mix what is concatenated"
-            )
-    parts: list[Source] = []
-    for source in sources:
-        parts += source.parts if isinstance(source, Concatenation) else [source]
-    if len(parts) == 1:
-        return parts[0]
-    whole = parts[0].whole if isinstance(parts[0], Subset) else parts[0]
-    if all(isinstance(part, Subset) and part.whole is whole for part in parts):
-        # Subsets of one source: select from the whole, which is read once per batch.
-        return whole.select(np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
-    together = Concatenation(parts)
-    return together if len(together.parts) > 1 else together.parts[0]
-
-
 class Concatenation(Composite):
-    """Several sources as one; made by ``joined``."""
+    """Several sources as one; made by ``concatenate``."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.classes = _common_classes(sources)
@@ -89,11 +65,8 @@ class Concatenation(Composite):
         """Number of samples in all sources."""
         return int(self._starts[-1])
 
-    def by_part(self, numbers: Numbers) -> Iterable[Group]:
+    def by_part(self, numbers: Numbers) -> Iterator[Group]:
         """Find these samples in the sources that they come from."""
-        return ((self.parts[at], own, places) for at, own, places in self._by_place(numbers))
-
-    def _by_place(self, numbers: Numbers) -> Iterator[_Place]:
         if len(self.parts) == 1:
             yield 0, numbers, np.arange(len(numbers))
             return
@@ -114,7 +87,7 @@ class Concatenation(Composite):
         if self.draws or not any(part.fetches_many or part.gathers for part in self.parts):
             return None
         samples: list[Any] = [None] * len(numbers)
-        for at, own, places in self._by_place(numbers):
+        for at, own, places in self.by_part(numbers):
             fetched = self.parts[at].samples(own)
             if fetched is None:
                 fetched = [self.parts[at].sample(number) for number in own.tolist()]
@@ -149,8 +122,8 @@ class Concatenation(Composite):
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Label of each of these samples, if all sources provide labels."""
         labels: list[Any] = [None] * len(numbers)
-        for part, own, places in self.by_part(numbers):
-            found = part.labels_of(own)
+        for at, own, places in self.by_part(numbers):
+            found = self.parts[at].labels_of(own)
             if found is None:
                 return None
             for place, label in zip(places.tolist(), found.tolist()):
@@ -159,7 +132,7 @@ class Concatenation(Composite):
 
     def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these samples as one batch, one source at a time."""
-        groups = list(self._by_place(numbers))
+        groups = list(self.by_part(numbers))
         at, own, _ = groups[0]
         if len(groups) == 1 and not self._cast[at]:
             return self.parts[at].gather(own, allocate)
@@ -185,11 +158,11 @@ class Concatenation(Composite):
         """Write samples into rows of a batch, one source at a time."""
         if len(self.parts) == 1:
             return self.parts[0].fill(numbers, rng_of, columns, rows)
-        return self._fill(self._by_place(numbers), rng_of, columns, rows)
+        return self._fill(self.by_part(numbers), rng_of, columns, rows)
 
     def _fill(
         self,
-        groups: Iterable[_Place],
+        groups: Iterable[Group],
         rng_of: RngOf | None,
         columns: BatchColumns,
         rows: RowNumbers,

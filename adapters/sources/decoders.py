@@ -19,9 +19,11 @@ from adapters.errors import ContentError
 from adapters.generators import call_with, generator_argument
 from adapters.images import ImageDecoder, size_of
 from adapters.images import decode as decode_image
-from adapters.records import CODECS, example, irheader
+from adapters.readahead import Window
+from adapters.records import CODECS, RecordFiles, example, irheader
 from adapters.records.envelope import IMAGE, LABEL, no_feature
 from adapters.records.tensor import refuse_tensor
+from adapters.sources.filereader import FileReader
 from adapters.sources.source import Origin, Source
 
 _GEOMETRY = ("crop", "area", "ratio", "flip")
@@ -163,11 +165,6 @@ def cut_out(
     return place._replace(encoded=bytes(encoded), crop=crop)
 
 
-def identity(payload: memoryview, format: str) -> int:
-    """Id of an image record: from its IRHeader or its feature "image/id"; 0 without one."""
-    return CODECS[format].envelope.identity(payload)
-
-
 def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
     """Make the ``Content`` for ``decode=`` and ``fields=``."""
     check_fields(fields)
@@ -243,8 +240,11 @@ class Decoded(Source):
 
     content: Content
     """Decodes the bytes."""
+    _files: Any
+    """Where the bytes are: ``RecordFiles`` or a ``FileReader``."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, files: RecordFiles | FileReader, content: Content) -> None:
+        self._files = files
         self.content = content
         self.draws = content.draws
         self.function = content.function
@@ -262,6 +262,10 @@ class Decoded(Source):
     @abc.abstractmethod
     def version(self) -> str:
         """Fingerprint that changes when the bytes do."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._files)
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return these samples, read in file order."""
@@ -281,9 +285,27 @@ class Decoded(Source):
         for number in np.sort(numbers).tolist():
             self.read(number)
 
-    @abc.abstractmethod
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Start fetching what is remote."""
+        self._files.expect(numbers, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Start fetching what is remote, all at once; reading waits for it."""
+        self._files.bring(numbers)
+
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+        """Read these samples ahead."""
+        self._files.will_read(first, last, window)
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """True if a cache keeps what is fetched from a store; None if all files are local."""
+        is_cached: bool | None = self._files.store_is_cached
+        return is_cached
+
     def close(self) -> None:
         """Close the files."""
+        self._files.close()
 
     def __enter__(self: _Self) -> _Self:
         return self

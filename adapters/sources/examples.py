@@ -156,21 +156,16 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     if field.raw is not None and (field.raw.kind, dtype.kind) == ("u", "i"):  # MXNet's ids.
         wrong = values > np.uint64(np.iinfo(dtype).max)
         return wrong if wrong.any() else None
-    if field.kind == example.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
-        return _fractions(values, dtype)
-    if field.kind != example.INT64_LIST or dtype == np.int64 or not values.size:
+    are_integers = field.kind == example.INT64_LIST and dtype != np.int64
+    are_floats = field.kind == example.FLOAT_LIST and dtype.kind in "biu"  # Behind MXNet's header.
+    if not (are_integers or are_floats):
         return None
-    if values.dtype == np.uint8 and dtype.kind != "b":  # Varints of one byte.
-        return None
-    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    wrong = (values < limits[0]) | (values > min(limits[1], np.iinfo(np.int64).max))
-    return wrong if wrong.any() else None
-
-
-def _fractions(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    wrong: NDArray[np.bool_] = (values != np.trunc(values)) | ~np.isfinite(values)
-    wrong |= (values < float(low)) | (values.astype(np.float64) >= float(high) + 1)
+    if are_integers:
+        wrong = (values < low) | (values > min(high, np.iinfo(np.int64).max))
+    else:
+        wrong = (values != np.trunc(values)) | ~np.isfinite(values)
+        wrong |= (values < float(low)) | (values.astype(np.float64) >= float(high) + 1)
     return wrong if wrong.any() else None
 
 

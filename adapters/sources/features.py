@@ -128,39 +128,22 @@ class Target(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Feature of a sample, and where it is stored.
+    """Feature of a sample, and where it is stored."""
 
-    Args:
-        name: Name in the sample.
-        key: Name in the record.
-        kind: Kind of the list that holds it.
-        dtype: Dtype of the sample's array, native; object for strings.
-        shape: Shape of the sample's array, without the first axis if its length varies.
-        varies: True if the length of the first axis varies.
-        raw: Dtype of numbers stored as bytes; None for lists of numbers, and for a tensor.
-        text: ``bytes`` or ``str``; None for numbers.
-        needed: True if an Example without it is an error.
-        default: Value if it is missing, or fill value for variable lengths.
-        decoder: Makes an array from an image.
-        target: Makes a target from several fields, its parts.
-        part_of: Kind of target that this is a part of, for errors.
-        is_tensor: True if it is stored as a serialized tensor.
-    """
-
-    name: str
-    key: bytes
-    kind: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...] = ()
-    varies: bool = False
-    raw: np.dtype[Any] | None = None
-    text: type | None = None
-    needed: bool = True
-    default: NDArray[Any] | None = None
-    decoder: ImageDecoder | None = None
-    target: Target | None = None
-    part_of: str | None = None
-    is_tensor: bool = False
+    name: str  # In the sample.
+    key: bytes  # Name in the record.
+    kind: int  # Of the list that holds it.
+    dtype: np.dtype[Any]  # Of the sample's array, native; object for strings.
+    shape: tuple[int, ...] = ()  # Of the sample's array, without a first axis that varies.
+    varies: bool = False  # The length of the first axis.
+    raw: np.dtype[Any] | None = None  # Of numbers stored as bytes; None for lists, and tensors.
+    text: type | None = None  # ``bytes`` or ``str``; None for numbers.
+    needed: bool = True  # An Example without it is an error.
+    default: NDArray[Any] | None = None  # Value if missing, or fill value for variable lengths.
+    decoder: ImageDecoder | None = None  # Makes an array from an image.
+    target: Target | None = None  # Makes a target from several fields, its parts.
+    part_of: str | None = None  # Kind of target that this is a part of, for errors.
+    is_tensor: bool = False  # Stored as a serialized tensor.
 
     @property
     def count(self) -> int:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ContentError
+from adapters.errors import ClosedError, ContentError
+from adapters.readahead import Window
 from adapters.records.ahead import AHEAD
 from adapters.sources.files import Files, measured
 
@@ -36,22 +37,36 @@ class FileReader:
     """True if ``read`` uses the memory of its argument; else the file is in memory already."""
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self.files = files
+        self.is_closed = False
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def check_open(self) -> None:
+        """Raise an error if the files have been closed."""
+        if self.is_closed:
+            raise ClosedError("the images have been closed; open them again")
 
     def read(self, number: int, room: Room) -> memoryview:
         """Read a whole file, into memory from ``room``."""
-        return read_file(self._files.path(number), room)
+        return read_file(self.files.path(number), room)
 
-    def start(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files at once if that is slow; they are read now."""
+        self.check_open()
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Hint that these files will be read, perhaps in another process."""
 
-    def will_read(self, first: int, last: int) -> None:
-        """Start reading these files ahead, without waiting."""
-        for number in range(first, last):
-            AHEAD.read(self._files.path(number))
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+        """Start reading these files ahead, without waiting, in the process that computes."""
+        if window is None or not window.asked:
+            self._read_ahead(range(first, last))
+
+    def _read_ahead(self, numbers: range) -> None:
+        for number in numbers:
+            AHEAD.read(self.files.path(number))
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -62,15 +77,15 @@ class FileReader:
     def mean_bytes(self) -> float | None:
         """Average size of some files at equal distances; None if no file exists."""
         sizes = []
-        for number in measured(len(self._files)):
+        for number in measured(len(self.files)):
             with contextlib.suppress(OSError):
-                sizes.append(os.stat(self._files.path(number)).st_size)
+                sizes.append(os.stat(self.files.path(number)).st_size)
         return sum(sizes) / len(sizes) if sizes else None
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each file, which changes when it does; "missing" if it doesn't exist."""
         found = []
-        for path in map(self._files.path, numbers):
+        for path in map(self.files.path, numbers):
             try:
                 status = os.stat(path)
             except OSError:
@@ -79,13 +94,13 @@ class FileReader:
                 found.append(f"{status.st_size} {status.st_mtime_ns}")
         return found
 
-    def only(self, number: int) -> tuple[Files, FileReader]:
-        """Return one file, independent of the working directory, and its reader."""
-        files = self._files.only(number)
-        return files, FileReader(files)
+    def only(self, number: int) -> FileReader:
+        """Return a reader of one file, independent of the working directory."""
+        return FileReader(self.files.only(number))
 
     def close(self) -> None:
         """Free memory and start no more requests."""
+        self.is_closed = True
 
 
 class InMemoryReader(FileReader):

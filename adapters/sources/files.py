@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -118,10 +117,8 @@ class Files(Sequence[str]):
 class Listed(NamedTuple):
     """Versions and sizes of files from a listing, in their order."""
 
-    identities: NDArray[np.uint8]
-    """``(files, 16)``; zeros if the listing has no version."""
-    mean_bytes: float | None
-    """Average bytes per file; None if the listing has no sizes."""
+    identities: NDArray[np.uint8]  # ``(files, 16)``; zeros if the listing has no version.
+    mean_bytes: float | None  # Average bytes per file; None if the listing has no sizes.
 
 
 def measured(count: int) -> list[int]:
@@ -213,18 +210,17 @@ class StoreFolder:
         self._url = url if url.endswith("/") else url + "/"
         self._heads: dict[str, tuple[bytes, int]] = {}
         self.beside: list[str] = []
-        self._paths: dict[str, list[list[str]]] = {}
-        for path in sorted(self._parts()):
-            if len(path) > 1:
-                self._paths.setdefault(path[0], []).append(path[1:])
+        self._urls: dict[str, list[str]] = {}
+        for (first, *rest), file in sorted(self._files()):
+            if rest:
+                self._urls.setdefault(first, []).append(file)
             else:
-                self.beside.append(path[0])
-        self.folders = set(self._paths)
+                self.beside.append(first)
+        self.folders = set(self._urls)
 
-    def _parts(self) -> Iterator[list[str]]:
-        """Yield the parts of each path below the URL."""
-        store, key = split(self._url)
-        prefix, found = key.strip("/"), False
+    def _files(self) -> Iterator[tuple[list[str], str]]:
+        """Yield the parts of each path below the URL, and the file's URL."""
+        prefix, found = split(self._url)[1].strip("/"), False
         for name, head in _objects(self._url, prefix):
             if prefix and not name.startswith(prefix + "/"):
                 continue
@@ -234,11 +230,11 @@ class StoreFolder:
             if head is not None and not head.size and not ending_of(parts[-1]):
                 continue  # It only marks a folder, as some tools write it.
             found = True
+            url = self._url + escaped(self._url, "/".join(parts))
             if head is not None:
-                url = self._url + escaped(store, "/".join(parts))
                 known = identity_of(url, head) if head.version else _UNKNOWN
                 self._heads[url] = known, head.size
-            yield parts
+            yield parts, url
         if not found:
             raise FileNotFoundError(
                 f"where must be a folder, a list or a table, and there is no object below "
@@ -248,13 +244,8 @@ class StoreFolder:
     def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
         """Yield files as ``runs_of_classes`` does; folders are URLs that end with a slash."""
         for label, name in enumerate(classes):
-            for parent, paths in itertools.groupby(self._paths[name], lambda path: path[:-1]):
-                folder = escaped(self._url, "/".join([name, *parent]))
-                yield (
-                    label,
-                    f"{self._url}{folder}/",
-                    [escaped(self._url, path[-1]) for path in paths],
-                )
+            for folder, names in runs_of(self._urls[name]):
+                yield label, folder, names
 
     def listed(self, files: Files) -> Listed:
         """Versions and sizes of these files."""

@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import listed
 from adapters.images import ImageDecoder
 from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
@@ -32,9 +33,8 @@ from adapters.sources.files import (
     shown,
 )
 from adapters.sources.imagefiles import ImageSource, ImageTuples
-from adapters.sources.labels import by_folder, classes_argument, encoded, listed
 from adapters.sources.objectreader import ObjectReader
-from adapters.sources.tables import Table
+from adapters.sources.tables import Table, by_folder, classes_argument, encoded
 
 log = logging.getLogger("adapters")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ClosedError, ContentError, RecordError
+from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf, chosen
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
@@ -49,6 +49,7 @@ class ImageSource(Decoded):
     object array of variable-length arrays.
     """
     content: Images | Custom
+    _files: FileReader
 
     def __init__(
         self,
@@ -58,27 +59,17 @@ class ImageSource(Decoded):
         content: Images | Custom,
         reader: FileReader | None = None,
     ) -> None:
-        super().__init__(content)
+        super().__init__(FileReader(files) if reader is None else reader, content)
         self.files = files
-        self._reader = FileReader(files) if reader is None else reader
         self.labels = labels
         self.labels.flags.writeable = False
         self._classes = classes
-        self._closed = False
         # Arenas that no thread is using.
         self._arenas: list[memoryview] = []
 
-    def __len__(self) -> int:
-        """Number of files."""
-        return len(self.files)
-
-    def named(self, number: int) -> str:
-        """Path of a file for messages, without the secrets of a URL."""
-        return self.files.named(number)
-
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
-        return self._reader.stamps(numbers)
+        return self._files.stamps(numbers)
 
     @property
     def classes(self) -> list[str] | None:
@@ -91,13 +82,13 @@ class ImageSource(Decoded):
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
-        files, reader = self._reader.only(number)
+        reader = self._files.only(number)
         label = self.labels[number : number + 1].copy()
-        return ImageSource(files, label, None, self.content, reader)
+        return ImageSource(reader.files, label, None, self.content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files with another content."""
-        return ImageSource(self.files, self.labels, self._classes, content, self._reader)
+        return ImageSource(self.files, self.labels, self._classes, content, self._files)
 
     @property
     def version(self) -> str:
@@ -106,11 +97,6 @@ class ImageSource(Decoded):
         found.update("\n".join(self.stamps(range(len(self)))).encode())
         found.update(repr(self.labels.tolist()).encode())
         return found.hexdigest()
-
-    @property
-    def as_stored(self) -> bool:
-        """True if images are decoded and otherwise unchanged."""
-        return isinstance(self.content, Images) and self.content.decoder is None
 
     def read(self, index: int) -> bytes:
         """Return the bytes of file ``index``.
@@ -124,8 +110,7 @@ class ImageSource(Decoded):
 
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
-        self._closed = True
-        self._reader.close()
+        super().close()
         self._arenas.clear()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,36 +126,15 @@ class ImageSource(Decoded):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
                 found[number] = self.read(number)
         other = copy.copy(self)
-        other._reader = InMemoryReader(self.files, found, self._reader)
+        other._files = InMemoryReader(self.files, found, self._files)
         return other
 
     # Used by plans.
 
     @property
-    def store_is_cached(self) -> bool | None:
-        """True if a cache keeps objects fetched from a store; None if files are local."""
-        return self._reader.store_is_cached
-
-    @property
     def sample_bytes(self) -> float | None:
         """Average bytes per file, from some files at equal distances."""
-        return self._reader.mean_bytes
-
-    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
-        """Start fetching files of a store."""
-        if not self._closed:
-            self._reader.expect(numbers, elsewhere)
-
-    def bring(self, numbers: Numbers) -> None:
-        """Start fetching these files of a store at once; reading one waits for it."""
-        self._check_open()
-        self._reader.start(numbers)
-
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Read these files ahead."""
-        if window is not None and window.asked:
-            return
-        self._reader.will_read(first, last)
+        return self._files.mean_bytes
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""
@@ -190,7 +154,7 @@ class ImageSource(Decoded):
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Return the file and the crop of its image."""
-        place = Origin(self.named(number))
+        place = Origin(self.files.named(number))
         if not isinstance(self.content, Images):
             return place
         try:
@@ -210,7 +174,7 @@ class ImageSource(Decoded):
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
-        self._check_open()
+        self._files.bring(numbers)
         assert isinstance(self.content, Images)
         assert self.content.decoder is not None
         decoder = self.content.decoder
@@ -242,16 +206,15 @@ class ImageSource(Decoded):
             end += size
             return arena[end - size : end] if end <= len(arena) else new_memory(size)
 
-        self._reader.start(numbers)
         for place, number in enumerate(numbers.tolist()):
             try:
-                data = self._reader.read(number, room)
+                data = self._files.read(number, room)
             except Exception as error:
                 failures.append((place, error))
                 continue
             encoded.append(data)
             wanted.append(place)
-            if not self._reader.uses_room:
+            if not self._files.uses_room:
                 end += len(data)
                 if end > len(arena):  # Decode while the rest is being fetched.
                     decode()
@@ -260,20 +223,16 @@ class ImageSource(Decoded):
         return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
-        self._check_open()
+        self._files.check_open()
         try:
-            return self._reader.read(number, new_memory)
+            return self._files.read(number, new_memory)
         except (ContentError, OSError) as error:
             raise self._located(number, error) from error
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the images have been closed; open them again")
 
     def _located(self, number: int, error: Exception) -> Exception:
         """Add the path, as it was given, to an error."""
         located: Exception
-        name = self.named(number)
+        name = self.files.named(number)
         if isinstance(error, ContentError):
             located = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
@@ -324,7 +283,7 @@ class ImageTuples(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in each column."""
-        return ((part, numbers, slice(None)) for part in self.parts)
+        return ((at, numbers, slice(None)) for at in range(len(self.parts)))
 
     def close(self) -> None:
         """Free memory; files are open only while they are read."""

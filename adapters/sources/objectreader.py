@@ -81,9 +81,8 @@ class ObjectReader(FileReader):
         if self._listed is not None:
             self._versions = self._listed.identities.copy()
         else:
-            self._versions = np.zeros((len(self._files), IDENTITY_BYTES), np.uint8)
+            self._versions = np.zeros((len(self.files), IDENTITY_BYTES), np.uint8)
         self._bytes_seen = self._files_seen = 0
-        self._is_closed = False
         _readers.add(self)
 
     def read(self, number: int, room: Room) -> memoryview:
@@ -101,32 +100,32 @@ class ObjectReader(FileReader):
                 return request.data
         return self._read_now(number)
 
-    def start(self, numbers: NDArray[np.int64]) -> None:
+    def bring(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files, ahead of files that are only expected."""
+        self.check_open()
         if len(numbers) > 1:
             start(self._new_requests(numbers.tolist(), expected=False, stays=True))
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching these files, up to the limit; for another process, into the cache."""
-        if self._wholes is not None or not elsewhere:
+        if not self.is_closed and (self._wholes is not None or not elsewhere):
             start(self._new_requests(numbers.tolist(), True, stays=not elsewhere), expected=True)
 
-    def will_read(self, first: int, last: int) -> None:
-        """Start fetching these files into the cache, if there is one."""
-        if self._wholes is not None:
-            start(self._new_requests(range(first, last), True, stays=False), expected=True)
+    def _read_ahead(self, numbers: range) -> None:
+        if self._wholes is not None:  # Into the cache.
+            start(self._new_requests(numbers, True, stays=False), expected=True)
 
     @property
     def store_is_cached(self) -> bool | None:
         """True with a cache, False without; None if all files are local."""
-        return None if self._files.are_local else self._wholes is not None
+        return None if self.files.are_local else self._wholes is not None
 
     @property
     def mean_bytes(self) -> float | None:
         """Average bytes per file, from the listing or by requests for some files."""
         if self._listed is not None and self._listed.mean_bytes is not None:
             return self._listed.mean_bytes
-        sizes = side_by_side(self._size, measured(len(self._files)))
+        sizes = side_by_side(self._size, measured(len(self.files)))
         known = [size for size in sizes if size is not None]
         return sum(known) / len(known) if known else None
 
@@ -138,22 +137,19 @@ class ObjectReader(FileReader):
         identity = self._known_version(number)
         if identity is None:
             try:
-                identity = identity_of(self._files[number], self._head(number))
+                identity = identity_of(self.files[number], self._head(number))
             except (OSError, ValueError):
                 return "missing"
         return identity.hex()
 
-    def only(self, number: int) -> tuple[Files, ObjectReader]:
-        """Return one file by itself, and its reader."""
-        files, identity = self._files.only(number), self._known_version(number)
-        listed = None
-        if identity is not None:
-            listed = Listed(np.frombuffer(identity, np.uint8).reshape(1, -1), None)
-        return files, ObjectReader(files, self._cache, listed)
+    def only(self, number: int) -> ObjectReader:
+        """Return a reader of one file, of the known version."""
+        known = Listed(self._versions[number : number + 1].copy(), None)
+        return ObjectReader(self.files.only(number), self._cache, known)
 
     def close(self) -> None:
         """Free memory and start no more requests."""
-        self._is_closed = True  # Ends retries that no read waits for.
+        super().close()  # Ends retries that no read waits for.
         with self._lock:
             requests = [*self._requests.values()]
             self._requests.clear()
@@ -221,7 +217,7 @@ class ObjectReader(FileReader):
     # --- one file ---
 
     def _read_now(self, number: int) -> memoryview:
-        url = os.fsdecode(self._files.path(number))
+        url = os.fsdecode(self.files.path(number))
         wholes, is_remote = self._wholes, is_url(url)
         identity = self._known_version(number)
         head: Head | None
@@ -252,14 +248,14 @@ class ObjectReader(FileReader):
         client, key = client_of(url)
 
         def once() -> tuple[bytes | memoryview, Head]:
-            if self._is_closed:
+            if self.is_closed:
                 raise ValueError("closed meanwhile")
             data, head = client.get_all(key)
             if head.size and len(data) != head.size:
                 raise ConnectionError(f"{len(data)} of {head.size} bytes came")
             return data, head
 
-        data, head = persistently(once, self._files.named(number))
+        data, head = persistently(once, self.files.named(number))
         if len(data) > MOST_BYTES:
             at_most = f"an image of at most {MOST_BYTES:,} bytes"
             raise ContentError(at_most, f"an object of {len(data):,}")
@@ -272,14 +268,14 @@ class ObjectReader(FileReader):
         return data, head if head is not None and self._head(number) == head else None
 
     def _head(self, number: int) -> Head:
-        url = os.fsdecode(self._files.path(number))
+        url = os.fsdecode(self.files.path(number))
         reader, key = reader_of(url)
         if not is_url(url):
             try:
                 return reader.head(key)
             except IsADirectoryError:
                 raise ContentError("a file", "something else") from None
-        return persistently(lambda: reader.head(key), self._files.named(number))
+        return persistently(lambda: reader.head(key), self.files.named(number))
 
     def _size(self, number: int) -> int | None:
         try:
@@ -317,7 +313,7 @@ class ObjectReader(FileReader):
         if self._wholes is None:
             return False
         identity = self._known_version(number)
-        url = os.fsdecode(self._files.path(number))
+        url = os.fsdecode(self.files.path(number))
         return identity is not None and self._wholes.has(url, identity)
 
     @property
@@ -325,7 +321,8 @@ class ObjectReader(FileReader):
         return None if self._wholes is None else self._wholes.cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectReader, (self._files, self._cache, self._listed)
+        state = {"is_closed": self.is_closed}
+        return ObjectReader, (self.files, self._cache, self._listed), state
 
 
 _readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()

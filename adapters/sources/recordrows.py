@@ -62,20 +62,13 @@ Pieces = dict[int, NDArray[np.int64]]
 class _Column(NamedTuple):
     """Field of records that the kernel writes into a column."""
 
-    name: bytes
-    """Name of the feature in an Example."""
-    kind: int
-    """Kind of its list."""
-    part: int
-    """Part of a record with an IRHeader."""
-    is_place: bool
-    """Write where the bytes of an image lie, instead; see ``Pieces``."""
-    size: int
-    """Numbers in a row, or bytes for a bytes list."""
-    prefix: bytes = b""
-    """Bytes of the value before those that go into the row."""
-    default: bytes | None = None
-    """Row of a record without the feature; None to leave the record to Python."""
+    name: bytes  # Of the feature in an Example.
+    kind: int  # Of its list.
+    part: int  # Of a record with an IRHeader.
+    is_place: bool  # Write where the bytes of an image lie, instead; see ``Pieces``.
+    size: int  # Numbers in a row, or bytes for a bytes list.
+    prefix: bytes = b""  # Of the value, before the bytes that go into the row.
+    default: bytes | None = None  # Row without the feature; None: Python reads the record.
 
 
 class RecordRows:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf
 from adapters.images import ImageDecoder
-from adapters.readahead import Window
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
@@ -133,21 +132,17 @@ def open_records(
     if verify not in (True, False):
         raise TypeError(f"verify must be True or False, got {verify!r}")
     kept = cache_of(cache)
-    content: Content
     if isinstance(decode, Mapping):
         check_fields(fields)
-        content = Examples(fields_of(decode, fields, outputs), outputs is not None)
-    elif outputs is not None:
+        examples = Examples(fields_of(decode, fields, outputs), outputs is not None)
+        return ExampleSource(RecordFiles(paths, format, bool(verify), kept), examples)
+    if outputs is not None:
         raise ValueError(
             'outputs must go with decode={"name": Feature(...), ...}, whose names it orders, got '
             f"{outputs!r} with decode={decode!r}"
         )
-    else:
-        content = content_of(decode, fields)
-    files = RecordFiles(paths, format, bool(verify), kept)
-    if isinstance(content, Examples):
-        return ExampleSource(files, content)
-    return RecordSource(files, content)
+    content = content_of(decode, fields)
+    return RecordSource(RecordFiles(paths, format, bool(verify), kept), content)
 
 
 def open_guessed(paths: Paths) -> Decoded:
@@ -185,19 +180,15 @@ class RecordSource(Decoded):
     """Source that ``open_records`` returns. Thread-safe; a process gets a pickled copy."""
 
     unit = "record"
+    _files: RecordFiles
     _unions: Iterable[RecordSource] = ()
     """Sources that ``united`` has made of this one and others."""
 
     def __init__(self, files: RecordFiles, content: Content) -> None:
-        super().__init__(content)
-        self._files = files
+        super().__init__(files, content)
         self._rows: RecordRows | None = None  # Made on first use.
         self.classes: list[str] | None = None
         """Names of the classes by label, if known."""
-
-    def __len__(self) -> int:
-        """Number of records."""
-        return len(self._files)
 
     def select(self, numbers: Any) -> RecordSource:
         """Return a source of these records, to be closed by itself, whose errors name the files."""
@@ -229,7 +220,7 @@ class RecordSource(Decoded):
     def close(self) -> None:
         """Close the files."""
         self._forget_rows()
-        self._files.close()
+        super().close()
 
     def _forget_rows(self) -> None:
         self._rows = None  # It keeps the files mapped.
@@ -260,14 +251,6 @@ class RecordSource(Decoded):
 
     # Used by plans.
 
-    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
-        """Start fetching records of remote files."""
-        self._files.expect(numbers, elsewhere)
-
-    def bring(self, numbers: Numbers) -> None:
-        """Fetch records of remote files now, all at once."""
-        self._files.bring(numbers)
-
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample, cropped and flipped at random by ``rng``."""
         shard, own = self._files.locate(number)
@@ -288,18 +271,9 @@ class RecordSource(Decoded):
             return place
 
     @property
-    def store_is_cached(self) -> bool | None:
-        """True if a cache keeps data fetched from remote files; None if all are local."""
-        return self._files.store_is_cached
-
-    @property
     def sample_bytes(self) -> float:
         """Average bytes per record."""
         return self._files.record_bytes
-
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
-        """Have the files read these records ahead."""
-        self._files.will_read(first, last, window)
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""

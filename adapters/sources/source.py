@@ -31,8 +31,8 @@ BatchColumns = Sequence[NDArray[Any]]
 """An array for each leaf, with a leading axis for the rows of a batch."""
 Failures = list[tuple[int, Exception]]
 """Samples that couldn't be written, by their indices among the requested ones, and why."""
-Group = tuple["Source", NDArray[np.int64], Any]
-"""A part of a source, its own numbers of some samples, and their places among these."""
+Group = tuple[int, NDArray[np.int64], Any]
+"""A part's place, the part's own numbers of some samples, and their places among these."""
 # Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
 _AT_ONCE = 64
 # Traits of several sources together: those that one of them has, and those that all have.
@@ -325,23 +325,23 @@ class Composite(Source):
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """Locate a sample in the first part that it comes from."""
-        part, own, _ = next(iter(self.by_part(np.array([number]))))
-        return part.origin(int(own[0]), rng)
+        at, own, _ = next(iter(self.by_part(np.array([number]))))
+        return self.parts[at].origin(int(own[0]), rng)
 
     def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
-        for part, own, _ in self.by_part(numbers):
-            part.read_and_discard(own)
+        for at, own, _ in self.by_part(numbers):
+            self.parts[at].read_and_discard(own)
 
     def expect(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching in each part."""
-        for part, own, _ in self.by_part(numbers):
-            part.expect(own, elsewhere)
+        for at, own, _ in self.by_part(numbers):
+            self.parts[at].expect(own, elsewhere)
 
     def bring(self, numbers: Numbers) -> None:
         """Fetch these samples now, in each part."""
-        for part, own, _ in self.by_part(numbers):
-            part.bring(own)
+        for at, own, _ in self.by_part(numbers):
+            self.parts[at].bring(own)
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch as the first part does."""
@@ -387,7 +387,7 @@ class Subset(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in the whole source."""
-        return ((self.whole, self.numbers[numbers], slice(None)),)
+        return ((0, self.numbers[numbers], slice(None)),)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""

@@ -184,7 +184,7 @@ def test_hash_is_a_part_of_a_name(server, tmp_path, loop, query):
     serve_photos(server, tmp_path)
     with open_images([server.url(f"photos/{each}#/1.jpg{query}") for each in "cf"]) as source:
         assert source.classes == ["c#", "f#"]
-        assert source.named(1) == server.url("photos/f#/1.jpg")
+        assert source.files.named(1) == server.url("photos/f#/1.jpg")
         assert source[1][0].shape == (20, 30, 3)
 
 
@@ -271,12 +271,12 @@ def test_fetched_images_are_bounded(server, photos, monkeypatch):
     here, there = open_images(photos), open_images(urls_of(server, photos))
     monkeypatch.setattr(objectreader, "_MOST_HELD_BYTES", 3000)
     there.bring(np.arange(24))
-    for fetch in list(there._reader._requests.values()):
+    for fetch in list(there._files._requests.values()):
         fetch.wait()
-    assert there._reader._held_bytes <= 3000
+    assert there._files._held_bytes <= 3000
     for one, other in zip(there, here, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
-    assert there._reader._held_bytes >= 0
+    assert there._files._held_bytes >= 0
 
 
 def test_pack_images_of_a_store(bucket, photos, tmp_path):
@@ -350,7 +350,7 @@ def test_failed_read_ahead_is_fetched_again(server, photos, monkeypatch, asked):
         patched.setenv("ADAPTERS_REMOTE_SECONDS", "0.2")
         server.settings.down = True
         source.expect(numbers, elsewhere=False)
-        for fetch in [*source._reader._requests.values()]:
+        for fetch in [*source._files._requests.values()]:
             fetch.wait()
             assert isinstance(fetch.error, ConnectionError)
         server.settings.down = False
@@ -358,7 +358,7 @@ def test_failed_read_ahead_is_fetched_again(server, photos, monkeypatch, asked):
         assert source.read(3) == Path(open_images(photos).files[3]).read_bytes()
     else:
         assert_equal(batches(source, workers=0), expected)
-    assert source._reader._ahead == (len(source) - 1 if asked == "one" else 0)
+    assert source._files._ahead == (len(source) - 1 if asked == "one" else 0)
 
 
 def test_object_changed_since_it_was_listed(bucket, photos, monkeypatch):
@@ -387,7 +387,7 @@ def test_object_changed_since_it_was_listed(bucket, photos, monkeypatch):
 
 def test_secrets_are_not_shown(server, photos):
     source = open_images([server.url("photos/bee/1.jpg?sig=secret/x")])
-    assert "secret" not in repr(source.files) + source.named(0)
+    assert "secret" not in repr(source.files) + source.files.named(0)
     assert source.files[0].endswith("?sig=secret/x")
     assert source.classes == ["bee"]
 

@@ -20,8 +20,8 @@ from adapters import (
     split,
 )
 from adapters.generators import DECODE, generator
-from adapters.sources import ArraySource, as_source
-from adapters.sources.concatenation import Concatenation, joined
+from adapters.sources import as_source
+from adapters.sources.concatenation import Concatenation
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
@@ -269,13 +269,13 @@ def test_what_are_no_sources_is_refused(sources, error, said):
 def test_rows_of_many_arrays():
     rng = np.random.default_rng(9)
     given = [(rng.random((n, 5)), rng.random(n) > 0.5) for n in rng.integers(1, 6, 9)]
-    whole: Any = joined([ArraySource(each) for each in given])
+    whole: Any = concatenate(given)
     numbers = rng.permutation(len(whole))
     for found, columns in zip(whole.gather(numbers, np.empty), zip(*given)):
         expected = np.concatenate(columns)[numbers]
         np.testing.assert_array_equal(found, expected, strict=True)
     masked = np.ma.array(np.arange(20.0), mask=np.arange(20) > 3)
-    whole = joined([as_source(masked), as_source(np.arange(20.0) + 20)])
+    whole = concatenate([masked, np.arange(20.0) + 20])
     assert whole.gather(np.array([3, 15, 25]), np.empty).tolist() == [3, 15, 25]
 
 
@@ -290,7 +290,7 @@ def test_record_files_of_several_sources(tmp_path):
 def test_closed_part_is_closed_in_the_whole(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     given = [open_records(path, decode=HEADERS) for path in (paths[0], paths[1], paths[3])]
-    whole = joined(given)
+    whole = concatenate(given)
     numbers = np.arange(len(whole))
     rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in whole.leaves]
     assert whole.fill(numbers, None, rows) == []
@@ -309,7 +309,7 @@ def test_images_of_several_sources_draw_alike(tmp_path, format, draws):
         (tmp_path / str(place)).mkdir()
         path = jpeg_file(tmp_path / str(place), format)
         sources.append(open_records(path, decode=decoder))
-    whole = joined(sources)
+    whole = concatenate(sources)
     for epoch in range(2):
         numbers = plan_of(whole, 20, shuffle=True).order.batch(epoch, 0)
         images, labels = batch_of(plan_of(whole, 20, shuffle=True), epoch, 0)
@@ -325,10 +325,18 @@ def test_damaged_image_is_told_by_its_own_source(tmp_path):
         (tmp_path / str(place)).mkdir()
         path = jpeg_file(tmp_path / str(place), "tfrecord")
         sources.append(open_records(path, decode=ImageDecoder(9)))
-    whole: Any = joined(sources)
+    whole: Any = concatenate(sources)
     damage(path, int(sources[1]._files.shards[0].offsets[4]) + 300)
     with pytest.raises(RecordError, match=r"1/jpeg\.tfrecord, record 4\b"):
         batch_of(plan_of(whole, len(whole)), 0, 0)
+
+
+def test_users_code_is_found_in_a_part():
+    """What a data set draws from numpy.random is seeded for it, see ``users_code``."""
+    data = [1, 2, 3]
+    whole = concatenate([data, np.arange(3), data])
+    assert list(whole.users_code) == [data, data]
+    assert list(whole.select([0]).users_code) == [data, data]
 
 
 def photos(root, classes, known=None):

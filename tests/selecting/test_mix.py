@@ -12,7 +12,7 @@ from scipy import stats
 
 from adapters import Blocks, concatenate, mix, packed, split
 from adapters.batch.arranging import order_of
-from adapters.selecting.schedule import schedule_of
+from adapters.selecting.mix import schedule_of
 from tests.plans import batch_of
 from tests.plans import plan_of as plain_plan_of
 

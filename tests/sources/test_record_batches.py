@@ -124,13 +124,6 @@ def test_labels_of_text_may_be_of_any_length(tmp_path, decode):
     assert list(batch[1]) == [b"cat", b"horse", b"cow"]
 
 
-@every_format
-def test_arrays_are_what_was_written(tmp_path, format):
-    found, labels = batch_of(plan_of(open_records(raw_file(tmp_path, format), decode="image"), 99))
-    np.testing.assert_array_equal(found, np.stack(raw()), strict=True)
-    assert labels.tolist() == list(range(SIZE))
-
-
 @pytest.mark.parametrize("count", [3, 300])
 def test_arrays_are_what_pack_was_given(tmp_path, count):
     """Ids and labels of more than seven bits, too."""

@@ -8,8 +8,9 @@ import pytest
 from adapters import ImageDecoder, RecordError, open_records
 from adapters.errors import ClosedError, ContentError
 from adapters.records import example, irheader
-from adapters.sources import RecordSource, as_source
+from adapters.sources import as_source
 from adapters.sources.decoders import content_of, guessed
+from adapters.sources.records import RecordSource
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.record_files import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adapters import Feature, RecordError, open_records
 from adapters.records import example
-from adapters.sources import suggested
+from adapters.sources.suggestion import suggested
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import entry, file_of, listed, message, outcome, varint
 
@@ -220,11 +220,6 @@ def test_batches_are_those_of_parse_example(tf, tmp_path, safe_sequence):
             np.testing.assert_array_equal(labels, batch["label"].numpy(), strict=True)
 
 
-_STEPS: dict[str, Any] = {
-    "int64": st.integers(-(2**63), 2**63 - 1),
-    "float32": st.floats(width=32),
-    "string": st.binary(max_size=5),
-}
 SPEC = {"length": Feature("int64"), "frames": Feature("float32", (None, 2), default=0)}
 
 
@@ -333,16 +328,16 @@ def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str
     lists: dict[str, Any] = {}
     for name in draw(st.lists(st.text(max_size=2), min_size=1, max_size=3, unique=True)):
         dtype, shape = (
-            draw(st.sampled_from(list(_STEPS))),
+            draw(st.sampled_from(list(_KINDS))),
             draw(st.sampled_from([(), (2,), (1, 2)])),
         )
         spec[name] = dtype, shape, draw(st.booleans())
-        values = st.lists(_STEPS[dtype], min_size=(n := int(np.prod(shape))), max_size=n)
+        values = st.lists(_KINDS[dtype], min_size=(n := int(np.prod(shape))), max_size=n)
         if draw(st.integers(0, 5)):
             lists[name] = draw(st.lists(values, max_size=3))
     # No list has this name, which TensorFlow would look for in one part, and a source in both.
     context = draw(
-        st.dictionaries(st.just("context"), st.lists(_STEPS["int64"], min_size=1, max_size=1))
+        st.dictionaries(st.just("context"), st.lists(_KINDS["int64"], min_size=1, max_size=1))
     )
     return spec, context, lists
 
