@@ -22,14 +22,9 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
-from adapters.sources import (
-    Concatenation,
-    ImageSource,
-    MapSource,
-    SequenceSource,
-    Source,
-    Subset,
-)
+from adapters.sources import MapSource, SequenceSource, Source, Subset
+from adapters.sources.concatenation import Concatenation
+from adapters.sources.imagefiles import ImageSource
 
 _KEPT_BATCHES = 4
 
