@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.storage import Storage, mapped_lightly, will_peek
+from adapters.records.storage import Storage, peeked
 
 # Headers compared before an index is accepted; the others are checked when they are read.
 LOOKED_AT = 64
@@ -146,8 +146,7 @@ def misfit(
         places = list(range(len(inorder)))
         if len(places) > looked_at:  # Evenly spaced, including the last.
             places = np.unique(np.linspace(0, places[-1], looked_at).astype(int)).tolist()
-        will_peek(storage, inorder[places].tolist())
-        some = mapped_lightly(storage)
+        some = peeked(storage, inorder[places].tolist())
         for place in places:
             end = codec.end(some, int(inorder[place]))
             if ends is not None and ends[place] != end:

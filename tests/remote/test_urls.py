@@ -12,8 +12,8 @@ import pytest
 from adapters import Cache, open_records
 from adapters.records.remotefile import RemoteFile
 from adapters.remote import Head, client_of, clients, fsspec_client, obstore_client, retry, urls
+from adapters.remote.cache import identity_of
 from adapters.remote.urls import as_path, beside, clean, folder_of, has_magic, is_url, matching
-from adapters.remote.wholes import identity_of
 from tests.remote.conftest import payloads, written
 
 
