@@ -158,12 +158,7 @@ class _Stages:
 
 
 def _stages_of(source: Source, given: Any) -> _Stages:
-    """Split a source.
-
-    Raises:
-        TypeError: The source gives whole batches.
-        ValueError: Its samples differ each time.
-    """
+    """Split a source; a ``ValueError`` if its samples differ each time."""
     if source.whole_batches:
         raise TypeError("source must give single samples, got one of whole batches")
     if isinstance(source, Subset):
@@ -293,11 +288,7 @@ def _told(field: Field) -> str:
 
 
 def _manifest_in(folder: Path) -> Manifest | None:
-    """Load the manifest; None if writing hasn't finished.
-
-    Raises:
-        ValueError: Another file has the manifest's name.
-    """
+    """Load the manifest; None if writing hasn't finished."""
     try:
         found = Manifest.load(folder / f"{_STEM}.json")
     except FileNotFoundError:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
-from adapters.packing.executors import check_executor
 from adapters.packing.inputs import inputs_of, shuffled
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
+from adapters.packing.tasks import check_executor
 from adapters.packing.upload import packed_to
 from adapters.records import CODECS
 from adapters.records.formats import listed

@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adapters.failure import Failure
-from adapters.packing.executors import Workers, opened
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
-from adapters.packing.tasks import Encoder, Outcome, outcomes_of
+from adapters.packing.tasks import Encoder, Outcome, Workers, opened, outcomes_of
 from adapters.records import CODECS, RecordWriter, sidecar
 from adapters.records.formats import codec_of
 from adapters.remote.privatefiles import write_whole

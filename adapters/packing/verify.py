@@ -12,7 +12,7 @@ import numpy as np
 from adapters.errors import ContentError, RecordError
 from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
-from adapters.records.files import Paths, expanded
+from adapters.records.files import Paths, RecordFiles, expanded
 from adapters.records.index import misfit, parse, text_of
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
@@ -162,13 +162,15 @@ def _problems(
             on_index(_write_index(shard, path), len(shard) - len(shard.damage))
     if not shard.damage:
         yield from _index_problems(shard, path)
-    images, holds_images = Images(None, {}), False
+    files, images, holds_images = RecordFiles.of([shard]), Images(None, {}), False
     others: list[int] = []  # They are wrong if any other record is an image.
     for number in range(len(shard)):
         if progress is not None:
             progress(number + 1, len(shard))
         if number % _AT_ONCE == 0:
-            shard.bring(number, number + _AT_ONCE)
+            following = np.arange(number, min(number + 2 * _AT_ONCE, len(shard)))
+            files.bring(following[:_AT_ONCE])
+            files.expect(following[_AT_ONCE:], elsewhere=False)
         if number in shard.damage:
             continue
         try:

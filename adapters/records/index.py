@@ -80,11 +80,7 @@ def _first_line(text: bytes, codec: Codec) -> tuple[bytes, list[bytes]]:
 
 
 def _integers(text: bytes) -> NDArray[np.int64]:
-    """Parse two integers a line as int64 ``(lines, 2)``; too large ones become 2^63 - 1.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """Parse two integers a line as int64 ``(lines, 2)``; too large ones become 2^63 - 1."""
     text = text if text.endswith(b"\n") else text + b"\n"
     separators, lines = text.translate(_TABS_AS_SPACES, _DIGITS), text.count(b"\n")
     if separators != b" \n" * lines:
@@ -94,11 +90,7 @@ def _integers(text: bytes) -> NDArray[np.int64]:
 
 
 def _second_column(text: bytes) -> list[int]:
-    """Return what MXNet reads of each line: the number after the key, whatever follows it.
-
-    Raises:
-        ValueError: Not a number, or one of several.
-    """
+    """Return what MXNet reads of each line: the number after the key, whatever follows it."""
     lines = text.decode("utf-8", "replace").splitlines()
     behind_keys = [line.partition("\t")[2].split("\t") for line in lines if line.strip()]
     if any(each.strip().isdigit() for row in behind_keys for each in row[1:2]):

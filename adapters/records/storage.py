@@ -186,11 +186,13 @@ def peeked(storage: Storage, places: Sequence[int]) -> Storage:
 
     For a page of a map that isn't in memory, Linux reads as much around it as its read-ahead size,
     128 KiB to some MiB. For 64 headers in a file of 0.5 GB, a cold disk read the whole file, in
-    0.4 s. So a large local file is mapped once more, such that only touched pages are read.
+    0.4 s. So a large local file is mapped once more, such that only touched pages are read; so is
+    one that stays unmapped, as too many files are mapped.
     """
     if isinstance(storage, RemoteFile):
         storage.start(np.array(places, np.int64), np.full(len(places), _HEADER_BYTES))
-    if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
+    is_small = storage.size < _SMALL_BYTES and living() < _MOST_MAPPED
+    if type(storage) is not MappedFile or is_small:
         return storage
     # An OSError: already mapped and deleted, or no descriptor or space for a map is left.
     with contextlib.suppress(OSError), open(storage.path, "rb", buffering=0) as file:

@@ -169,12 +169,8 @@ class Cache:
         Raises:
             PermissionError: The folder can't be written to.
         """
-        made = {
-            folder: paths
-            for folder in self._folders()
-            if (paths := [each.path for each in _made_in(folder)])
-        }
-        if not made:
+        folders = [folder for folder in self._folders() if any(_made_in(folder))]
+        if not folders:
             return 0
         used = self.used
         with locked(self.folder, wait=True) as is_held:
@@ -183,10 +179,10 @@ class Cache:
                     f"{self.folder} must be writable to be emptied, and its file lock can't be "
                     "opened; do it as the user whose cache it is"
                 )
-            for folder, paths in made.items():
-                for path in paths:
+            for folder in folders:
+                for each in [*_made_in(folder)]:
                     with contextlib.suppress(OSError):
-                        os.unlink(path)
+                        os.unlink(each.path)
                 with contextlib.suppress(OSError):  # Others' files lie in it.
                     os.rmdir(folder)
         return max(0, used - self.used)

@@ -21,7 +21,7 @@ import pytest
 from adapters import RecordError, open_images, open_records, pack
 from adapters.cli import main
 from adapters.packing import verify
-from adapters.packing.executors import opened
+from adapters.packing.tasks import opened
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
 from tests.packing.materials import accounted, files_in, folder, image, jpeg
@@ -133,7 +133,7 @@ def test_executor_stays_open(tmp_path, photos, executor):
 
 
 def test_threads_are_as_many_as_usable_cpus(monkeypatch):
-    monkeypatch.setattr("adapters.packing.executors.usable_cpus", lambda: 3)
+    monkeypatch.setattr("adapters.packing.tasks.usable_cpus", lambda: 3)
     with opened(None, "auto") as workers:
         assert workers.count == 3
 
