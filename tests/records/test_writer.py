@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -153,29 +154,31 @@ def test_writer_that_is_not_closed_warns(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("records", [1, 1000])
-def test_full_disk_leaves_nothing(records, tmp_path):
-    """While a record is written, or at the end, when the last ones are."""
+@contextlib.contextmanager
+def full_disk():
+    """Nothing is written beyond 500 bytes."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            write(tmp_path / "a", "tfrecord", [bytes(1000)] * records)
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+@pytest.mark.parametrize("records", [1, 1000])
+def test_full_disk_leaves_nothing(records, tmp_path):
+    """While a record is written, or at the end, when the last ones are."""
+    with full_disk():
+        write(tmp_path / "a", "tfrecord", [bytes(1000)] * records)
     assert os.listdir(tmp_path) == []
 
 
 def test_full_disk_ends_writing(tmp_path):
     """A part of it may be in the file."""
     writer = RecordWriter(tmp_path / "a", format="tfrecord")
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            writer.write(bytes(1 << 20))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with full_disk():
+        writer.write(bytes(1 << 20))
     with pytest.raises(ClosedError):
         writer.write(b"next")
     writer.close()
