@@ -9,6 +9,7 @@ stays valid as long as a reference exists, even after ``close``.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import io
 import os
@@ -168,17 +169,6 @@ class MappedFile:
         return {**self.__dict__, "_view": None}
 
 
-class _Light:
-    """Storage of a map that ends with its last view."""
-
-    def __init__(self, name: str, mapping: Mapping) -> None:
-        self._view = mapping.view()
-        self.name, self.size = name, len(self._view)
-
-    def read(self, offset: int, size: int) -> memoryview:
-        return self._view[offset : offset + size]
-
-
 def peeked(storage: Storage, places: Sequence[int]) -> Storage:
     """Request the headers at these places all at once, and return a storage that reads them alone.
 
@@ -203,7 +193,9 @@ def peeked(storage: Storage, places: Sequence[int]) -> Storage:
                     os.posix_fadvise(file.fileno(), place, 1, os.POSIX_FADV_WILLNEED)
             mapping = Mapping(file.fileno(), storage.size)
             mapping.read_nothing_around()
-            return _Light(storage.name, mapping)
+            light = copy.copy(storage)
+            light._view = mapping.view()
+            return light
     return storage
 
 
