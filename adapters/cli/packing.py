@@ -10,7 +10,7 @@ from typing import Any
 from adapters.cli import arguments
 from adapters.errors import RecordError
 from adapters.packing import ENCODINGS, convert, pack, verify
-from adapters.packing.executors import connected
+from adapters.packing.tasks import connected
 from adapters.progress import bar
 from adapters.records import CODECS
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adapters.remote.privatefiles import write_whole
+
 
 @dataclass(frozen=True)
 class PackedFile:
@@ -79,10 +81,10 @@ class Manifest:
         self.read = read
 
     def write(self, path: Path) -> None:
-        """Write as JSON, the same bytes for the same content."""
+        """Write as JSON, whole or not at all: the same bytes for the same content."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
         # File names may hold bytes that aren't UTF-8: escape them, as in JSON.
-        path.write_bytes(text.encode("utf-8", "backslashreplace"))
+        write_whole(path, text.encode("utf-8", "backslashreplace"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:

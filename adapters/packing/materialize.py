@@ -44,9 +44,9 @@ from adapters.user_code import Gate
 
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
-# Polling interval while another process writes the same folder.
 # Samples that are looked at, all over the source, for shapes that differ.
 _LOOKS = 8
+# Polling interval while another process writes the same folder.
 _LOOK_SECONDS = 0.2
 
 
@@ -121,27 +121,10 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
                 "missing or of another size: remove the folder, and materialize again"
             )
     files = RecordFiles([str(path) for path in paths], _FORMAT)
-    materialized = _Materialized(files, Columns(columns, stages.decoders, skeleton))
-    materialized.classes = found.classes
+    content = Columns(columns, stages.decoders, skeleton)
+    materialized = ExampleSource(files, content)
+    materialized.python_numbers, materialized.classes = content.python_numbers, found.classes
     return materialized
-
-
-class _Materialized(ExampleSource):
-    """Source that ``materialize`` returns."""
-
-    classes: list[str] | None = None
-    """Names of the classes by label; None if labels have no names."""
-
-    def __init__(self, files: RecordFiles, content: Columns) -> None:
-        super().__init__(files, content)
-        self.python_numbers = content.python_numbers
-
-    def select(self, numbers: Any) -> ExampleSource:
-        """Return these samples as a source."""
-        chosen = super().select(numbers)
-        assert isinstance(chosen, _Materialized)
-        chosen.classes = self.classes
-        return chosen
 
 
 @dataclass(frozen=True)
@@ -169,12 +152,7 @@ class _Stages:
 
 
 def _stages_of(source: Source, given: Any) -> _Stages:
-    """Split a source.
-
-    Raises:
-        TypeError: The source gives whole batches.
-        ValueError: Its samples differ each time.
-    """
+    """Split a source; a ``ValueError`` if its samples differ each time."""
     if source.whole_batches:
         raise TypeError("source must give single samples, got one of whole batches")
     if isinstance(source, Subset):
@@ -255,7 +233,7 @@ def _of_decoded(source: Decoded) -> _Stages:
     if isinstance(content, Examples):
         before = source.with_content(content.with_fields(list(map(_first_half, content.fields))))
         fields = content.fields
-        decoders = {at: _after(field) for at, field in enumerate(fields) if field.decoder}
+        decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
         done = list(map(_told, before.content.fields))  # type: ignore[attr-defined]
         done.append(repr(content.skeleton))
     elif isinstance(content, Images) and type(content.decoder) is ImageDecoder:
@@ -297,11 +275,6 @@ def _first_half(field: Field) -> Field:
     return replace(field, decoder=before, dtype=before.dtype)
 
 
-def _after(field: Field) -> ImageDecoder:
-    assert field.decoder is not None
-    return halves(field.decoder)[1]
-
-
 def _told(field: Field) -> str:
     """Describe everything that determines a feature's value."""
     default = None if field.default is None else field.default.tolist()
@@ -309,11 +282,7 @@ def _told(field: Field) -> str:
 
 
 def _manifest_in(folder: Path) -> Manifest | None:
-    """Load the manifest; None if writing hasn't finished.
-
-    Raises:
-        ValueError: Another file has the manifest's name.
-    """
+    """Load the manifest; None if writing hasn't finished."""
     try:
         found = Manifest.load(folder / f"{_STEM}.json")
     except FileNotFoundError:
@@ -327,36 +296,22 @@ def _manifest_in(folder: Path) -> Manifest | None:
 
 
 def _write(folder: Path, stages: _Stages) -> None:
-    """Write all samples, unless another process has done so meanwhile.
-
-    Raises:
-        FolderInUseError: Another process is writing them.
-        ValueError: Other files have the names of those that would be written.
-    """
+    """Write all samples, unless another process has done so meanwhile or is doing so."""
     guard = folder / f".{_STEM}.lock"
     lock = locked_folder(guard)
     try:
         if _manifest_in(folder) is None:
-            _check_names(folder)
+            begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
+            taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
+            if taken:
+                raise ValueError(
+                    f"folder must be empty or have what materialize wrote, got "
+                    f"{os.fspath(folder)!r} with {taken[0]!r}: give another folder"
+                )
             _write_samples(folder, stages)
     finally:
         guard.rmdir()
         os.close(lock)
-
-
-def _check_names(folder: Path) -> None:
-    """Accept a folder without files of others that would be overwritten.
-
-    Raises:
-        ValueError: There are such files.
-    """
-    begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
-    taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
-    if taken:
-        raise ValueError(
-            f"folder must be empty or have what materialize wrote, got {os.fspath(folder)!r} with "
-            f"{taken[0]!r}: give another folder"
-        )
 
 
 def _write_samples(folder: Path, stages: _Stages) -> None:
@@ -404,16 +359,11 @@ def _of_any_shape(column: Column) -> Column:
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Encoder of samples as records.
-
-    Args:
-        columns: Columns of the sample's leaves.
-        skeleton: Tree definition: the sample with leaf numbers in place of its leaves.
-        stages: The source.
-    """
+    """Encoder of samples as records."""
 
     columns: Sequence[Column]
     skeleton: Any
+    """The sample with leaf numbers in place of its leaves."""
     stages: _Stages
     format: str = _FORMAT
 

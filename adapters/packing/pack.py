@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
-from adapters.packing.executors import check_executor
 from adapters.packing.inputs import inputs_of, shuffled
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
+from adapters.packing.tasks import check_executor
 from adapters.packing.upload import packed_to
 from adapters.records import CODECS
 from adapters.records.formats import listed
@@ -97,33 +97,6 @@ def pack(
         >>> image.shape, label
         ((28, 28), 3.0)
     """
-    _check(format, shard_bytes, resize, quality, encoding, workers, on_error)
-    if seed is not None and not (isinstance(seed, str) and seed == "auto"):
-        check_integer("seed", seed, 0, ', "auto" or None')
-    check_executor(executor)
-    encoder = ImageEncoder(format, encoding, resize, quality)
-
-    def pack_here(path: str | os.PathLike[str]) -> Manifest:
-        inputs = inputs_of(source, root)
-        if not len(inputs):
-            raise ValueError("source must hold at least one image, got none")
-        run = Run(path, shuffled(inputs, seed), encoder, shard_bytes, on_error)
-        return run.complete(executor, workers, progress or (lambda done, total: None))
-
-    if isinstance(out, str) and is_url(out):
-        return packed_to(out, pack_here)
-    return pack_here(out)
-
-
-def _check(
-    format: Any,
-    shard_bytes: Any,
-    resize: Any,
-    quality: Any,
-    encoding: Any,
-    workers: Any,
-    on_error: Any,
-) -> None:
     if format not in CODECS:
         raise ValueError(f"format must be {listed()}, got {format!r}")
     if encoding not in ENCODINGS:
@@ -142,3 +115,18 @@ def _check(
             raise ValueError(f'quality is about encoding="jpeg", got encoding={encoding!r}')
     if workers != "auto":
         check_integer("workers", workers, 0, ' or "auto"')
+    if seed is not None and not (isinstance(seed, str) and seed == "auto"):
+        check_integer("seed", seed, 0, ', "auto" or None')
+    check_executor(executor)
+    encoder = ImageEncoder(format, encoding, resize, quality)
+
+    def pack_here(path: str | os.PathLike[str]) -> Manifest:
+        inputs = inputs_of(source, root)
+        if not len(inputs):
+            raise ValueError("source must hold at least one image, got none")
+        run = Run(path, shuffled(inputs, seed), encoder, shard_bytes, on_error)
+        return run.complete(executor, workers, progress or (lambda done, total: None))
+
+    if isinstance(out, str) and is_url(out):
+        return packed_to(out, pack_here)
+    return pack_here(out)

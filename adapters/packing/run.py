@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adapters.failure import Failure
-from adapters.packing.executors import Workers, opened
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
-from adapters.packing.tasks import Encoder, Outcome, outcomes_of
+from adapters.packing.tasks import Encoder, Outcome, Workers, opened, outcomes_of
 from adapters.records import CODECS, RecordWriter, sidecar
 from adapters.records.formats import codec_of
+from adapters.remote.privatefiles import write_whole
 
 OnError = Literal["raise", "skip"]
 
@@ -108,8 +108,7 @@ class Run:
                 pending = self._write_one(
                     manifest, pending, outcomes, lambda done: progress(done, total)
                 )
-        manifest.write(self._folder / "manifest.json.tmp")
-        os.replace(self._folder / "manifest.json.tmp", self._folder / "manifest.json")
+        manifest.write(self._folder / "manifest.json")
 
     def _give_names(self) -> Manifest:
         """Give the files their names, the manifest's last, and remove the folder."""
@@ -226,9 +225,7 @@ class Run:
         packed = PackedFile(path.name, records, size, sha256_of(path))
         manifest.add(packed, done, skipped)
         note = {"file": asdict(packed), "read": done, "skipped": list(map(asdict, skipped))}
-        temporary = self._folder / f"{number:05d}.json.tmp"
-        temporary.write_text(json.dumps(note))
-        os.replace(temporary, temporary.with_suffix(""))
+        write_whole(self._folder / f"{number:05d}.json", json.dumps(note).encode())
         return following
 
     def _names(self, count: int) -> list[Path]:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from adapters.packing.manifest import Manifest
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX
+from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, text_of_object
 from adapters.remote import clean, client_of
+from adapters.remote.clients import request
 from adapters.remote.fetch import side_by_side
-from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, split
 
 log = logging.getLogger("adapters")
@@ -48,9 +48,8 @@ def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
             raise FileExistsError(str(error).replace(folder + os.sep, clean(target))) from None
 
         def put(each: str, name: str | None = None) -> None:
-            place = target + (name or each)
-            client, key = client_of(place)
-            persistently(lambda: client.put(key, os.path.join(folder, each)), clean(place))
+            path = os.path.join(folder, each)
+            request(target + (name or each), lambda client, key: client.put(key, path))
 
         def put_index(packed: str) -> None:
             each = beside(packed, SUFFIX, replace=True)
@@ -78,15 +77,8 @@ def _manifests(target: str, name: str) -> dict[str, bytes]:
     stem = stem if codec_of(name) else name
     names = [stem + each + MANIFEST_SUFFIX for each in ("", *suffixes)]
 
-    def text_of(each: str) -> bytes | None:
-        client, key = client_of(target + each)
-        try:
-            return persistently(lambda: client.get_all(key), clean(target + each))[0]
-        except (FileNotFoundError, PermissionError):  # S3 says "not allowed" if there is none.
-            return None
-
-    texts = zip(names, side_by_side(text_of, names))
-    return {each: text for each, text in texts if text is not None}
+    texts = side_by_side(lambda each: text_of_object(target + each), names)
+    return {each: found[0] for each, found in zip(names, texts) if found is not None}
 
 
 def _named_by(manifests: dict[str, bytes], format: str) -> list[str]:
@@ -108,18 +100,16 @@ def _index_name(target: str, packed: str, is_ours: bool) -> str:
 
 
 def _is_there(url: str) -> bool:
-    client, key = client_of(url)
     try:
-        persistently(lambda: client.head(key), clean(url))
+        request(url, lambda client, key: client.head(key))
     except (FileNotFoundError, PermissionError):
         return False
     return True
 
 
 def _remove(url: str) -> None:
-    client, key = client_of(url)
     try:
         with contextlib.suppress(FileNotFoundError):
-            persistently(lambda: client.delete(key), clean(url))
+            request(url, lambda client, key: client.delete(key))
     except (OSError, NotImplementedError) as error:
         log.warning("%s is of an earlier run, and can't be removed: %s", clean(url), error)

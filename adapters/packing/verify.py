@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -13,24 +12,22 @@ import numpy as np
 from adapters.errors import ContentError, RecordError
 from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
-from adapters.records.files import Paths, expanded
+from adapters.records.files import Paths, RecordFiles, expanded
 from adapters.records.index import misfit, parse, text_of
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import (
     MANIFEST_SUFFIX,
-    SUFFIX,
-    candidates,
+    indexes_beside,
     place_of_command,
     put_index,
-    text_of_object,
 )
 from adapters.records.storage import InflatedFile
-from adapters.remote import clean, client_of, is_url
+from adapters.remote import clean, is_url
 from adapters.remote.client import NoAnswer
+from adapters.remote.clients import request
 from adapters.remote.privatefiles import write_whole
-from adapters.remote.retry import persistently
-from adapters.remote.urls import beside, escaped, folder_url
+from adapters.remote.urls import escaped, folder_url
 from adapters.sources.decoders import Images, guessed
 
 # Records of a remote file that are fetched at once: 6 MB, if they have 100 kB each.
@@ -119,8 +116,8 @@ def _fault(name: str, error: Exception) -> str:
 def _manifest(place: str) -> Manifest:
     if not is_url(place):
         return Manifest.load(place)
-    client, key = client_of(place)
-    return Manifest.parse(persistently(lambda: client.get_all(key), clean(place))[0], clean(place))
+    text, _ = request(place, lambda client, key: client.get_all(key))
+    return Manifest.parse(text, clean(place))
 
 
 def _beside(place: str, name: str) -> str:
@@ -165,13 +162,15 @@ def _problems(
             on_index(_write_index(shard, path), len(shard) - len(shard.damage))
     if not shard.damage:
         yield from _index_problems(shard, path)
-    images, holds_images = Images(None, {}), False
+    files, images, holds_images = RecordFiles.of([shard]), Images(None, {}), False
     others: list[int] = []  # They are wrong if any other record is an image.
     for number in range(len(shard)):
         if progress is not None:
             progress(number + 1, len(shard))
         if number % _AT_ONCE == 0:
-            shard.bring(number, number + _AT_ONCE)
+            following = np.arange(number, min(number + 2 * _AT_ONCE, len(shard)))
+            files.bring(following[:_AT_ONCE])
+            files.expect(following[_AT_ONCE:], elsewhere=False)
         if number in shard.damage:
             continue
         try:
@@ -208,7 +207,7 @@ def _write_index(shard: Shard, path: str) -> str:
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:
-    for name, text in _indexes(path):
+    for name, text, _ in indexes_beside(path):
         try:
             index = parse(text, shard.codec)
         except ValueError:  # Index of another file with that stem.
@@ -220,16 +219,4 @@ def _index_problems(shard: Shard, path: str) -> Iterator[str]:
         else:  # Finding out more would take a request for each record.
             obstacle = f"it lists other records than the {len(shard)} that there are"
         if obstacle is not None:
-            yield f"{clean(name)}: doesn't fit {clean(path)}: {obstacle}"
-
-
-def _indexes(path: str) -> Iterator[tuple[str, bytes]]:
-    """Read the files that have the names of a file's indexes."""
-    if is_url(path):
-        for name in [beside(path, SUFFIX, replace) for replace in (True, False)]:
-            if (found := text_of_object(name)) is not None:
-                yield name, found[0]
-        return
-    for file in candidates(path):
-        with contextlib.suppress(FileNotFoundError):
-            yield str(file), file.read_bytes()
+            yield f"{name}: doesn't fit {clean(path)}: {obstacle}"

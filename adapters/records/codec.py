@@ -33,7 +33,7 @@ class Codec:
         begins: Returns True if a file may begin with these bytes, of which there may be fewer than
             16.
         header_bytes: Number of bytes before the payload. To find a record's end takes at most 16
-            bytes, which ``will_peek`` requests of an object.
+            bytes, which ``peeked`` requests of an object.
         has_sizes: True if an index line is ``offset size`` (DALI), False if it is
             ``key<TAB>offset`` (MXNet).
         suffixes: File name suffixes, the default first. An index file's suffix replaces one of

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.storage import Storage, mapped_lightly, will_peek
+from adapters.records.storage import Storage, peeked
 
 # Headers compared before an index is accepted; the others are checked when they are read.
 LOOKED_AT = 64
@@ -80,11 +80,7 @@ def _first_line(text: bytes, codec: Codec) -> tuple[bytes, list[bytes]]:
 
 
 def _integers(text: bytes) -> NDArray[np.int64]:
-    """Parse two integers a line as int64 ``(lines, 2)``; too large ones become 2^63 - 1.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """Parse two integers a line as int64 ``(lines, 2)``; too large ones become 2^63 - 1."""
     text = text if text.endswith(b"\n") else text + b"\n"
     separators, lines = text.translate(_TABS_AS_SPACES, _DIGITS), text.count(b"\n")
     if separators != b" \n" * lines:
@@ -94,11 +90,7 @@ def _integers(text: bytes) -> NDArray[np.int64]:
 
 
 def _second_column(text: bytes) -> list[int]:
-    """Return what MXNet reads of each line: the number after the key, whatever follows it.
-
-    Raises:
-        ValueError: Not a number, or one of several.
-    """
+    """Return what MXNet reads of each line: the number after the key, whatever follows it."""
     lines = text.decode("utf-8", "replace").splitlines()
     behind_keys = [line.partition("\t")[2].split("\t") for line in lines if line.strip()]
     if any(each.strip().isdigit() for row in behind_keys for each in row[1:2]):
@@ -146,8 +138,7 @@ def misfit(
         places = list(range(len(inorder)))
         if len(places) > looked_at:  # Evenly spaced, including the last.
             places = np.unique(np.linspace(0, places[-1], looked_at).astype(int)).tolist()
-        will_peek(storage, inorder[places].tolist())
-        some = mapped_lightly(storage)
+        some = peeked(storage, inorder[places].tolist())
         for place in places:
             end = codec.end(some, int(inorder[place]))
             if ends is not None and ends[place] != end:

@@ -129,7 +129,7 @@ class RemoteFile:
     ) -> None:
         """Prefetch ranges if the budget allows; their readers get any errors."""
         if elsewhere or _fetched.expected(int(sizes.sum())):
-            self._start(begins, sizes, expected=True)
+            self.start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:
         """Prefetch a range into the cache, if any; in memory, it would evict other data."""
@@ -146,7 +146,7 @@ class RemoteFile:
                         self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
                     self._windows[window].add_block(offset, size)
-            self._start(np.array([offset]), np.array([size]), expected=True, block_region=region)
+            self.start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
     @property
     def window_bytes(self) -> int:
@@ -159,9 +159,23 @@ class RemoteFile:
             for key in filter(is_over, [*self._windows]):
                 self._windows.pop(key).is_over = True
 
-    def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-        """Start to fetch ranges that are needed next; their readers get any errors."""
-        self._start(begins, sizes, expected=False)
+    def start(
+        self,
+        begins: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        expected: bool = False,
+        block_region: Region | None = None,
+    ) -> None:
+        """Start to fetch ranges that are needed next; their readers get any errors.
+
+        If ``expected``, all that readers wait for comes first. A block is fetched at low priority,
+        into its region.
+        """
+        with contextlib.suppress(Exception):
+            region = block_region or self._region_of(begins, sizes)
+            missing = self._missing(region, region.units(begins, sizes), ahead=True)
+            own, _ = self._pieces(region, missing, expected, block_region is not None)
+            start(own, expected)
 
     def stream(self) -> Stream:
         """Return the object for sequential reading."""
@@ -196,20 +210,6 @@ class RemoteFile:
             if piece.error is not None:
                 raise copy.copy(piece.error) from None
 
-    def _start(
-        self,
-        begins: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        expected: bool,
-        block_region: Region | None = None,
-    ) -> None:
-        """Start to fetch ranges; a block at low priority, into its region."""
-        with contextlib.suppress(Exception):
-            region = block_region or self._region_of(begins, sizes)
-            missing = self._missing(region, region.units(begins, sizes), ahead=True)
-            own, _ = self._pieces(region, missing, expected, block_region is not None)
-            start(own, expected)
-
     def _missing(
         self, region: Region, units: NDArray[np.int64], ahead: bool = False
     ) -> NDArray[np.int64]:
@@ -229,7 +229,7 @@ class RemoteFile:
                     data = other.view[begin * other.unit : end * other.unit]
                     region.put(begin, data)
                     region.here[begin:end] = True
-                    _came(len(data))
+                    _fetched.came(len(data))
         return missing[~region.here[missing]]
 
     def _pieces(
@@ -282,7 +282,7 @@ class RemoteFile:
                 flying = region.flying[piece.begin : piece.end]
                 flying[flying == number] = 0
         if isinstance(region, MemoryRegion) and not region.block_bytes:
-            _came(len(data))
+            _fetched.came(len(data))
 
     def _got(self, begin: int, end: int) -> bytes | memoryview:
         reader, key = reader_of(self.url)
@@ -378,14 +378,15 @@ class _Fetched:
         self._lock = threading.Lock()
         self._young_bytes = self._ahead_bytes = 0
 
-    def came(self, size: int) -> bool:
-        """Account for stored bytes; return True if all files must start a new generation."""
+    def came(self, size: int) -> None:
+        """Account for stored bytes; if half of the budget is used, all files begin new regions."""
         with self._lock:
             self._young_bytes += size
             if self._young_bytes < HALF_BYTES:
-                return False
+                return
             self._young_bytes = self._ahead_bytes = 0
-            return True
+        for file in _living():
+            file._turn()
 
     def expected(self, size: int) -> bool:
         """Reserve ``size`` bytes for prefetched data; return False if they don't fit."""
@@ -414,13 +415,6 @@ def _living() -> list[RemoteFile]:
 def window_bytes() -> int:
     """Return the number of bytes of all windows in this process's memory."""
     return sum(file.window_bytes for file in _living())
-
-
-def _came(size: int) -> None:
-    """Account for bytes in memory; if half of the budget is used, all files begin new regions."""
-    if _fetched.came(size):
-        for file in _living():
-            file._turn()
 
 
 def _in_child() -> None:

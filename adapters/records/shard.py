@@ -141,13 +141,6 @@ class Shard:
         damage = self.damage.get(number)
         return int(self.offsets[number]) if damage is None else damage.offset
 
-    def bring(self, first: int, last: int) -> None:
-        """Fetch records ``first`` to ``last - 1`` of a remote file, and prefetch more."""
-        if isinstance(self.storage, RemoteFile):
-            self.storage.fetched_view(*self.extents(np.arange(first, min(last, len(self)))))
-            more = np.arange(min(last, len(self)), min(2 * last - first, len(self)))
-            self.storage.expect(*self.extents(more))
-
     def extents(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the offsets of these records, and the most bytes that are read of each.
 
@@ -228,12 +221,8 @@ def _titles(codecs: list[Codec]) -> str:
 
 
 def _begun(begin: bytes, codecs: list[Codec]) -> Codec | None:
-    """Return the first format that a file with this beginning may have, if any.
-
-    Raises:
-        ImportError: It may need a library that isn't installed, and no other format matches.
-    """
-    obstacle = None
+    """Return the first format that a file with this beginning may have, if any."""
+    obstacle = None  # A library that isn't installed; another format may match.
     for codec in codecs:
         try:
             if begin and codec.begins(begin):

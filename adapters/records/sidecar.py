@@ -48,13 +48,12 @@ from adapters.records.index import (
     searched,
 )
 from adapters.records.remotefile import RemoteFile
-from adapters.records.storage import MappedFile, Storage
+from adapters.records.storage import MappedFile
 from adapters.remote import Cache, Head
-from adapters.remote.clients import client_of
+from adapters.remote.cache import Wholes, identity_of
+from adapters.remote.clients import request
 from adapters.remote.fetch import side_by_side
-from adapters.remote.retry import persistently
 from adapters.remote.urls import beside, clean, is_url
-from adapters.remote.wholes import Wholes, identity_of
 
 log = logging.getLogger("adapters")
 
@@ -72,11 +71,6 @@ def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     return own if codec_of(file) is None else file.with_suffix(SUFFIX), own
 
 
-def candidates(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the distinct index paths in the order in which they are tried."""
-    return list(dict.fromkeys(index_paths(path)))
-
-
 def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
     """Filter out indexes, which globs like ``train*`` match, and manifests, unless kept."""
     beside = (SUFFIX,) if manifests else (SUFFIX, MANIFEST_SUFFIX)
@@ -85,11 +79,10 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
 
 def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
     """Return the index of a file: read if one fits, else built and stored."""
-    if isinstance(storage, RemoteFile) and is_url(storage.name):
-        found, looked_at = _beside_object(storage), LOOKED_AT_OF_OBJECT
-    else:
-        found, looked_at = _beside_file(storage), LOOKED_AT
-    for name, text, modified_ns in found:
+    path, looked_at = storage.name, LOOKED_AT
+    if isinstance(storage, RemoteFile) and is_url(storage.url):
+        path, looked_at = storage.url, LOOKED_AT_OF_OBJECT
+    for name, text, modified_ns in indexes_beside(path):
         try:
             index = parse(text, codec)
         except ValueError as error:
@@ -118,32 +111,27 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
     return index
 
 
-def _beside_file(storage: Storage) -> Iterator[tuple[str, bytes, int]]:
-    """Yield name, text and modification time of each file with the name of an index."""
-    for path in candidates(storage.name):
+def indexes_beside(path: str) -> Iterator[tuple[str, bytes, int]]:
+    """Yield name, text and modification time in ns of each file or object named like an index."""
+    if is_url(path):
+        urls = [beside(path, SUFFIX, replace) for replace in (True, False)]
+        for url, found in zip(urls, side_by_side(text_of_object, urls)):
+            if found is not None:
+                yield clean(url), *found
+        return
+    for file in dict.fromkeys(index_paths(path)):
         try:
-            text, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
+            yield str(file), file.read_bytes(), file.stat().st_mtime_ns
         except FileNotFoundError:
             continue
         except OSError as error:
-            log.info("%s is not the index of %s: %s", path, storage.name, error)
-            continue
-        yield str(path), text, modified_ns
-
-
-def _beside_object(storage: RemoteFile) -> Iterator[tuple[str, bytes, int]]:
-    """Yield name, text and modification time of each object with the name of an index."""
-    urls = [beside(storage.url, SUFFIX, replace) for replace in (True, False)]
-    for url, found in zip(urls, side_by_side(text_of_object, urls)):
-        if found is not None:
-            yield clean(url), *found
+            log.info("%s is not the index of %s: %s", file, path, error)
 
 
 def text_of_object(url: str) -> tuple[bytes, int] | None:
     """Return a small object and its modification time; None if there is none."""
-    client, key = client_of(url)
     try:
-        text, head = persistently(lambda: client.get_all(key), clean(url))
+        text, head = request(url, lambda client, key: client.get_all(key))
     except (FileNotFoundError, PermissionError):  # S3 denies access if listing is denied.
         return None
     return text, head.changed_ns
@@ -207,8 +195,7 @@ def put_index(url: str, text: bytes) -> str:
     It has the shared name if the suffix tells the format.
     """
     name = beside(url, SUFFIX, replace=codec_of(clean(url)) is not None)
-    client, key = client_of(name)
-    persistently(lambda: client.put(key, text), clean(name))
+    request(name, lambda client, key: client.put(key, text))
     return clean(name)
 
 

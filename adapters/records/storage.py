@@ -9,14 +9,15 @@ stays valid as long as a reference exists, even after ``close``.
 from __future__ import annotations
 
 import contextlib
+import copy
+import errno
 import io
 import os
 import stat
 import tempfile
 import threading
-import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from adapters.records.ahead import AHEAD
 from adapters.records.mapping import Mapping, NoMapError, living, most
 from adapters.records.remotefile import RemoteFile
 
-# Most files mapped at once. Mapping a file again takes 20 us.
+# Most maps at once. Records of further files are copied when they are read.
 _MOST_MAPPED = most()
 # Smaller files may be read whole for a few headers.
 _SMALL_BYTES = 4 << 20
@@ -51,10 +52,6 @@ class Storage(Protocol):
         ...
 
 
-# Mapped files, oldest first. Removing one keeps its map alive while views exist.
-_mapped_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
-# Those that must be inflated again after they are unmapped.
-_inflated_files: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _map_lock = threading.RLock()
 
 
@@ -66,8 +63,6 @@ class MappedFile:
             operating system ends the process (SIGBUS); see ``is_truncated`` and ``reopened``.
     """
 
-    _registry = _mapped_files
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
         self.path = os.path.abspath(path)  # Other processes may work elsewhere.
@@ -78,8 +73,6 @@ class MappedFile:
         self.changed_ns = status.st_mtime_ns
         self.inode = status.st_ino
         self._view: memoryview | None = None
-        # The last map; alive while any view holds it, even after ``_let_go``.
-        self._map: weakref.ref[Mapping] | None = None
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes without a copy; fewer if the file ends before."""
@@ -129,32 +122,19 @@ class MappedFile:
         """Unmap the file as soon as no view of it is left."""
         AHEAD.forget(self.path)
         with _map_lock:
-            self._let_go()
-            self._map = None
-
-    def _let_go(self) -> None:
-        """Drop the view; the file is unmapped when no other view of it is left."""
-        self._view = None
-        self._registry.pop(self, None)
+            self._view = None
 
     def _map_now(self) -> memoryview:
-        if not self.size:
-            return memoryview(b"")
         with _map_lock:
-            if self._view is not None:  # Another thread was first.
-                return self._view
-            mapping = None if self._map is None else self._map()
-            if mapping is None:
-                with self._readable() as file:
-                    if not self.size:  # Nothing was inflated.
-                        return memoryview(b"")
-                    mapping = _map_of(file, self.size)
-            self._map, self._view = weakref.ref(mapping), mapping.view()
             view = self._view
-            self._registry[self] = None
-            while living() > _MOST_MAPPED and _mapped_files:
-                next(iter(_mapped_files))._let_go()
-            return view
+            if view is None and self.size:
+                # An inflated file has no path; a copy would inflate it again.
+                if self.path and living() >= _MOST_MAPPED:
+                    raise NoMapError(errno.ENOMEM, "too many files are mapped", self.name)
+                with self._readable() as file:
+                    if self.size:  # Something was inflated.
+                        view = self._view = Mapping(file.fileno(), self.size).view()
+            return view or memoryview(b"")
 
     def _copy_of(self, offset: int, size: int) -> memoryview:
         """Return a copy of these bytes, when there is no space for a map."""
@@ -186,74 +166,37 @@ class MappedFile:
         return (status.st_size, status.st_mtime_ns) == (self.size, self.changed_ns)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_view": None, "_map": None}
+        return {**self.__dict__, "_view": None}
 
 
-def _map_of(file: IO[bytes], size: int) -> Mapping:
-    """Map a file; if there is no space for a map, unmap other files and retry."""
-    with contextlib.suppress(NoMapError):
-        return Mapping(file.fileno(), size)
-    for other in [*_mapped_files, *_inflated_files]:
-        other._let_go()
-    return Mapping(file.fileno(), size)
+def peeked(storage: Storage, places: Sequence[int]) -> Storage:
+    """Request the headers at these places all at once, and return a storage that reads them alone.
 
-
-class _Light:
-    """Storage of a map that ends with its last view."""
-
-    def __init__(self, name: str, mapping: Mapping) -> None:
-        self._view = mapping.view()
-        self.name, self.size = name, len(self._view)
-
-    def read(self, offset: int, size: int) -> memoryview:
-        return self._view[offset : offset + size]
-
-
-def mapped_lightly(storage: Storage) -> Storage:
-    """Return the storage, mapped so that only touched pages are read.
+    For disks and stores that are slow. Doesn't wait; places outside the file are ignored.
 
     For a page of a map that isn't in memory, Linux reads as much around it as its read-ahead size,
     128 KiB to some MiB. For 64 headers in a file of 0.5 GB, a cold disk read the whole file, in
-    0.4 s.
-    """
-    with _opened(storage) as descriptor, contextlib.suppress(OSError):
-        if descriptor is not None:
-            mapping = Mapping(descriptor, storage.size)
-            mapping.read_nothing_around()
-            return _Light(storage.name, mapping)
-    return storage
-
-
-def will_peek(storage: Storage, places: Sequence[int]) -> None:
-    """Request the pages or headers at these places all at once, for disks and stores that are slow.
-
-    Doesn't wait. Places outside the file are ignored.
+    0.4 s. So a large local file is mapped once more, such that only touched pages are read; so is
+    one that stays unmapped, as too many files are mapped.
     """
     if isinstance(storage, RemoteFile):
         storage.start(np.array(places, np.int64), np.full(len(places), _HEADER_BYTES))
-        return
-    with _opened(storage) as descriptor, contextlib.suppress(OSError):
-        if descriptor is not None:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    is_small = storage.size < _SMALL_BYTES and living() < _MOST_MAPPED
+    if type(storage) is not MappedFile or is_small:
+        return storage
+    # An OSError: already mapped and deleted, or no descriptor or space for a map is left.
+    with contextlib.suppress(OSError), open(storage.path, "rb", buffering=0) as file:
+        if storage.is_same(os.fstat(file.fileno())):  # The path may name another file by now.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             for place in places:
                 if 0 <= place < storage.size:
-                    os.posix_fadvise(descriptor, place, 1, os.POSIX_FADV_WILLNEED)
-
-
-@contextlib.contextmanager
-def _opened(storage: Storage) -> Iterator[int | None]:
-    """Yield a descriptor of a large local file if it is still the same file; else None."""
-    if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
-        yield None
-        return
-    try:
-        file = open(storage.path, "rb", buffering=0)  # noqa: SIM115 - closed below.
-    except OSError:  # Already mapped and deleted, or no descriptor left.
-        yield None
-        return
-    with file:
-        # The path may name another file by now.
-        yield file.fileno() if storage.is_same(os.fstat(file.fileno())) else None
+                    os.posix_fadvise(file.fileno(), place, 1, os.POSIX_FADV_WILLNEED)
+            mapping = Mapping(file.fileno(), storage.size)
+            mapping.read_nothing_around()
+            light = copy.copy(storage)
+            light._view = mapping.view()
+            return light
+    return storage
 
 
 class InflatedFile(MappedFile):
@@ -265,14 +208,13 @@ class InflatedFile(MappedFile):
 
     damage: RecordError | None = None
     """Error in the compressed data; everything before it was inflated."""
-    _registry = _inflated_files
 
     def __init__(self, source: MappedFile | RemoteFile) -> None:
         self.source = source
         self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
         self.path = ""  # The inflated content has no name by which it could be truncated.
         self.inode = 0
-        self._view = self._map = None
+        self._view = None
         self.whole_view()
 
     def will_read(self, offset: int, size: int) -> None:
@@ -281,7 +223,9 @@ class InflatedFile(MappedFile):
     def _readable(self) -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
         try:
-            self.damage = inflate(self.source.stream(), file)
+            self.damage = _inflate(self.source.stream(), file)
+            if self.damage is not None and not file.tell():
+                raise self.damage
             self.source.close()
             self.size = file.tell()
             file.flush()
@@ -291,21 +235,11 @@ class InflatedFile(MappedFile):
             raise
 
 
-def inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
-    """Write the inflated data, up to damage if there is any.
+def _inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
+    """Write the inflated data; return the error if they are damaged or truncated.
 
     Several members in sequence, with zeros between them, are one stream, as for gzip.
-
-    Returns:
-        The error if the data are damaged or truncated, else None.
     """
-    damage = _inflated(compressed, file)
-    if damage is not None and not file.tell():
-        raise damage
-    return damage
-
-
-def _inflated(compressed: Storage, file: IO[bytes]) -> RecordError | None:
     inflater: Any = None
     name, read = compressed.name, 0
     while read < compressed.size:

@@ -5,7 +5,7 @@
     <folder>/objects/<name>/object.json     URL without secrets, version, size
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
-                            ...             or small objects, each whole, see ``wholes``
+                            ...             or small objects, each whole, see ``Wholes``
     <folder>/lock                           held during eviction
 
 ``name`` is derived from URL, version and size, so another version is another object. An object
@@ -30,13 +30,15 @@ import logging
 import operator
 import os
 import re
+import struct
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from adapters.remote.client import Head
-from adapters.remote.privatefiles import locked, make_private, problem_of, write_whole
-from adapters.remote.segments import SUFFIX, Segment
-from adapters.remote.urls import clean
+from adapters.remote.privatefiles import locked, make_private, opened, problem_of, write_whole
+from adapters.remote.segments import SUFFIX, Segment, crc_of, write_all
+from adapters.remote.urls import clean, folder_url
 
 log = logging.getLogger("adapters")
 
@@ -55,6 +57,12 @@ _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
 # Files that a cache creates in an object's folder.
 _OF_OBJECTS = re.compile(r"\.?(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
+
+IDENTITY_BYTES = 16
+# The end of a small object's file: its CRC and its size.
+_END = struct.Struct("<QQ")
+# Interval for recording a use, so that not every use writes to the disk.
+_USED_EVERY_SECONDS = 60.0
 
 
 class Kept(NamedTuple):
@@ -161,12 +169,8 @@ class Cache:
         Raises:
             PermissionError: The folder can't be written to.
         """
-        made = {
-            folder: paths
-            for folder in self._folders()
-            if (paths := [each.path for each in _made_in(folder)])
-        }
-        if not made:
+        folders = [folder for folder in self._folders() if any(_made_in(folder))]
+        if not folders:
             return 0
         used = self.used
         with locked(self.folder, wait=True) as is_held:
@@ -175,10 +179,10 @@ class Cache:
                     f"{self.folder} must be writable to be emptied, and its file lock can't be "
                     "opened; do it as the user whose cache it is"
                 )
-            for folder, paths in made.items():
-                for path in paths:
+            for folder in folders:
+                for each in [*_made_in(folder)]:
                     with contextlib.suppress(OSError):
-                        os.unlink(path)
+                        os.unlink(each.path)
                 with contextlib.suppress(OSError):  # Others' files lie in it.
                     os.rmdir(folder)
         return max(0, used - self.used)
@@ -207,7 +211,7 @@ class Cache:
         folder = self.folder_of([name if head.is_etag else url, head.version, head.size, size])
         path = os.path.join(folder, f"{number:08}{SUFFIX}")
         if not os.path.exists(path):
-            describe(folder, name, head.version, head.size)
+            _describe(folder, name, head.version, head.size)
         segment = Segment(path, min(size, head.size - number * size))
         segment.used()
         return segment
@@ -299,7 +303,96 @@ class Cache:
             return []
 
 
-def describe(folder: str, url: str, version: str, size: int) -> None:
+def identity_of(url: str, head: Head) -> bytes:
+    """Return 16 bytes that identify one version of one object; never only zeros.
+
+    An ETag identifies the object, whatever its URL's current signature. Without one, the query is
+    part of the identity.
+    """
+    url = clean(url) if head.is_etag else url
+    named = f"{url}\0{head.version}\0{head.size}".encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(named, digest_size=IDENTITY_BYTES).digest()
+
+
+class Wholes:
+    """Small objects that a cache stores whole, usually images, each in a file of its own.
+
+    ::
+
+        <cache>/objects/<name>/object.json       the URL of a folder, without secrets
+                               <identity>.seg    an object | u64 its CRC | u64 its size
+
+    ``name`` is derived from the folder's URL. A file is used only if its CRC and size are right,
+    and it is written in one go. So a process that is killed leaves at worst a file that is written
+    again, never a wrong one. Processes that write the same object write the same bytes, so they
+    need no lock. All numbers are little-endian.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self._folders: dict[str, str] = {}
+        self._has_warned = False
+
+    def has(self, url: str, identity: bytes) -> bool:
+        """True if the object has a file; it may turn out to be damaged."""
+        return os.path.exists(self._path(url, identity))
+
+    def get(self, url: str, identity: bytes) -> memoryview | None:
+        """Return the object if it is stored and undamaged."""
+        path = self._path(url, identity)
+        try:
+            descriptor = opened(path, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            content = memoryview(os.read(descriptor, status.st_size))
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        data, end = content[: -_END.size], content[-_END.size :]
+        if len(end) < _END.size or _END.unpack(end) != (crc_of(data), len(data)):
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("%s is damaged, or was not written whole; it is replaced", path)
+            return None
+        if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
+            with contextlib.suppress(OSError):  # Evicted, or not writable.
+                os.utime(path)
+        return data
+
+    def keep(self, url: str, identity: bytes, data: bytes | memoryview) -> None:
+        """Store an object; if that is impossible, warn once and continue."""
+        path = self._path(url, identity)
+        content = b"".join((data, _END.pack(crc_of(data), len(data))))
+
+        def write() -> None:
+            _describe(os.path.dirname(path), folder_url(clean(url)), "", 0)
+            descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
+            try:
+                write_all(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))  # A damaged file may have been longer.
+            finally:
+                os.close(descriptor)
+
+        try:
+            self.cache.store(write, len(data))
+        except OSError as error:
+            self.cache.failed(error)
+
+    def _path(self, url: str, identity: bytes) -> str:
+        parent = folder_url(clean(url))
+        folder = self._folders.get(parent)
+        if folder is None:
+            folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
+        return os.path.join(folder, identity.hex() + SUFFIX)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Wholes, (self.cache,)
+
+
+def _describe(folder: str, url: str, version: str, size: int) -> None:
     """Write an object folder's description, unless it exists."""
     place = os.path.join(folder, _DESCRIPTION)
     if not os.path.exists(place):

@@ -9,6 +9,8 @@ import contextlib
 import os
 import stat
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from adapters.remote import fsspec_client, obstore_client
 from adapters.remote.client import Changed, Client, Head, Reader
@@ -17,6 +19,7 @@ from adapters.remote.urls import ListedUrl, clean, folder_of, is_url, matching, 
 
 _EXTRA = "pip install 'loader-adapters[remote]'"
 
+_Result = TypeVar("_Result")
 _clients: dict[tuple[str, bool], Client] = {}
 """Clients by the URL's root, and True if obstore may request such objects."""
 _opening = threading.Lock()
@@ -35,6 +38,12 @@ def client_of(url: str) -> tuple[Client, str]:
         if client is None:
             client = _clients[known] = _made(root, url)
     return client, key
+
+
+def request(url: str, do: Callable[[Client, str], _Result]) -> _Result:
+    """Call ``do`` with the client for a URL and the object's key; retry after transient errors."""
+    client, key = client_of(url)
+    return persistently(lambda: do(client, key), clean(url))
 
 
 def reader_of(path: str) -> tuple[Reader, str]:
@@ -127,15 +136,14 @@ def found_by(pattern: str) -> list[str]:
         ConnectionError: The store doesn't answer.
         ValueError: The store can't list objects; most web servers can't.
     """
-    client, key = client_of(pattern)
-    root, name = split(pattern)[0], clean(pattern)
+    root, key = split(pattern)
     try:
-        heads = persistently(lambda: dict(client.list(folder_of(key))), name)
+        heads = request(pattern, lambda client, _: dict(client.list(folder_of(key))))
     except FileNotFoundError:
         heads = {}
     except NotImplementedError:
         raise ValueError(
-            f"{name}: this store doesn't list its objects; give a list of URLs"
+            f"{clean(pattern)}: this store doesn't list its objects; give a list of URLs"
         ) from None
     found: list[str] = []
     for each in sorted(matching(key, iter(heads))):
@@ -146,7 +154,7 @@ def found_by(pattern: str) -> list[str]:
         with contextlib.suppress(
             FileNotFoundError, PermissionError, NotImplementedError, ValueError
         ):
-            persistently(lambda: client.head(key), name)
+            request(pattern, lambda client, key: client.head(key))
             found = [pattern]
     return found
 

@@ -35,13 +35,8 @@ _chance = random.Random()  # noqa: S311 - no secret hangs on it.
 _Result = TypeVar("_Result")
 
 
-class _Request(threading.local):
-    """Deadline of the request that this thread makes."""
-
-    ends: float | None = None
-
-
-_request = _Request()
+# Deadline of the request that this thread makes, as ``ends``.
+_request = threading.local()
 
 
 def limit_seconds() -> float:
@@ -65,9 +60,8 @@ def limit_seconds() -> float:
 
 def remaining_seconds() -> float:
     """Time that remains for this thread's request in seconds; at least 0.05."""
-    if _request.ends is None:
-        return limit_seconds()
-    return max(0.05, _request.ends - time.monotonic())
+    ends: float | None = getattr(_request, "ends", None)
+    return limit_seconds() if ends is None else max(0.05, ends - time.monotonic())
 
 
 def persistently(request: Callable[[], _Result], name: str) -> _Result:

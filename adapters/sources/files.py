@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.remote import Head, client_of
+from adapters.remote.cache import IDENTITY_BYTES, identity_of
 from adapters.remote.retry import persistently
 from adapters.remote.urls import clean, escaped, is_url, split
-from adapters.remote.wholes import IDENTITY_BYTES, identity_of
 
 Run = tuple[str, list[str]]
 """Folder, and names of files in it."""

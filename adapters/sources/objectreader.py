@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.remote import Cache, Head, client_of, is_url, reader_of
+from adapters.remote.cache import IDENTITY_BYTES, Wholes, identity_of
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
-from adapters.remote.wholes import IDENTITY_BYTES, Wholes, identity_of
 from adapters.sources.filereader import MOST_BYTES, FileReader, Room, new_memory, read_file
 from adapters.sources.files import Files, Listed, measured
 

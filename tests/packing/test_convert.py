@@ -67,13 +67,6 @@ def test_samples_are_the_same_and_right(tmp_path, format, encoding):
         assert np.array_equal(label, same)
 
 
-def test_images_are_not_encoded_again(tmp_path):
-    pack([(jpeg(1), 2)], tmp_path / "a.rec", format="recordio")
-    convert(tmp_path / "a.rec", tmp_path / "b.tfrecord", format="tfrecord")
-    (record,) = payloads(tmp_path / "b.tfrecord")
-    assert example.decode(record)["image/encoded"] == [jpeg(1)]
-
-
 @pytest.mark.parametrize("identity", [0, 2**63 - 1, 2**63, 2**64 - 1])
 def test_ids_come_back(tmp_path, identity):
     source = written(tmp_path / "a.rec", "recordio", irheader.pack(1, identity, jpeg(0)))
@@ -120,14 +113,6 @@ def test_target_may_be_the_source(tmp_path, format):
     convert(tmp_path / "a.rec", tmp_path / "converted", format=OTHER[format])
     convert(tmp_path / "a.rec", tmp_path / "a.rec", format=OTHER[format])
     assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "converted").read_bytes()
-
-
-def test_target_may_be_one_of_several_sources(tmp_path):
-    pack(SAMPLES[:2], tmp_path / "a.rec", format="recordio")
-    pack(SAMPLES[2:4], tmp_path / "b.rec", format="recordio")
-    expected = payloads(tmp_path / "a.rec") + payloads(tmp_path / "b.rec")
-    convert([tmp_path / "a.rec", tmp_path / "b.rec"], tmp_path / "a.rec", format="recordio")
-    assert payloads(tmp_path / "a.rec") == expected
 
 
 def test_file_without_records_becomes_one_without(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordError, open_records, pack
+from adapters import RecordError, pack
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder, decode
 from tests.images.pictures import encoded, npy
@@ -93,13 +93,6 @@ ANY = [np.arange(24).reshape(2, 3, 4).astype(each) for each in ("f4", "f8", "i2"
 )
 def test_raw_is_npy_of_any_numbers(tmp_path, content, stored):
     assert one(tmp_path, content, encoding="raw")[1] == npy(stored)
-
-
-def test_raw_floats_are_read_back(tmp_path):
-    arrays = np.random.default_rng(0).random((3, 4, 5), np.float32)
-    pack((arrays, range(3)), tmp_path / "x.rec", format="recordio", encoding="raw")
-    read = open_records(tmp_path / "x.rec", decode="image")
-    assert np.array_equal([sample for sample, _ in read], arrays)
 
 
 def test_yuv_is_no_encoding_any_more(tmp_path):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,9 @@ from tests.packing.materials import (
     jpeg,
     packed,
 )
+from tests.records.conftest import mx_recordio, tf
+
+__all__ = ["mx_recordio", "tf"]
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -120,25 +122,22 @@ def test_names_count_the_files(tmp_path, source, format):
         ("train.v2", "train.v2-00000-of-00001.rec"),
         ("train.v2.rec", "train.v2.rec"),
         ("new/folders/train.rec", "new/folders/train.rec"),
+        ("folder", "folder/data-00000-of-00001.rec"),
+        ("folder.rec", "folder.rec/data-00000-of-00001.rec"),
     ],
 )
 def test_name_with_an_ending_is_of_one_file(tmp_path, source, out, name):
+    if "folder/" in name or "folder.rec/" in name:
+        (tmp_path / out).mkdir()
     pack(source, tmp_path / out, format="recordio", on_error="skip")
-    assert (tmp_path / name).is_file()
+    manifest = re.sub(r"(-00000-of-00001)?\.rec$", ".json", name)
+    assert set(files_in(tmp_path)) == {name, name[:-3] + "idx", manifest}
 
 
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecords"])
 def test_name_keeps_its_ending(tmp_path, source, ending):
     names = written(source, tmp_path / f"x{ending}", format="tfrecord", shard_bytes=4000)
     assert {Path(name).suffix for name in names} == {ending, ".idx", ".json"}
-
-
-@pytest.mark.parametrize("name", ["out", "out.rec"])
-def test_name_in_a_folder_is_data(tmp_path, source, name):
-    (tmp_path / name).mkdir()
-    pack(source, tmp_path / name, format="recordio", on_error="skip")
-    expected = {"data-00000-of-00001.rec", "data-00000-of-00001.idx", "data.json"}
-    assert set(files_in(tmp_path / name)) == expected
 
 
 def test_index_of_every_file_fits(tmp_path, source, monkeypatch):
@@ -150,16 +149,11 @@ def test_index_of_every_file_fits(tmp_path, source, monkeypatch):
 # --- beside other files ---
 
 
-def test_earlier_files_go(tmp_path, source):
-    expected = written(source, tmp_path / "a/out", shard_bytes=4000)
-    written(source, tmp_path / "b/out", shard_bytes=1500)
-    assert written(source, tmp_path / "b/out", shard_bytes=4000) == expected
-
-
-def test_earlier_file_gives_way_to_several(tmp_path, source):
-    expected = written(source, tmp_path / "a/out.rec", shard_bytes=4000)
-    written(source, tmp_path / "b/out.rec")
-    assert written(source, tmp_path / "b/out.rec", shard_bytes=4000) == expected
+@pytest.mark.parametrize(("out", "earlier"), [("out", {"shard_bytes": 1500}), ("out.rec", {})])
+def test_earlier_files_go(tmp_path, source, out, earlier):
+    expected = written(source, tmp_path / "a" / out, shard_bytes=4000)
+    written(source, tmp_path / "b" / out, **earlier)
+    assert written(source, tmp_path / "b" / out, shard_bytes=4000) == expected
 
 
 def test_others_files_stay(tmp_path, source):
@@ -177,22 +171,16 @@ def test_others_files_stay(tmp_path, source):
 
 
 def test_others_index_stays(tmp_path, source):
-    """The index of x.rec is x.idx, as is that of x.tfrecord."""
+    """The index of x.rec is x.idx, as is that of x.tfrecord; also when earlier files go."""
     pack(source, tmp_path / "x.tfrecord", format="tfrecord", on_error="skip")
     (tmp_path / "x.json").unlink()
-    index = (tmp_path / "x.idx").read_bytes()
+    before = files_in(tmp_path)
     pack(source, tmp_path / "x.rec", format="recordio", on_error="skip")
-    assert (tmp_path / "x.idx").read_bytes() == index
-    assert (tmp_path / "x.rec.idx").is_file()
-
-
-def test_others_index_stays_when_earlier_files_go(tmp_path, source):
-    pack(source, tmp_path / "x.tfrecord", format="tfrecord", on_error="skip")
-    (tmp_path / "x.json").unlink()
-    pack(source, tmp_path / "x.rec", format="recordio", on_error="skip")
+    assert set(files_in(tmp_path)) == {*before, "x.rec", "x.rec.idx", "x.json"}
     pack(source, tmp_path / "x.rec", format="recordio", on_error="skip", shard_bytes=2500)
-    left = {name for name in files_in(tmp_path) if name.startswith("x.")}
-    assert left == {"x.tfrecord", "x.idx", "x.json"}
+    after = files_in(tmp_path)
+    assert {name for name in after if name.startswith("x.")} == {*before, "x.json"}
+    assert {name: after[name] for name in before} == before
 
 
 @pytest.mark.parametrize("content", ['{"images": []}', "no JSON", "[]", ""])
@@ -340,23 +328,11 @@ def test_open_records_reads_what_was_packed(tmp_path, format, encoding):
     )
 
 
-@pytest.fixture(scope="module")
-def mxnet() -> Any:
-    if find_spec("mxnet") is None or int(np.__version__.split(".")[0]) > 1:
-        pytest.skip("MXNet has wheels for some Pythons, and takes NumPy 1 only")
-    from adapters.gluon import import_mxnet
-
-    with warnings.catch_warnings():
-        # While it is imported, MXNet looks at every name that NumPy ever had.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return import_mxnet()
-
-
-def test_mxnet_reads_what_was_packed(tmp_path, mxnet):
+def test_mxnet_reads_what_was_packed(tmp_path, mx_recordio):
     samples = [(jpeg(0), 4), (jpeg(1), [0.5, 2])]
     pack(samples, tmp_path / "x.rec", format="recordio")
-    reader = mxnet.recordio.MXIndexedRecordIO(str(tmp_path / "x.idx"), str(tmp_path / "x.rec"), "r")
-    read = [mxnet.recordio.unpack(reader.read_idx(number)) for number in range(2)]
+    reader = mx_recordio.MXIndexedRecordIO(str(tmp_path / "x.idx"), str(tmp_path / "x.rec"), "r")
+    read = [mx_recordio.unpack(reader.read_idx(number)) for number in range(2)]
     reader.close()
     assert [(np.ravel(header.label).tolist(), header.id, image) for header, image in read] == [
         ([4.0], 0, jpeg(0)),
@@ -365,7 +341,9 @@ def test_mxnet_reads_what_was_packed(tmp_path, mxnet):
 
 
 @pytest.mark.filterwarnings("ignore:Please import `csr_matrix`:DeprecationWarning")
-def test_gluon_reads_what_was_packed(tmp_path, mxnet):
+def test_gluon_reads_what_was_packed(tmp_path, mx_recordio):
+    import mxnet
+
     pack([(jpeg(n), n) for n in range(3)], tmp_path / "x.rec", format="recordio")
     read = mxnet.gluon.data.vision.ImageRecordDataset(str(tmp_path / "x.rec"))
     assert [label for _, label in (read[n] for n in range(3))] == [0.0, 1.0, 2.0]
@@ -373,18 +351,16 @@ def test_gluon_reads_what_was_packed(tmp_path, mxnet):
     read._record.close()
 
 
-def test_tensorflow_reads_what_was_packed(tmp_path):
-    tensorflow = pytest.importorskip("tensorflow", reason="an optional framework")
+def test_tensorflow_reads_what_was_packed(tmp_path, tf):
     pack([(jpeg(n), n) for n in range(5)], tmp_path / "x", format="tfrecord", shard_bytes=2500)
     features = {
-        "image/encoded": tensorflow.io.FixedLenFeature([], tensorflow.string),
-        "image/class/label": tensorflow.io.FixedLenFeature([], tensorflow.int64),
-        "image/id": tensorflow.io.FixedLenFeature([], tensorflow.int64),
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        "image/id": tf.io.FixedLenFeature([], tf.int64),
     }
     files = sorted(str(path) for path in tmp_path.glob("*.tfrecord"))
     read = [
-        tensorflow.io.parse_single_example(record, features)
-        for record in tensorflow.data.TFRecordDataset(files)
+        tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(files)
     ]
     found = [tuple(each[name].numpy() for name in features) for each in read]
     assert found == [(jpeg(number), number, number) for number in range(5)]
@@ -551,8 +527,3 @@ def test_keys_find_their_records(tmp_path):
 def test_keys_are_no_shared_ids(tmp_path):
     pack(listed(tmp_path / "in", [3] * 20), tmp_path / "x.rec", format="recordio")
     assert keys_of(tmp_path / "x.rec") == list(range(20))
-
-
-def test_keys_of_a_kept_order_are_numbers(tmp_path):
-    pack([(jpeg(at), at) for at in range(3)], tmp_path / "x.rec", format="recordio")
-    assert keys_of(tmp_path / "x.rec") == [0, 1, 2]

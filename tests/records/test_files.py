@@ -220,12 +220,3 @@ def test_folder_or_empty_file(format, tmp_path):
     path = tmp_path / "a.rec"
     path.touch()
     assert read(path, format) == []
-
-
-def test_damaged_record_is_an_error_each_time(tmp_path):
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(tfrecord.encode(b"abc").replace(b"abc", b"abd"))
-    shard = Shard(path, "auto", True)
-    for _ in range(2):
-        with pytest.raises(RecordError):
-            shard.read(0)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.remote import Head, segments, wholes
+from adapters.remote import Head, segments
+from adapters.remote import cache as caching
 from adapters.remote.cache import cache_of
 from adapters.remote.privatefiles import locked
 from tests.forking import forks
@@ -173,7 +174,7 @@ def test_full_disk_is_done_without(what, urls, tmp_path, expected, monkeypatch, 
         (tmp_path / "cache").write_text("a file")
     else:
         monkeypatch.setattr(segments, "write_all", full)
-        monkeypatch.setattr(wholes, "describe", full)
+        monkeypatch.setattr(caching, "_describe", full)
     with opened(what, urls, cache=tmp_path / "cache") as source:
         assert read(source) == expected
     if number != errno.ENOTDIR:

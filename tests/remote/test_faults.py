@@ -23,7 +23,7 @@ from tests.remote.conftest import COUNT, SIZE, opened, payloads, read, serve, wr
 @pytest.fixture
 def quick(monkeypatch):
     """Short waits, so that a test of faults takes seconds."""
-    monkeypatch.setattr(obstore_client, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(obstore_client, "READ_SECONDS", 0.2)
     monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.01)
     clients.forget()
 

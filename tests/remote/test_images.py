@@ -27,7 +27,7 @@ from adapters import (
 from adapters.remote import client_of
 from adapters.sources import files, objectreader
 from tests.forking import forks
-from tests.remote.conftest import handled_by
+from tests.remote.conftest import handled_by, read
 from tests.sources.image_folders import jpeg, put
 
 DECODE = ImageDecoder(16, crop="random_resized", flip=True)
@@ -219,8 +219,6 @@ class Gate:
     """Holds a client's requests until so many wait at once."""
 
     def __init__(self, monkeypatch: Any, url: str, wanted: int) -> None:
-        from adapters.remote.clients import client_of
-
         self.most = self._now = 0
         self._wanted, self._change = wanted, threading.Condition()
         client, _ = client_of(url)
@@ -433,12 +431,7 @@ def listed(server: Any, photos: Path) -> list[str]:
 
 def contents(photos: Path) -> list[bytes]:
     with open_images(photos) as source:
-        return [source.read(number) for number in range(len(source))]
-
-
-def read(source: Any) -> list[bytes]:
-    source.bring(np.arange(len(source)))
-    return [source.read(number) for number in range(len(source))]
+        return read(source)
 
 
 def test_materialized_images_are_not_fetched_again(server, listed, photos, tmp_path):

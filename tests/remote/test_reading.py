@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import gzip
 import logging
-import multiprocessing
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -226,11 +226,7 @@ def test_urls_may_be_escaped_or_of_files(server, tmp_path):
         assert open_records(url)[:] == payloads()
 
 
-def test_compressed_file_is_inflated(server, tmp_path):
-    path = written(tmp_path, "tfrecord")
-    server.objects["a.tfrecord.gz"] = gzip.compress(path.read_bytes())
-    with open_records(server.url("a.tfrecord.gz")) as source:
-        assert source[:] == payloads()
+def test_empty_object_has_no_records(server):
     server.objects["a.rec"] = b""
     assert len(open_records(server.url("a.rec"), format="recordio")) == 0
 
@@ -241,7 +237,7 @@ def test_source_is_closed_once_or_twice(compressed, server, tmp_path):
     server.objects["a.tfrecord"] = gzip.compress(content) if compressed else content
     source = open_records(server.url("a.tfrecord"))
     part = source.select([1, 0])
-    assert part[:] == payloads()[1::-1]
+    assert (source[:], part[:]) == (payloads(), payloads()[1::-1])
     source.close()
     source.close()
     part.close()
@@ -266,32 +262,26 @@ def test_object_cut_short_has_its_whole_records(format, kept, server, tmp_path):
                 next(records)
 
 
-@pytest.mark.parametrize("where", ["front", "middle"])
+@pytest.mark.parametrize("where", ["front", "middle", "a bit"])
 def test_records_behind_damage_are_found(where, server, tmp_path):
     path = written(tmp_path, "tfrecord")
     content = bytearray(path.read_bytes())
     number = 0 if where == "front" else 100
     at = sum(len(each) + 16 for each in payloads()[:number])
-    content[at : at + 20] = bytes(20)
+    if where == "a bit":
+        content[at + 12] ^= 1
+    else:
+        content[at : at + 20] = bytes(20)
     server.objects["a.tfrecord"] = bytes(content)
     with open_records(server.url("a.tfrecord"), format="tfrecord") as source:
         expected = payloads()
         numbers = [each for each in range(SIZE) if each != number]
         assert source.__getitems__(numbers) == [expected[each] for each in numbers]
-        with pytest.raises(RecordError, match=f"record {number}, byte {at}:"):
+        url = re.escape(server.url("a.tfrecord"))
+        with pytest.raises(RecordError, match=f"{url}, record {number}, byte {at}:"):
             source[number]
         with pytest.raises(RecordError, match=f"record {number}, byte {at}:"):
             batches(source)
-
-
-def test_flipped_bit_is_noticed(server, tmp_path):
-    path = written(tmp_path, "tfrecord")
-    serve(server, tmp_path)
-    damaged = bytearray(server.objects[path.name])
-    damaged[len(damaged) // 2] ^= 1
-    server.objects[path.name] = bytes(damaged)
-    with pytest.raises(RecordError, match=r"http://127.0.0.1:\d+/train.tfrecord, record"):
-        list(open_records(server.url(path.name)))
 
 
 def test_memory_is_bounded(server, tmp_path, monkeypatch):
@@ -409,14 +399,3 @@ def test_forked_process_fetches_or_says_what_to_do(server, tmp_path):
         source[0]
         told = in_child(source, [5, SIZE - 1])
         assert told == "2" or 'spawn"' in told
-
-
-def test_spawned_process_opens_the_file_itself(server, tmp_path):
-    path = written(tmp_path, "tfrecord")
-    serve(server, tmp_path)
-    source = open_records(server.url(path.name))
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(source.__getitems__, ([3, 200],))
-        pool.close()
-        pool.join()
-    assert found == [payloads()[3], payloads()[200]]

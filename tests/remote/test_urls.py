@@ -6,73 +6,55 @@ import datetime
 import errno
 import logging
 import os
+from functools import partial
 
 import pytest
 
 from adapters import Cache, open_records
 from adapters.records.remotefile import RemoteFile
 from adapters.remote import Head, client_of, clients, fsspec_client, obstore_client, retry, urls
+from adapters.remote.cache import identity_of
 from adapters.remote.urls import as_path, beside, clean, folder_of, has_magic, is_url, matching
-from adapters.remote.wholes import identity_of
 from tests.remote.conftest import payloads, written
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("function", "given", "expected"),
     [
-        ("s3://bucket/train.rec", True),
-        ("https://host/a", True),
-        ("/data/train.rec", False),
-        ("C://train.rec", False),
-        ("file:///data/train.rec", False),
+        (is_url, "s3://bucket/train.rec", True),
+        (is_url, "https://host/a", True),
+        (is_url, "/data/train.rec", False),
+        (is_url, "C://train.rec", False),
+        (is_url, "file:///data/train.rec", False),
+        # Secrets are not shown.
+        (clean, "https://me:secret@host:80/a/b.rec?X-Sig=secret#x", "https://host:80/a/b.rec"),
+        (clean, "https://h/c#/1.npy?sig=secret#x", "https://h/c#/1.npy"),
+        (clean, "s3://key:secret@bucket/a.rec", "s3://bucket/a.rec"),
+        (clean, "s3://bucket/a?b#c.rec", "s3://bucket/a?b#c.rec"),
+        (clean, "/data/a?b.rec", "/data/a?b.rec"),
+        (as_path, "file:///data/my%20file.rec", "/data/my file.rec"),
+        (has_magic, "s3://b/train-*.rec", True),
+        (has_magic, "https://h/a.rec?sig=*", False),
+        (has_magic, "s3://b/train.rec", False),
+        (urls.folder_url, "https://h/a/t.csv?x=y/z", "https://h/a/"),
+        (partial(beside, suffix=".idx", replace=True), "s3://b/a.tfrecord", "s3://b/a.idx"),
+        (partial(beside, suffix=".idx", replace=False), "s3://b/a.rec", "s3://b/a.rec.idx"),
+        (
+            partial(beside, suffix=".idx", replace=True),
+            "https://h/a.rec?s=1",
+            "https://h/a.idx?s=1",
+        ),
+        (partial(urls.below, "s3://b/lists/"), "../photos/./1.jpg", "s3://b/photos/1.jpg"),
+        (partial(urls.below, "s3://b/"), "1.jpg", "s3://b/1.jpg"),
     ],
 )
-def test_url_is_told_from_a_path(name, expected):
-    assert is_url(name) is expected
+def test_parts_of_names(function, given, expected):
+    assert function(given) == expected
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("https://me:secret@host:80/a/b.rec?X-Amz-Signature=secret#x", "https://host:80/a/b.rec"),
-        ("https://h/c#/1.npy?sig=secret#x", "https://h/c#/1.npy"),
-        ("s3://key:secret@bucket/a.rec", "s3://bucket/a.rec"),
-        ("s3://bucket/a?b#c.rec", "s3://bucket/a?b#c.rec"),
-        ("/data/a?b.rec", "/data/a?b.rec"),
-    ],
-)
-def test_secrets_of_urls_are_not_shown(url, expected):
-    assert clean(url) == expected
-
-
-def test_file_url_is_its_path():
-    assert as_path("file:///data/my%20file.rec") == "/data/my file.rec"
+def test_file_url_of_another_machine_is_refused():
     with pytest.raises(ValueError, match="file:///path"):
         as_path("file://elsewhere/data.rec")
-
-
-@pytest.mark.parametrize(
-    ("url", "replace", "expected"),
-    [
-        ("s3://b/a.tfrecord", True, "s3://b/a.idx"),
-        ("s3://b/a.tfrecord", False, "s3://b/a.tfrecord.idx"),
-        ("https://h/a.rec?sig=1", True, "https://h/a.idx?sig=1"),
-    ],
-)
-def test_index_lies_beside(url, replace, expected):
-    assert beside(url, ".idx", replace) == expected
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("s3://b/train-*.rec", True),
-        ("https://h/a.rec?sig=*", False),
-        ("s3://b/train.rec", False),
-    ],
-)
-def test_glob_is_told(url, expected):
-    assert has_magic(url) is expected
 
 
 @pytest.mark.parametrize(
@@ -245,9 +227,3 @@ def test_no_signature_is_shown(monkeypatch, caplog, text, kind):
     with caplog.at_level(logging.DEBUG, "adapters"), pytest.raises(OSError) as raised:
         retry.persistently(fail, "https://h/a.rec")
     assert "secret" not in str(raised.value) + caplog.text
-
-
-def test_names_below_a_url():
-    assert urls.below("s3://b/lists/", "../photos/./1.jpg") == "s3://b/photos/1.jpg"
-    assert urls.below("s3://b/", "1.jpg") == "s3://b/1.jpg"
-    assert urls.folder_url("https://h/a/t.csv?x=y/z") == "https://h/a/"
