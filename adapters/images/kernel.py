@@ -34,7 +34,7 @@ log = logging.getLogger("adapters")
 _JPEG, _RAW = b"\xff", b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
-_VERSION = 10
+_VERSION = 11
 _MOST_SIDE = (1 << 31) - 1
 _trouble: str | None = None
 

@@ -217,7 +217,7 @@ def apply(
     if images.dtype != np.uint8:
         own = matrices.astype(images.dtype), offsets.astype(images.dtype)
         if kernel is not None:
-            kernel.recolour_floats(images, *shape, *own, *map(float, bounds))
+            kernel.recolour(images, *shape, *own, -1, *map(float, bounds))
         else:
             _apply_by_numpy(images, axes, *own, bounds)
         return

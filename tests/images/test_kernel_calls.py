@@ -274,7 +274,7 @@ def test_million_images_leave_nothing_in_memory():
         assert kernel.decode(buffers, None, rng_of, rows, asked, into) == list(range(1, 1000, 2))
         assert len(kernel.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
         schema = module.schema([field])
-        files = module.files((content,), (offsets,), (None,), (checked,), (1,), (None,))
+        files = module.files([(content, offsets, None, checked, 1, b"", 0)])
         assert module.gather(schema, files, offsets, None, (label,)) == b"\1" * 9
         for wrong_ones in (
             (schema, files, offsets, None, (b"",)),
@@ -285,10 +285,10 @@ def test_million_images_leave_nothing_in_memory():
         with pytest.raises(TypeError):
             module.schema([field, None])
         with pytest.raises(ValueError, match="must fit"):
-            module.files((content,), (offsets,), (None,), (checked[1:],), (1,), (None,))
+            module.files([(content, offsets, None, checked[1:], 1, b"", 0)])
         with pytest.raises(TypeError):
-            module.files((content,), (offsets,), (None,), (checked,), (1,), ((b"path", "inode"),))
-        with pytest.raises(ValueError, match="read-only"):
+            module.files([(content, offsets, None, checked, 1, b"path", "inode")])
+        with pytest.raises(TypeError, match="read-write"):
             kernel.decode(buffers, None, rng_of, rows, asked, unwritable)
 
     for _ in range(20):

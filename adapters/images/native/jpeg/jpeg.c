@@ -37,8 +37,6 @@ struct Decoder {
     Huffman huffman;
     Frame frame;
     Workspace workspace;
-    uint8_t *pixels; /* ROWS_AT_ONCE rows as they were decoded; as many as were needed so far. */
-    size_t pixels_bytes;
     /* Of the reduced image, rows [begin, end) as they were decoded last. */
     JSAMPROW rows[ROWS_AT_ONCE];
     int32_t begin, end;
@@ -82,7 +80,6 @@ void decoder_free(Decoder *decoder) {
     if (decoder == NULL) return;
     workspace_free(&decoder->workspace);
     frame_free(&decoder->frame);
-    free(decoder->pixels);
     free(decoder);
 }
 
@@ -135,12 +132,9 @@ static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Ba
 static int prepared(Decoder *decoder, const Batch *batch) {
     size_t row_bytes = 3 * (size_t)decoder->jpeg.output_width + ROW_MARGIN;
     row_bytes = (row_bytes + LINE - 1) / LINE * LINE;
-    if (!workspace_prepare(&decoder->workspace, batch) ||
-        !grown((void **)&decoder->pixels, &decoder->pixels_bytes,
-               ROWS_AT_ONCE * row_bytes + ROW_START))
-        return 0;
+    if (!workspace_prepare(&decoder->workspace, batch, ROWS_AT_ONCE * row_bytes + ROW_START)) return 0;
     for (int i = 0; i < ROWS_AT_ONCE; i++)
-        decoder->rows[i] = decoder->pixels + ROW_START + i * row_bytes;
+        decoder->rows[i] = decoder->workspace.pixels + ROW_START + i * row_bytes;
     return 1;
 }
 
