@@ -23,7 +23,7 @@ STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GI
 SOURCES = "adapters/images/native"
 UNITS = (
     *("batch", "checksums", "colours", "crcs", "crops", "decode", "floats", "gather", "raw"),
-    *("records", "resize", "vectors"),
+    *("records", "resize"),
     *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")

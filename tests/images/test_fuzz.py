@@ -19,7 +19,7 @@ from tests.images.pictures import encoded, npy, picture
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "adapters" / "images" / "native"
 JPEG = (
-    *("batch", "resize", "vectors"),
+    *("batch", "resize"),
     *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
@@ -138,12 +138,12 @@ def test_raw_mutants_stay_within_memory(build, tmp_path, mutants, seed):
     files = [tmp_path / str(number) for number in range(3)]
     for path, image in zip(files, (photo, photo[:, :, :1], photo[:, :, 0])):
         path.write_bytes(npy(image))
-    program = build("fuzz_raw", ("batch", "raw", "resize", "vectors"))
+    program = build("fuzz_raw", ("batch", "raw", "resize"))
     outcomes(program, seed, mutants, files)
 
 
 def test_resizing_is_the_same_on_every_processor(build):
-    program = build("resize_variants", ["vectors"])
+    program = build("resize_variants", [])
     done = subprocess.run([program], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
     at_once, partly = map(int, re.findall(r"\d+", done.stdout))
@@ -162,7 +162,7 @@ def test_record_mutants_stay_within_memory(build, tmp_path, mutants, seed):
             record = codec.encode(codec.envelope.pack(content, label, 7))
             path.write_bytes(record + record)
             paths.append(path)
-    command = [build("records_fuzz", ["vectors"]), str(seed), str(10 * mutants), *paths]
+    command = [build("records_fuzz", []), str(seed), str(10 * mutants), *paths]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
     assert min(map(int, done.stdout.split())) > mutants // 10

@@ -5,6 +5,8 @@
 
 #include "vectors.h"
 
+int vectors_are_used = 1;
+
 int grown(void **memory, size_t *held, size_t bytes) {
     if (*held >= bytes) return 1;
     free(*memory);
@@ -107,17 +109,18 @@ static void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_
     }
 }
 
-static void copy_row(const uint8_t *row, const Tap *across, int32_t width, int flip, uint8_t *done) {
-    if (flip)
-        for (int32_t x = 0; x < width; x++) memcpy(done + 3 * x, row + 3 * (ptrdiff_t)across[x].at, 3);
-    else
-        memcpy(done, row + 3 * (ptrdiff_t)across[0].at, 3 * (size_t)width);
+static void copy_row(const uint8_t *row, const Tap *across, int32_t width, int flip,
+                     uint8_t *done) {
+    if (!flip) memcpy(done, row + 3 * (ptrdiff_t)across[0].at, 3 * (size_t)width);
+    for (int32_t x = 0; flip && x < width; x++)
+        memcpy(done + 3 * x, row + 3 * (ptrdiff_t)across[x].at, 3);
 }
 
 void rgb_rows(Workspace *workspace, const Tap *across, const Tap *down, const Crop *crop,
               const Batch *batch, RowOf *row_of, void *source) {
     const Axis *vertical = &crop->vertical, *horizontal = &crop->horizontal;
-    int is_resized = vertical->length != vertical->resized || horizontal->length != horizontal->resized;
+    int is_resized =
+        vertical->length != vertical->resized || horizontal->length != horizontal->resized;
     int is_direct = batch->table == NULL && !batch->channels_first;
     int32_t width = batch->width;
     int32_t eights = is_resized ? eights_fill(workspace->eights, across, width) : 0;

@@ -120,7 +120,8 @@ INLINE void compute_floats(const float *restrict red, const float *restrict gree
     }
 }
 
-INLINE void recolour_floats(void *image, Py_ssize_t pixels, int channels_first, const Colour *colour) {
+INLINE void recolour_floats(void *image, Py_ssize_t pixels, int channels_first,
+                            const Colour *colour) {
     float given[CHANNELS][FLOAT_BLOCK], made[CHANNELS][FLOAT_BLOCK];
     Py_ssize_t step = channels_first ? 1 : CHANNELS, apart = channels_first ? pixels : 1;
     for (Py_ssize_t start = 0; start < pixels; start += FLOAT_BLOCK) {
@@ -177,29 +178,30 @@ typedef struct {
     void (*add_rows)(const float *, const Shape *, double *, double *);
 } Loops;
 
-#define LOOPS(KIND, TARGET)                                                                          \
-    TARGET static void blend_##KIND(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) {  \
-        blend(one, other, n, share);                                                                \
-    }                                                                                               \
-    TARGET static void recolour_##KIND(void *image, Py_ssize_t n, int first, const Colour *colour) { \
-        recolour(image, n, first, colour);                                                          \
-    }                                                                                               \
-    TARGET static void floats_##KIND(void *image, Py_ssize_t n, int first, const Colour *colour) {  \
-        if (first) /* Each by itself, as the steps are known then. */                               \
-            recolour_floats(image, n, 1, colour);                                                   \
-        else                                                                                        \
-            recolour_floats(image, n, 0, colour);                                                   \
-    }                                                                                               \
-    TARGET static void add_up_##KIND(const uint8_t *image, Py_ssize_t n, int first,                 \
-                                     int64_t *sums) {                                               \
-        add_up(image, n, first, sums);                                                              \
-    }                                                                                               \
-    TARGET static void add_rows_##KIND(const float *image, const Shape *shape, double *row,         \
-                                       double *sums) {                                              \
-        add_planes(image, shape, row, sums);                                                        \
-    }                                                                                               \
-    static const Loops loops_##KIND = {blend_##KIND, recolour_##KIND, floats_##KIND, add_up_##KIND,  \
-                                       add_rows_##KIND};
+#define LOOPS(KIND, TARGET)                                                                        \
+    TARGET static void blend_##KIND(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) { \
+        blend(one, other, n, share);                                                               \
+    }                                                                                              \
+    TARGET static void recolour_##KIND(void *image, Py_ssize_t n, int first,                       \
+                                       const Colour *colour) {                                     \
+        recolour(image, n, first, colour);                                                         \
+    }                                                                                              \
+    TARGET static void floats_##KIND(void *image, Py_ssize_t n, int first, const Colour *colour) { \
+        if (first) /* Each by itself, as the steps are known then. */                              \
+            recolour_floats(image, n, 1, colour);                                                  \
+        else                                                                                       \
+            recolour_floats(image, n, 0, colour);                                                  \
+    }                                                                                              \
+    TARGET static void add_up_##KIND(const uint8_t *image, Py_ssize_t n, int first,                \
+                                     int64_t *sums) {                                              \
+        add_up(image, n, first, sums);                                                             \
+    }                                                                                              \
+    TARGET static void add_rows_##KIND(const float *image, const Shape *shape, double *row,        \
+                                       double *sums) {                                             \
+        add_planes(image, shape, row, sums);                                                       \
+    }                                                                                              \
+    static const Loops loops_##KIND = {blend_##KIND, recolour_##KIND, floats_##KIND,               \
+                                       add_up_##KIND, add_rows_##KIND};
 
 LOOPS(plain, )
 #ifdef HAVE_X86
@@ -269,9 +271,9 @@ PyObject *kernel_mix(PyObject *self, PyObject *arguments) {
 
 /* Values of an image of this shape; 0, with an exception, where the images aren't that large. */
 static size_t values_of(const Shape *shape, const Py_buffer *images, size_t item) {
-    Py_ssize_t count = shape->count, height = shape->height, width = shape->width, most = images->len;
-    if (count >= 1 && height >= 1 && width >= 1 && height <= most / width &&
-        count <= most / (height * width)) {
+    Py_ssize_t count = shape->count, height = shape->height, width = shape->width;
+    if (count >= 1 && height >= 1 && width >= 1 && height <= images->len / width &&
+        count <= images->len / (height * width)) {
         size_t values = (size_t)height * (size_t)width * CHANNELS;
         return has_bytes(images, (size_t)count * values * item, "images") ? values : 0;
     }

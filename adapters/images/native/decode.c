@@ -15,8 +15,8 @@ typedef struct {
     int file; /* Descriptor, or -1. */
 } Source;
 
-/* What lies where, and what becomes of it. Arrays are held, not copied: each number is read once, and
- * checked where it was put. */
+/* What lies where, and what becomes of it. Arrays are held, not copied: each number is read once,
+ * and checked where it was put. */
 typedef struct {
     Source *sources;
     size_t opened, count;
@@ -41,8 +41,8 @@ static void work_close(Work *work) {
     free(work->outcomes);
 }
 
-/* Hold the memory of all buffers, some of which may be files; 0, with an exception, where there is no
- * memory. */
+/* Hold the memory of all buffers, some of which may be files; 0, with an exception, where there is
+ * no memory. */
 static int sources_open(Work *work, PyObject *tuple) {
     size_t count = (size_t)PyTuple_Size(tuple);
     work->sources = calloc(count + 1, sizeof *work->sources);
@@ -63,26 +63,28 @@ static int sources_open(Work *work, PyObject *tuple) {
     return 1;
 }
 
+/* Whether an argument is None, or as large as said; an exception where it isn't. */
+static int fits(const Py_buffer *view, size_t bytes, const char *name) {
+    return view->buf == NULL || has_bytes(view, bytes, name);
+}
+
 /* Put the arrays into the batch; 0, with an exception, where one isn't as large as it must be. */
 static int arrays_fit(Work *work, Batch *batch) {
     size_t rows = (size_t)batch->rows, item = work->table.buf ? sizeof(float) : 1;
-    if (batch->rows < 0 || batch->height < 1 || batch->width < 1) {
-        PyErr_SetString(PyExc_ValueError, "shape must be (rows, height, width), none below 1");
-        return 0;
-    }
-    size_t pixels = (size_t)batch->height * (size_t)batch->width;
-    if (rows > 0 && pixels > PY_SSIZE_T_MAX / rows / (3 * item)) {
-        PyErr_SetString(PyExc_ValueError, "shape must be that of an array that fits into memory");
+    size_t pixels = (size_t)batch->height * (size_t)batch->width, count = work->count;
+    if (batch->rows < 0 || batch->height < 1 || batch->width < 1 ||
+        (rows > 0 && pixels > PY_SSIZE_T_MAX / rows / (3 * item))) {
+        PyErr_SetString(PyExc_ValueError,
+                        "shape must be (rows, height, width) of an array, none below 1");
         return 0;
     }
     if (!has_bytes(&work->out, rows * pixels * 3 * item, "out") ||
-        !has_bytes(&work->rows, work->count * sizeof(int64_t), "rows") ||
-        (work->pieces.buf && !has_bytes(&work->pieces, 3 * work->count * sizeof(int64_t), "pieces")) ||
-        (work->crops.buf && !has_bytes(&work->crops, work->count * sizeof(Crop), "crops")) ||
-        (work->counters.buf &&
-         !(has_bytes(&work->key, 2 * sizeof(uint64_t), "key") &&
-           has_bytes(&work->counters, 4 * work->count * sizeof(uint64_t), "counters"))) ||
-        (work->table.buf && !has_bytes(&work->table, 3 * 256 * sizeof(float), "table")))
+        !has_bytes(&work->rows, count * sizeof(int64_t), "rows") ||
+        !fits(&work->pieces, 3 * count * sizeof(int64_t), "pieces") ||
+        !fits(&work->crops, count * sizeof(Crop), "crops") ||
+        !fits(&work->counters, 4 * count * sizeof(uint64_t), "counters") ||
+        (work->counters.buf && !has_bytes(&work->key, 2 * sizeof(uint64_t), "key")) ||
+        !fits(&work->table, 3 * 256 * sizeof(float), "table"))
         return 0;
     batch->start = work->out.buf, batch->table = work->table.buf;
     batch->is_cast = batch->table != NULL;
@@ -170,7 +172,7 @@ static int work_do(Work *work, const Batch *batch) {
     return has_memory;
 }
 
-/* Settings that crops are drawn by, or ready crops; 0, with an exception, where they are neither. */
+/* Settings that crops are drawn by, or ready crops; 0, with an exception, for anything else. */
 static int crops_open(Work *work, PyObject *crops) {
     Asked *asked = &work->asked;
     if (!PyTuple_Check(crops)) return PyObject_GetBuffer(crops, &work->crops, PyBUF_SIMPLE) == 0;
@@ -184,26 +186,22 @@ PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     PyObject *buffers, *crops, *result = NULL;
     Work work = {0};
     Batch batch = {0};
-    if (!PyArg_ParseTuple(arguments, "Oz*y*Oz*z*w*(iii)pz*:decode", &buffers, &work.pieces, &work.rows,
-                          &crops, &work.key, &work.counters, &work.out, &batch.rows, &batch.height,
-                          &batch.width, &batch.channels_first, &work.table))
+    if (!PyArg_ParseTuple(arguments, "Oz*y*Oz*z*w*(iii)pz*:decode", &buffers, &work.pieces,
+                          &work.rows, &crops, &work.key, &work.counters, &work.out, &batch.rows,
+                          &batch.height, &batch.width, &batch.channels_first, &work.table))
         return NULL;
     PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
     work.count = (size_t)work.rows.len / sizeof(int64_t);
-    if (tuple == NULL || !crops_open(&work, crops) || !arrays_fit(&work, &batch) ||
-        !sources_open(&work, tuple))
-        goto end;
-    if ((work.outcomes = malloc(work.count + 1)) == NULL) {
-        PyErr_NoMemory();
-        goto end;
+    if (tuple != NULL && crops_open(&work, crops) && arrays_fit(&work, &batch) &&
+        sources_open(&work, tuple)) {
+        int has_memory;
+        work.outcomes = malloc(work.count + 1);
+        Py_BEGIN_ALLOW_THREADS
+        has_memory = work.outcomes != NULL && work_do(&work, &batch);
+        Py_END_ALLOW_THREADS
+        result = has_memory ? PyBytes_FromStringAndSize(work.outcomes, (Py_ssize_t)work.count)
+                            : PyErr_NoMemory();
     }
-    int has_memory;
-    Py_BEGIN_ALLOW_THREADS
-    has_memory = work_do(&work, &batch);
-    Py_END_ALLOW_THREADS
-    result = has_memory ? PyBytes_FromStringAndSize(work.outcomes, (Py_ssize_t)work.count)
-                        : PyErr_NoMemory();
-end:
     work_close(&work);
     Py_XDECREF(tuple);
     return result;

@@ -60,7 +60,8 @@ PyObject *kernel_floats(PyObject *self, PyObject *arguments) {
     (void)self;
     Py_ssize_t count, channels;
     Py_buffer images, out;
-    if (!PyArg_ParseTuple(arguments, "y*nnw*:floats", &images, &count, &channels, &out)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "y*nnw*:floats", &images, &count, &channels, &out))
+        return NULL;
     Py_ssize_t bytes = images.len, part_bytes = (Py_ssize_t)sizeof(float);
     int fits = count >= 1 && channels >= 1 && channels <= bytes / count &&
                bytes % (count * channels) == 0 && out.len % part_bytes == 0 &&
@@ -70,7 +71,7 @@ PyObject *kernel_floats(PyObject *self, PyObject *arguments) {
         turn_all(images.buf, out.buf, count, bytes / count / channels, channels);
         if (released) PyEval_RestoreThread(released);
     } else
-        PyErr_SetString(PyExc_ValueError, "images must be count images of channels, out as many floats");
+        PyErr_SetString(PyExc_ValueError, "images must be count of channels, out as many floats");
     PyBuffer_Release(&out);
     PyBuffer_Release(&images);
     return fits ? Py_BuildValue("") : NULL;

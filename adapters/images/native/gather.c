@@ -73,12 +73,11 @@ PyObject *kernel_schema(PyObject *self, PyObject *fields) {
     PyObject *given = PySequence_Tuple(fields), *capsule = NULL;
     if (given == NULL) return NULL;
     Py_ssize_t count = PyTuple_Size(given);
-    HeldSchema *held = count < 1 || count > MOST_FIELDS ? NULL : calloc(1, sizeof *held);
-    if (held == NULL) {
+    HeldSchema *held = calloc(1, sizeof *held);
+    if (count < 1 || count > MOST_FIELDS || held == NULL) {
         Py_DECREF(given);
-        if (count < 1 || count > MOST_FIELDS)
-            return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields", MOST_FIELDS);
-        return PyErr_NoMemory();
+        free(held);
+        return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields, and memory", MOST_FIELDS);
     }
     Schema *schema = &held->schema;
     held->given = given, schema->count = count, schema->mask = 1;

@@ -106,7 +106,8 @@ Outcome raw_resize(Workspace *workspace, const uint8_t *bytes, size_t size, cons
         crop->width != image.width || !axis_fits(vertical, image.height, batch->height) ||
         !axis_fits(horizontal, image.width, batch->width))
         return NOT_OURS;
-    if (!workspace_prepare(workspace, batch, 3 * (size_t)image.width + ROW_MARGIN)) return NO_MEMORY;
+    size_t line_bytes = 3 * (size_t)image.width + ROW_MARGIN;
+    if (!workspace_prepare(workspace, batch, line_bytes)) return NO_MEMORY;
     Tap *across = workspace->taps, *down = across + batch->width;
     taps_fill(across, horizontal->length, horizontal->resized, horizontal->offset, batch->width);
     taps_fill(down, vertical->length, vertical->resized, vertical->offset, batch->height);

@@ -59,10 +59,6 @@ static void format_nothing(j_common_ptr jpeg, char *text) {
     (void)jpeg, (void)text;
 }
 
-static void forget_warnings(j_common_ptr jpeg) {
-    jpeg->err->num_warnings = 0;
-}
-
 Decoder *decoder_new(void) {
     Decoder *decoder = calloc(1, sizeof *decoder);
     if (decoder == NULL) return NULL;
@@ -72,7 +68,7 @@ Decoder *decoder_new(void) {
     decoder->errors.base.emit_message = leave_at_a_warning;
     decoder->errors.base.output_message = say_nothing;
     decoder->errors.base.format_message = format_nothing;
-    decoder->errors.base.reset_error_mgr = forget_warnings;
+    decoder->errors.base.reset_error_mgr = say_nothing;
     return decoder;
 }
 
@@ -132,7 +128,8 @@ static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Ba
 static int prepared(Decoder *decoder, const Batch *batch) {
     size_t row_bytes = 3 * (size_t)decoder->jpeg.output_width + ROW_MARGIN;
     row_bytes = (row_bytes + LINE - 1) / LINE * LINE;
-    if (!workspace_prepare(&decoder->workspace, batch, ROWS_AT_ONCE * row_bytes + ROW_START)) return 0;
+    size_t bytes = ROWS_AT_ONCE * row_bytes + ROW_START;
+    if (!workspace_prepare(&decoder->workspace, batch, bytes)) return 0;
     for (int i = 0; i < ROWS_AT_ONCE; i++)
         decoder->rows[i] = decoder->workspace.pixels + ROW_START + i * row_bytes;
     return 1;
