@@ -40,23 +40,17 @@ _trouble: str | None = None
 
 Encoded = memoryview | bytes | io.FileIO
 """Memory or a file with encoded images. A file is read image by image."""
-Buffers = Sequence[Encoded]
 Settings = tuple[int | float | bool, ...]
 """Fields of ``Asked`` in ``native/crops.h``, in order."""
 
 
 class Target(NamedTuple):
-    """Rows of a batch to write, and their format.
-
-    Args:
-        out: uint8 or float32, ``(rows, height, width, 3)`` or ``(rows, 3, height, width)``.
-        channels_first: True for the second.
-        table: For float32, the result for each value of a channel, ``(3, 256)``; else None.
-    """
+    """Rows of a batch to write, uint8 or float32."""
 
     out: NDArray[Any]
     channels_first: bool
     table: NDArray[np.float32] | None
+    """For float32, the result for each value of a channel, ``(3, 256)``."""
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -103,18 +97,21 @@ def settings_of(
     flip: bool,
 ) -> Settings:
     """Pack an ``ImageDecoder``'s settings; ``cut`` is the index of its ``crop`` in ``_CROPS``."""
-    return cut, resize_short or 0, *area, *ratio, math.log(ratio[0]), math.log(ratio[1]), flip
+    short = min(resize_short or 0, _MOST_SIDE)  # The kernel leaves what is far too large.
+    return cut, short, *area, *ratio, math.log(ratio[0]), math.log(ratio[1]), flip
 
 
 def decode(
-    buffers: Buffers,
+    buffers: Sequence[Encoded],
     pieces: NDArray[np.int64] | None,
     rng_of: RngOf | None,
     rows: Sequence[int] | NDArray[np.int64],
-    settings: Settings,
+    crops: Settings | NDArray[np.int32],
     target: Target,
 ) -> Sequence[int] | None:
-    """Draw the crops of encoded images, and decode them; for arguments, see ``ImageDecoder``.
+    """Decode images; for other arguments, see ``ImageDecoder.decode_rows``.
+
+    ``crops`` are settings, from which the kernel draws each image's crop, or the crops' numbers.
 
     Returns:
         Indices of the images still to be drawn and decoded; None without the kernel, or if
@@ -123,10 +120,14 @@ def decode(
     kernel = load()
     if kernel is None or not isinstance(rng_of, (Generators, type(None))):
         return None
-    if not 0 <= settings[1] <= _MOST_SIDE:
-        return None
     key, counters = (None, None) if rng_of is None else (rng_of.key, rng_of.counters)
-    return _decode(kernel, buffers, pieces, rows, settings, key, counters, target)
+    numbers = np.ascontiguousarray(rows, np.int64)
+    out, channels_first, table = target
+    shape = len(out), *target.size
+    outcomes = kernel.decode(
+        buffers, pieces, numbers, crops, key, counters, out, shape, channels_first, table
+    )
+    return [place for place, is_done in enumerate(outcomes) if not is_done] if 0 in outcomes else ()
 
 
 def may_decode(buffer: memoryview | bytes) -> bool:
@@ -136,36 +137,12 @@ def may_decode(buffer: memoryview | bytes) -> bool:
 
 def decode_crop(buffer: memoryview | bytes, crop: Crop, target: Target) -> bool:
     """Decode a crop of an encoded image into the first row; return whether that was done."""
-    kernel = load()
     numbers = numbers_of(crop, target.size, bytes(buffer[:1]) == _JPEG)
-    if kernel is None or numbers is None:
+    if numbers is None:
         return False
     crops = np.array([numbers], np.int32)
-    return not _decode(kernel, [buffer], None, [0], crops, None, None, target)
-
-
-def _decode(
-    kernel: Any,
-    buffers: Buffers,
-    pieces: NDArray[np.int64] | None,
-    rows: Sequence[int] | NDArray[np.int64],
-    crops: Settings | NDArray[np.int32],
-    key: NDArray[np.uint64] | None,
-    counters: NDArray[np.uint64] | None,
-    target: Target,
-) -> Sequence[int]:
-    """Decode images; return the indices of those that are left.
-
-    ``crops`` are either settings, from which the kernel draws each image's crop by ``key`` and
-    ``counters``, or an array with a ready crop for each image.
-    """
-    numbers = np.ascontiguousarray(rows, np.int64)
-    out, channels_first, table = target
-    shape = len(out), *target.size
-    outcomes = kernel.decode(
-        buffers, pieces, numbers, crops, key, counters, out, shape, channels_first, table
-    )
-    return [place for place, is_done in enumerate(outcomes) if not is_done] if 0 in outcomes else ()
+    left = decode([buffer], None, None, [0], crops, target)
+    return left is not None and not left
 
 
 def numbers_of(crop: Crop, goal: tuple[int, ...], reducible: bool = True) -> tuple[int, ...] | None:
