@@ -74,10 +74,11 @@ PyObject *kernel_schema(PyObject *self, PyObject *fields) {
     if (given == NULL) return NULL;
     Py_ssize_t count = PyTuple_Size(given);
     HeldSchema *held = calloc(1, sizeof *held);
-    if (count < 1 || count > MOST_FIELDS || held == NULL) {
+    if (held == NULL || count < 1 || count > MOST_FIELDS) {
         Py_DECREF(given);
+        if (held == NULL) return PyErr_NoMemory();
         free(held);
-        return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields, and memory", MOST_FIELDS);
+        return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields", MOST_FIELDS);
     }
     Schema *schema = &held->schema;
     held->given = given, schema->count = count, schema->mask = 1;

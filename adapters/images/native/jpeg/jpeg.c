@@ -6,7 +6,6 @@
 
 #include <jpeglib.h>
 
-#include "../batch.h"
 #include "frame.h"
 #include "huffman.h"
 
