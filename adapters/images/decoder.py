@@ -214,7 +214,8 @@ class ImageDecoder:
 
     def _target(self, out: NDArray[Any]) -> kernel.Target | None:
         """Return rows that the kernel can write; None if it can't."""
-        if not self._wanted.by_kernel or not out.flags.carray or out.dtype != self.dtype:
+        is_writable = out.flags.c_contiguous and out.flags.writeable and out.dtype == self.dtype
+        if not (self._wanted.by_kernel and is_writable):
             return None
         table = None if self.dtype == np.uint8 else self._table
         return kernel.Target(out, self.layout == "NCHW", table)
