@@ -24,6 +24,8 @@ from adapters.images import exif, opencv, pillow, tiff
 _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
 # Kinds of blocks in a GIF, and the flag of a colour table.
 _EXTENSION, _IMAGE, _TABLE = 0x21, 0x2C, 0x80
+# Pillow's plugins for files that may have a palette.
+_WITH_PALETTE = {b"GI": "Gif", b"BM": "Bmp"}
 # TIFF photometric interpretations.
 _GREYS, _RGB, _PALETTE, _CMYK = (0, 1), 2, 3, 5
 # TIFF extra sample: an alpha that the colours aren't multiplied by.
@@ -114,7 +116,8 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
         _check_one(_images_of_gif(view))
     elif _is_webp(bytes(view[:16])):
         _check_one(_images_of_webp(view))
-    found = pillow.indices(buffer) if indices else None
+    kind = _WITH_PALETTE.get(bytes(view[:2]))
+    found = pillow.indices(buffer, kind) if indices and kind is not None else None
     return opencv.decode(buffer) if found is None else found
 
 
@@ -140,7 +143,7 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     _check_one(tiff.pages(directories))
     bands, bits = tags.get(tiff.SAMPLES) or 1, tags.get(tiff.BITS) or 1
     colours = tags.get(tiff.PHOTOMETRIC)
-    found = pillow.indices(buffer) if indices and colours == _PALETTE else None
+    found = pillow.indices(buffer, "Tiff") if indices and colours == _PALETTE else None
     if found is not None:
         return found
     number = tags.get(tiff.FORMAT) or _UNSIGNED

@@ -24,7 +24,6 @@ JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
 # about sizes and tiles, and 2 bytes with the number of components.
 _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 _MODES = ("L", "LA", "RGB", "RGBA")
-_KINDS = {b"GI": "Gif", b"BM": "Bmp", b"II": "Tiff", b"MM": "Tiff"}
 
 
 def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -50,10 +49,9 @@ def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
     return np.array(image if image.mode in _MODES else image.convert("RGB"))
 
 
-def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
-    """Read palette indices of a GIF, BMP or TIFF; None if it has grey levels in order instead."""
-    name = _KINDS.get(bytes(buffer[:2]))
-    if name is None or (name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8):
+def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
+    """Read palette indices by a plugin; None for an image that has grey levels in order instead."""
+    if name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8:
         return None
     image = _opened(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
     return np.array(image, np.uint8) if image.mode == "P" else None
