@@ -249,7 +249,7 @@ PyObject *kernel_mix(PyObject *self, PyObject *arguments) {
     Py_ssize_t size = count < 1 ? 0 : images.len / count;
     size_t bytes = (size_t)count * sizeof(int64_t);
     uint8_t *kept = NULL;
-    if (size * count != images.len || size % (floats ? (Py_ssize_t)sizeof(float) : 1))
+    if (count < 1 || size * count != images.len || (floats && size % (Py_ssize_t)sizeof(float)))
         PyErr_SetString(PyExc_ValueError, "images must be count images of one size");
     else if (has_bytes(&order, bytes, "order") && has_bytes(&shares, bytes, "shares")) {
         if (!are_right(order.buf, shares.buf, count))
