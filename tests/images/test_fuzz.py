@@ -43,12 +43,23 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     if not compiles(folder, "stdio.h", SANITIZERS):
         pytest.skip("there are no sanitizers")
 
-    def built(name: str, native: Iterable[str], *more: str) -> Path:
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+
+    @functools.cache
+    def compiled(name: str, *defines: str) -> Path:
+        out = folder / f"{Path(name).name}{''.join(defines)}.o"
+        command = [compiler(), *flags, *defines, "-c", NATIVE / f"{name}.c", "-o", out]
+        subprocess.run(command, check=True)
+        return out
+
+    def built(
+        name: str, native: Iterable[str], *libraries: str, huffman: tuple[str, ...] = ()
+    ) -> Path:
         program = folder / name
-        own = [str(NATIVE / f"{each}.c") for each in native]
-        flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-        command = [compiler(), *flags, *own, HERE / f"{name.partition('-')[0]}.c", "-o", program]
-        subprocess.run([*command, *more, "-lm"], check=True)
+        objects = [compiled(each, *(huffman if each == "jpeg/huffman" else ())) for each in native]
+        source = HERE / f"{name.partition('-')[0]}.c"
+        command = [compiler(), *flags, source, *objects, "-o", program, *libraries, "-lm"]
+        subprocess.run(command, check=True)
         return program
 
     built.folder = folder  # type: ignore[attr-defined]
@@ -65,8 +76,8 @@ def fuzz(build: Any) -> Callable[..., Path]:
     def built(own_huffman: bool) -> Path:
         if own_huffman and not compiles(build.folder, "jpeglib.h>\n#include <jpegint.h", []):
             pytest.skip("libjpeg-turbo's internal header isn't installed")
-        more = ["-DHAVE_JPEGINT"] if own_huffman else []
-        return build(f"fuzz-{own_huffman}", (*JPEG, "crops"), *more, "-ljpeg")
+        huffman = ("-DHAVE_JPEGINT",) if own_huffman else ()
+        return build(f"fuzz-{own_huffman}", (*JPEG, "crops"), "-ljpeg", huffman=huffman)
 
     return built
 
