@@ -243,10 +243,7 @@ class ImageDecoder:
             target = self._target(out[np.newaxis])
             if target is not None and kernel.decode_crop(buffer, crop, target):
                 return out
-        return self._finished(cropped(buffer, crop, goal, self._wanted, image), out)
-
-    def _finished(self, pixels: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Normalise pixels and put them in the layout."""
+        pixels = cropped(buffer, crop, goal, self._wanted, image)
         channels = pixels.shape[2]
         for name, given in (("mean", self.mean), ("std", self.std)):
             if given is not None and given.size not in (1, channels):
@@ -254,7 +251,7 @@ class ImageDecoder:
                     f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
                 )
         if out is None:
-            out = np.empty(self._laid_out(pixels.shape[:2], channels), self.dtype)
+            out = np.empty(self._laid_out(goal, channels), self.dtype)
         values = self._normalised(pixels)
         out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
         return out

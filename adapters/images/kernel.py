@@ -2,13 +2,12 @@
 
 It decodes baseline JPEGs and resizes raw images. It checks the last marker and the data that it
 decodes: down to the box's last row, and to the end of the data if the box reaches the image's end.
-Damage after that is not noticed, nor damage that only the end would reveal. Images that it leaves
-undone go to ``pixels``, which gives the same values. The environment variable ``ADAPTERS_KERNEL=0``
-disables the kernel; with ``ADAPTERS_KERNEL=required``, a missing kernel is an error.
+Damage after that is not noticed. Images that it leaves undone go to ``pixels``, which gives the
+same values. ``ADAPTERS_KERNEL=0`` in the environment disables the kernel; ``required`` makes a
+missing kernel an error.
 
-``native/crops.c`` repeats the arithmetic of ``geometry`` and of NumPy's generators to the bit, so
-random crops need no step in Python per image: the GIL is held for 0.7 instead of 16 us an image, in
-batches of 64 (CPU time, 2026-11).
+``native/crops.c`` repeats the arithmetic of ``geometry`` and of NumPy's generators to the bit: the
+GIL is held for 0.7 instead of 16 us an image, in batches of 64 (CPU time, 2026-11).
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
     PNG    89 "PNG" 0D 0A 1A 0A | chunk | chunk | ... | chunk "IEND"
     chunk  u32 bytes of the data | kind, 4 letters | data | u32 CRC of kind and data
 
-All numbers are big-endian (W3C, Portable Network Graphics, third edition). Animation is in chunks
-of three kinds; decoders that don't know them skip them and show the image in ``IDAT``. OpenCV from
-4.11 on reads them, and returns other pixels for some of these files, or none.
+All numbers are big-endian (W3C, Portable Network Graphics, third edition). Chunks of an animation
+are left out: OpenCV from 4.11 on reads them, and returns other pixels for some files, or none.
 """
 
 from __future__ import annotations
