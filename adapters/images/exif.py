@@ -28,7 +28,7 @@ def orientation(buffer: memoryview | bytes) -> int:
     if not tiff.is_tiff(block):
         return 1
     try:
-        found = (tiff.directories(block) or [{}])[0].get(tiff.ORIENTATION) or 1
+        found = next(tiff.directories(block), {}).get(tiff.ORIENTATION) or 1
     except (struct.error, ValueError):
         return 1
     return found if 1 <= found <= 8 else 1

@@ -47,9 +47,8 @@ def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
             is_old = struct.unpack_from("<I", view, 14) == (12,)
             width, height = struct.unpack_from("<HH" if is_old else "<ii", view, 18)
             height = abs(height)
-        elif _is_webp(
-            head
-        ):  # The size of a canvas; without one, there are at most 16,383 x 16,383.
+        elif _is_webp(head):
+            # The size of a canvas; without one, there are at most 16,383 x 16,383.
             width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
         elif head.startswith(b"GIF8"):
             width, height = struct.unpack_from("<HH", view, 6)
@@ -132,15 +131,14 @@ def _check_one(images: int) -> None:
 def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     """Decode the first page upright, by OpenCV if it reads all of it, else by tifffile."""
     try:
-        directories = tiff.directories(buffer)
-        tags = directories[0] if directories else {}
+        tags, pages = tiff.first_page(buffer)
         height, width = tags.get(tiff.HEIGHT, 0), tags.get(tiff.WIDTH, 0)
         if height is None or width is None:
             raise ValueError("a size that is no integer")
     except (struct.error, ValueError) as error:
         raise _damaged(error) from error
     opencv.check_size(height, width)
-    _check_one(tiff.pages(directories))
+    _check_one(pages)
     bands, bits = tags.get(tiff.SAMPLES) or 1, tags.get(tiff.BITS) or 1
     colours = tags.get(tiff.PHOTOMETRIC)
     found = pillow.indices(buffer, "Tiff") if indices and colours == _PALETTE else None

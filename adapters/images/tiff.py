@@ -34,24 +34,13 @@ def is_tiff(buffer: memoryview | bytes) -> bool:
     return _HEAD.match(bytes(buffer[:4])) is not None
 
 
-def directories(buffer: memoryview | bytes) -> list[Tags]:
-    """Read the tags of each directory, in order, up to a damaged one.
+def directories(buffer: memoryview | bytes) -> Iterator[Tags]:
+    """Yield the tags of each directory, in order.
 
     Raises:
-        ValueError, struct.error: The first directory is damaged.
+        ValueError, struct.error: The part of the buffer that was read is damaged.
     """
     view = memoryview(buffer)
-    found: list[Tags] = []
-    try:
-        for tags in _directories(view):
-            found.append(tags)
-    except (struct.error, ValueError):
-        if not found:
-            raise
-    return found
-
-
-def _directories(view: memoryview) -> Iterator[Tags]:
     order = "<" if view[0] == ord("I") else ">"
     is_big = struct.unpack_from(f"{order}H", view, 2) == (43,)
     offset, count = (order + "Q", order + "Q") if is_big else (order + "I", order + "H")
@@ -88,6 +77,18 @@ def _number(buffer: memoryview | bytes, code: str, at: int) -> int | None:
     return int(struct.unpack_from(code, buffer, at)[0]) if is_inside else None
 
 
-def pages(found: list[Tags]) -> int:
-    """Count the images, except smaller versions of others and masks."""
-    return sum(not (tags.get(SUBFILE) or 0) & _NO_PAGE for tags in found)
+def first_page(buffer: memoryview | bytes) -> tuple[Tags, int]:
+    """Read the tags of the first directory, and count the images, up to a damaged directory.
+
+    Smaller versions of others and masks don't count. Errors as for ``directories``.
+    """
+    first: Tags = {}
+    count = 0
+    try:
+        for number, tags in enumerate(directories(buffer)):
+            first = first if number else tags
+            count += not (tags.get(SUBFILE) or 0) & _NO_PAGE
+    except (struct.error, ValueError):
+        if not first:
+            raise
+    return first, count
