@@ -82,13 +82,13 @@ def first_page(buffer: memoryview | bytes) -> tuple[Tags, int]:
 
     Smaller versions of others and masks don't count. Errors as for ``directories``.
     """
-    first: Tags = {}
+    first: Tags | None = None
     count = 0
     try:
-        for number, tags in enumerate(directories(buffer)):
-            first = first if number else tags
+        for tags in directories(buffer):
+            first = tags if first is None else first
             count += not (tags.get(SUBFILE) or 0) & _NO_PAGE
     except (struct.error, ValueError):
-        if not first:
+        if first is None:
             raise
-    return first, count
+    return first or {}, count
