@@ -22,8 +22,8 @@ from setuptools.errors import CompileError, LinkError
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
 UNITS = (
-    *("arguments", "batch", "checksums", "colours", "crcs", "crops", "decode", "floats", "gather"),
-    *("raw", "records", "resize", "vectors"),
+    *("batch", "checksums", "colours", "crcs", "crops", "decode", "floats", "gather", "raw"),
+    *("records", "resize"),
     *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")

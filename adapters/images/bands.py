@@ -63,10 +63,7 @@ AS_STORED = Wanted(None, None)
 def fitted(image: NDArray[Any], wanted: Wanted) -> NDArray[Any]:
     """Convert ``(height, width)`` or ``(height, width, channels)`` to channels and dtype.
 
-    uint8 stays uint8 for float32 until it is resized.
-
-    Raises:
-        ContentError: Data would be lost without a request, or this is no image.
+    uint8 stays uint8 for float32 until it is resized. ``ContentError`` says what would be lost.
     """
     if image.ndim not in (2, 3) or image.dtype.kind not in "biuf":
         raise ContentError(

@@ -35,12 +35,7 @@ def is_relative(format: str) -> bool:
 
 
 def read(values: NDArray[Any], format: str) -> Floats:
-    """Convert boxes to corners x, y, x, y, or points to x, y, in the units of the format.
-
-    Args:
-        values: ``(boxes, 4)`` or ``(points, 2)``.
-        format: One of ``BOX_FORMATS`` or ``POINT_FORMATS``.
-    """
+    """Convert boxes to corners x, y, x, y, or points to x, y, in the units of the format."""
     first, second = _halves(values.astype(np.float64), format)
     if format.endswith("center_xywh"):
         first, second = first - second / 2, first + second / 2
@@ -72,12 +67,7 @@ def scaled(values: Floats, height: float, width: float) -> Floats:
 
 
 def moved(values: Floats, crop: Crop) -> Floats:
-    """Convert coordinates from relative to the image to relative to its crop; not clipped.
-
-    Args:
-        values: x, y, x, y of boxes or x, y of points, ``(boxes, 4)`` or ``(points, 2)``.
-        crop: Crop of the image.
-    """
+    """Convert corners or points from relative to the image to relative to its crop, unclipped."""
     height, width = crop.resized or crop.image
     points = values.reshape(-1, 2)
     begin, size = np.array([crop.left, crop.top]), np.array([crop.width, crop.height])
@@ -90,14 +80,9 @@ def moved(values: Floats, crop: Crop) -> Floats:
 
 
 def clipped(boxes: Floats, min_visible: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Clip boxes to the image, and select those that are visible enough.
+    """Clip corners, relative to the image; return also a mask of boxes visible enough.
 
-    Args:
-        boxes: x, y, x, y, relative to the image, ``(boxes, 4)``.
-        min_visible: Least fraction of a box's area that has to be inside the image.
-
-    Returns:
-        The clipped boxes, and a mask of those that have enough of their area inside, and any.
+    ``min_visible`` is the least fraction of a box's area that has to be inside the image.
     """
     inside = boxes.clip(0, 1)
     area, visible = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (boxes, inside))

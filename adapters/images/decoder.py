@@ -124,11 +124,7 @@ class ImageDecoder:
         return self.flip or self.crop in ("random", "random_resized")
 
     def crop_of(self, height: int, width: int, rng: np.random.Generator | None) -> Crop:
-        """Compute the crop of an image of this size.
-
-        Raises:
-            ContentError: The resized image would be too large.
-        """
+        """Compute the crop of an image of this size; ``ContentError`` if it gets too large."""
         flip = self.flip and rng is not None and rng.random() < 0.5
         if self.crop == "random_resized":
             assert rng is not None
@@ -185,21 +181,17 @@ class ImageDecoder:
         Args:
             buffers: The encoded images, or what holds them; with ``pieces``, also files that were
                 opened with ``buffering=0``, which are read image by image.
-            rng_of: Returns the generator of an image by its index in ``rows``, valid until the
-                next call; None if nothing is drawn.
+            rng_of: Returns the generator of an image by its index in ``rows``.
             rows: Row of ``out`` for each image.
             out: ``(rows, *shape)`` of ``dtype``, contiguous.
-            pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``; None
-                if each image is a buffer.
+            pieces: Buffer number, first byte and size of each image, int64 ``(images, 3)``.
 
         Returns:
             Index in ``rows`` and error of each image that couldn't be decoded.
         """
         if self.draws and rng_of is None:
             raise ValueError("rng_of must give generators for a random crop or flip")
-        left = None
-        target = self._target(out)
-        own = type(self)
+        left, own, target = None, type(self), self._target(out)
         is_plain = own.crop_of is ImageDecoder.crop_of and own.decode is ImageDecoder.decode
         if is_plain and target is not None and out.shape[1:] == self.shape:
             cut = _CROPS.index(self.crop)
@@ -222,7 +214,8 @@ class ImageDecoder:
 
     def _target(self, out: NDArray[Any]) -> kernel.Target | None:
         """Return rows that the kernel can write; None if it can't."""
-        if not self._wanted.by_kernel or not out.flags.c_contiguous or out.dtype != self.dtype:
+        is_writable = out.flags.c_contiguous and out.flags.writeable and out.dtype == self.dtype
+        if not (self._wanted.by_kernel and is_writable):
             return None
         table = None if self.dtype == np.uint8 else self._table
         return kernel.Target(out, self.layout == "NCHW", table)
@@ -250,10 +243,7 @@ class ImageDecoder:
             target = self._target(out[np.newaxis])
             if target is not None and kernel.decode_crop(buffer, crop, target):
                 return out
-        return self._finished(cropped(buffer, crop, goal, self._wanted, image), out)
-
-    def _finished(self, pixels: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Normalise pixels and put them in the layout."""
+        pixels = cropped(buffer, crop, goal, self._wanted, image)
         channels = pixels.shape[2]
         for name, given in (("mean", self.mean), ("std", self.std)):
             if given is not None and given.size not in (1, channels):
@@ -261,7 +251,7 @@ class ImageDecoder:
                     f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
                 )
         if out is None:
-            out = np.empty(self._laid_out(pixels.shape[:2], channels), self.dtype)
+            out = np.empty(self._laid_out(goal, channels), self.dtype)
         values = self._normalised(pixels)
         out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
         return out

@@ -2,8 +2,7 @@
 
 OpenCV decodes them, but tifffile the TIFFs whose bands OpenCV doesn't read, and Pillow indices of
 palettes. OpenCV's own limit is 2^30 pixels, and of several images it takes the first; so the size
-and the number of images are read from the header before. If a header has several sizes, the largest
-counts, as it isn't known which one OpenCV takes; a header without a size is refused.
+and the number of images are read from the header before, of all kinds that ``open_images`` finds.
 
 Source: GIF89a; the WebP Container Specification.
 """
@@ -23,11 +22,10 @@ from adapters.errors import ContentError
 from adapters.images import exif, opencv, pillow, tiff
 
 _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
-_HDR = re.compile(rb"-Y\s*\+?(\d+)\s*\+X\s*\+?(\d+)")
-_HDR_MOST_BYTES = 1 << 16
-_SUN = b"\x59\xa6\x6a\x95"
 # Kinds of blocks in a GIF, and the flag of a colour table.
 _EXTENSION, _IMAGE, _TABLE = 0x21, 0x2C, 0x80
+# Pillow's plugins for files that may have a palette.
+_WITH_PALETTE = {b"GI": "Gif", b"BM": "Bmp"}
 # TIFF photometric interpretations.
 _GREYS, _RGB, _PALETTE, _CMYK = (0, 1), 2, 3, 5
 # TIFF extra sample: an alpha that the colours aren't multiplied by.
@@ -41,56 +39,34 @@ _MOST_VALUES = 1 << 31
 
 
 def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
-    """Read height and width; None for kinds that aren't known here.
-
-    Raises:
-        ContentError: The header is damaged.
-    """
-    try:
-        return _size(memoryview(buffer))
-    except (struct.error, ValueError) as error:
-        expected = "an image whose header says how large it is"
-        raise ContentError(expected, f"a damaged one: {error}") from error
-
-
-def _size(view: memoryview) -> tuple[int, int] | None:
+    """Read height and width, and check them; None for a TIFF and kinds that aren't known here."""
+    view = memoryview(buffer)
     head = bytes(view[:32])
-    if tiff.is_tiff(head):
-        tags = next(tiff.directories(view), {})
-        height, width = tags.get(tiff.HEIGHT, 0), tags.get(tiff.WIDTH, 0)
-        if height is None or width is None:
-            raise ValueError("a size that is no integer")
-    elif head.startswith(b"BM"):
-        is_old = struct.unpack_from("<I", view, 14) == (12,)
-        width, height = struct.unpack_from("<HH" if is_old else "<ii", view, 18)
-        height = abs(height)
-    elif _is_webp(head):  # The size of a canvas; without one, there are at most 16,383 x 16,383.
-        width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
-    elif head.startswith(b"GIF8"):
-        width, height = struct.unpack_from("<HH", view, 6)
-    elif head.startswith(_SUN):
-        width, height = struct.unpack_from(">II", view, 4)
-    elif re.match(rb"P[1-6fF]\s", head):
-        found = _PNM.match(view)
-        if found is None:
-            raise ValueError("no width and height behind its first letters")
-        width, height = map(int, found.groups())
-    elif head.startswith((b"#?RGBE", b"#?RADIANCE")):
-        sizes = [(int(y), int(x)) for y, x in _HDR.findall(view[:_HDR_MOST_BYTES])]
-        height, width = max(sizes, key=lambda size: size[0] * size[1])
-    else:
-        return None
+    try:
+        if head.startswith(b"BM"):
+            is_old = struct.unpack_from("<I", view, 14) == (12,)
+            width, height = struct.unpack_from("<HH" if is_old else "<ii", view, 18)
+            height = abs(height)
+        elif _is_webp(head):
+            # The size of a canvas; without one, there are at most 16,383 x 16,383.
+            width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
+        elif head.startswith(b"GIF8"):
+            width, height = struct.unpack_from("<HH", view, 6)
+        elif re.match(rb"P[1-6fF]\s", head):
+            found = _PNM.match(view)
+            if found is None:
+                raise ValueError("no width and height behind its first letters")
+            width, height = map(int, found.groups())
+        else:
+            return None
+    except (struct.error, ValueError) as error:
+        raise _damaged(error) from error
+    opencv.check_size(height, width)
     return height, width
 
 
-def _images(buffer: memoryview | bytes) -> int:
-    """Count the images of a TIFF, GIF or WebP; 1 for other kinds."""
-    view = memoryview(buffer)
-    if tiff.is_tiff(buffer):
-        return tiff.pages(buffer)
-    if bytes(view[:4]) == b"GIF8":
-        return _images_of_gif(view)
-    return _images_of_webp(view) if _is_webp(bytes(view[:16])) else 1
+def _damaged(error: Exception) -> ContentError:
+    return ContentError("an image whose header says how large it is", f"a damaged one: {error}")
 
 
 def _is_webp(head: bytes) -> bool:
@@ -130,31 +106,44 @@ def _images_of_webp(view: memoryview) -> int:
 
 
 def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
-    """Decode an image as stored; ``indices`` asks for those of a palette, if it has one.
+    """Decode an image as stored; ``indices`` asks for those of a palette, if it has one."""
+    view = memoryview(buffer)
+    if tiff.is_tiff(view):
+        return _tiff(buffer, indices)
+    size_in_header(view)
+    if bytes(view[:4]) == b"GIF8":
+        _check_one(_images_of_gif(view))
+    elif _is_webp(bytes(view[:16])):
+        _check_one(_images_of_webp(view))
+    kind = _WITH_PALETTE.get(bytes(view[:2]))
+    found = pillow.indices(buffer, kind) if indices and kind is not None else None
+    return opencv.decode(buffer) if found is None else found
 
-    Raises:
-        ContentError: This is no image, it is damaged or too large, or a file of several images.
-    """
-    claimed = size_in_header(buffer)
-    if claimed is not None:
-        opencv.check_size(*claimed)
-    images = _images(buffer)
+
+def _check_one(images: int) -> None:
     if images > 1:
         raise ContentError(
             "a file of one image (a function as decode= makes one array of several)",
             f"one of {images} pages or frames",
         )
-    found = pillow.indices(buffer) if indices else None
-    if found is not None:
-        return found
-    return _tiff(buffer) if tiff.is_tiff(buffer) else opencv.decode(buffer)
 
 
-def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
+def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     """Decode the first page upright, by OpenCV if it reads all of it, else by tifffile."""
-    tags = next(tiff.directories(buffer), {})
+    try:
+        tags, pages = tiff.first_page(buffer)
+        height, width = tags.get(tiff.HEIGHT, 0), tags.get(tiff.WIDTH, 0)
+        if height is None or width is None:
+            raise ValueError("a size that is no integer")
+    except (struct.error, ValueError) as error:
+        raise _damaged(error) from error
+    opencv.check_size(height, width)
+    _check_one(pages)
     bands, bits = tags.get(tiff.SAMPLES) or 1, tags.get(tiff.BITS) or 1
     colours = tags.get(tiff.PHOTOMETRIC)
+    found = pillow.indices(buffer, "Tiff") if indices and colours == _PALETTE else None
+    if found is not None:
+        return found
     number = tags.get(tiff.FORMAT) or _UNSIGNED
     is_usual = bands == 1 or (bands == 3 and colours not in _GREYS)
     is_usual = is_usual and bits <= 8 and number == _UNSIGNED

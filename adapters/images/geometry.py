@@ -18,21 +18,13 @@ Box = tuple[int, int, int, int]
 
 
 class Crop(NamedTuple):
-    """Steps from an image to a row: resize (optional), cut the box, resize it to the row, flip.
-
-    Args:
-        image: Height and width of the image.
-        resized: Height and width to resize the whole image to first, or None.
-        top: Top of the box, in pixels after that resizing.
-        left: Left edge of the box.
-        height: Height of the box.
-        width: Width of the box.
-        flip: True to flip left to right at the end.
-    """
+    """Steps from an image to a row: resize (optional), cut the box, resize it to the row, flip."""
 
     image: tuple[int, int]
+    """Height and width."""
     resized: tuple[int, int] | None
-    top: int
+    """Height and width to resize the whole image to first."""
+    top: int  # Of the box, in pixels after that resizing.
     left: int
     height: int
     width: int
@@ -50,10 +42,9 @@ def whole(height: int, width: int, flip: bool = False) -> Crop:
 
 
 def reduction(crop: Crop, goal: tuple[int, int]) -> int:
-    """Return the divisor of a JPEG's size when decoding: 1, 2, 4 or 8.
+    """Return the divisor of a JPEG's size when decoding it for a row of the size ``goal``.
 
-    The largest one that leaves the part to be resized at least as large as its target; ``goal`` is
-    the height and width of the row.
+    1, 2, 4 or 8: the largest one that leaves the part to be resized as large as its target.
     """
     if min(crop.image) < _LEAST_REDUCED:
         return 1
@@ -66,11 +57,7 @@ def reduction(crop: Crop, goal: tuple[int, int]) -> int:
 
 
 def reduced(box: Box, factor: int, image: tuple[int, ...]) -> Box:
-    """Convert a box to the image at 1 / ``factor``: to the nearest pixel, never empty.
-
-    ``image`` is the height and width at 1 / ``factor``; if the image's size is no multiple of
-    ``factor``, the last pixel lies partly outside of it.
-    """
+    """Convert a box to ``image``, height and width at 1 / ``factor``; it is never empty."""
     if factor == 1:
         return box
 

@@ -10,8 +10,7 @@ that, stored raw, into the whole decoder's result:
 
 The values are the same, with two exceptions. A JPEG whose shorter side has to grow to
 ``resize_short`` before a larger box is cut is enlarged twice: one value in a hundred differs by 1
-or 2. In the last row, ``after`` gets the whole image in RGB. The whole decoder instead decodes a
-JPEG at a half, a quarter or an eighth if the box is that much larger than the result, and resizes a
+or 2. In the last row, the whole decoder may decode a JPEG at a fraction of its size, and resizes a
 PNG with OpenCV, which differs from the kernel by 1 in one of some hundred values.
 """
 

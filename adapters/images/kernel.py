@@ -2,13 +2,12 @@
 
 It decodes baseline JPEGs and resizes raw images. It checks the last marker and the data that it
 decodes: down to the box's last row, and to the end of the data if the box reaches the image's end.
-Damage after that is not noticed, nor damage that only the end would reveal. Images that it leaves
-undone go to ``pixels``, which gives the same values. The environment variable ``ADAPTERS_KERNEL=0``
-disables the kernel; with ``ADAPTERS_KERNEL=required``, a missing kernel is an error.
+Damage after that is not noticed. Images that it leaves undone go to ``pixels``, which gives the
+same values. ``ADAPTERS_KERNEL=0`` in the environment disables the kernel; ``required`` makes a
+missing kernel an error.
 
-``native/crops.c`` repeats the arithmetic of ``geometry`` and of NumPy's generators to the bit, so
-random crops need no step in Python per image: the GIL is held for 0.7 instead of 16 us an image, in
-batches of 64 (CPU time, 2026-11).
+``native/crops.c`` repeats the arithmetic of ``geometry`` and of NumPy's generators to the bit: the
+GIL is held for 0.7 instead of 16 us an image, in batches of 64 (CPU time, 2026-11).
 """
 
 from __future__ import annotations
@@ -34,29 +33,23 @@ log = logging.getLogger("adapters")
 _JPEG, _RAW = b"\xff", b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
-_VERSION = 10
+_VERSION = 11
 _MOST_SIDE = (1 << 31) - 1
 _trouble: str | None = None
 
 Encoded = memoryview | bytes | io.FileIO
 """Memory or a file with encoded images. A file is read image by image."""
-Buffers = Sequence[Encoded]
 Settings = tuple[int | float | bool, ...]
 """Fields of ``Asked`` in ``native/crops.h``, in order."""
 
 
 class Target(NamedTuple):
-    """Rows of a batch to write, and their format.
-
-    Args:
-        out: uint8 or float32, ``(rows, height, width, 3)`` or ``(rows, 3, height, width)``.
-        channels_first: True for the second.
-        table: For float32, the result for each value of a channel, ``(3, 256)``; else None.
-    """
+    """Rows of a batch to write, uint8 or float32."""
 
     out: NDArray[Any]
     channels_first: bool
     table: NDArray[np.float32] | None
+    """For float32, the result for each value of a channel, ``(3, 256)``."""
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -103,18 +96,21 @@ def settings_of(
     flip: bool,
 ) -> Settings:
     """Pack an ``ImageDecoder``'s settings; ``cut`` is the index of its ``crop`` in ``_CROPS``."""
-    return cut, resize_short or 0, *area, *ratio, math.log(ratio[0]), math.log(ratio[1]), flip
+    short = min(resize_short or 0, _MOST_SIDE)  # The kernel leaves what is far too large.
+    return cut, short, *area, *ratio, math.log(ratio[0]), math.log(ratio[1]), flip
 
 
 def decode(
-    buffers: Buffers,
+    buffers: Sequence[Encoded],
     pieces: NDArray[np.int64] | None,
     rng_of: RngOf | None,
     rows: Sequence[int] | NDArray[np.int64],
-    settings: Settings,
+    crops: Settings | NDArray[np.int32],
     target: Target,
 ) -> Sequence[int] | None:
-    """Draw the crops of encoded images, and decode them; for arguments, see ``ImageDecoder``.
+    """Decode images; for other arguments, see ``ImageDecoder.decode_rows``.
+
+    ``crops`` are settings, from which the kernel draws each image's crop, or the crops' numbers.
 
     Returns:
         Indices of the images still to be drawn and decoded; None without the kernel, or if
@@ -123,10 +119,14 @@ def decode(
     kernel = load()
     if kernel is None or not isinstance(rng_of, (Generators, type(None))):
         return None
-    if not 0 <= settings[1] <= _MOST_SIDE:
-        return None
     key, counters = (None, None) if rng_of is None else (rng_of.key, rng_of.counters)
-    return _decode(kernel, buffers, pieces, rows, settings, key, counters, target)
+    numbers = np.ascontiguousarray(rows, np.int64)
+    out, channels_first, table = target
+    shape = len(out), *target.size
+    outcomes = kernel.decode(
+        buffers, pieces, numbers, crops, key, counters, out, shape, channels_first, table
+    )
+    return [place for place, is_done in enumerate(outcomes) if not is_done] if 0 in outcomes else ()
 
 
 def may_decode(buffer: memoryview | bytes) -> bool:
@@ -136,36 +136,12 @@ def may_decode(buffer: memoryview | bytes) -> bool:
 
 def decode_crop(buffer: memoryview | bytes, crop: Crop, target: Target) -> bool:
     """Decode a crop of an encoded image into the first row; return whether that was done."""
-    kernel = load()
     numbers = numbers_of(crop, target.size, bytes(buffer[:1]) == _JPEG)
-    if kernel is None or numbers is None:
+    if numbers is None:
         return False
     crops = np.array([numbers], np.int32)
-    return not _decode(kernel, [buffer], None, [0], crops, None, None, target)
-
-
-def _decode(
-    kernel: Any,
-    buffers: Buffers,
-    pieces: NDArray[np.int64] | None,
-    rows: Sequence[int] | NDArray[np.int64],
-    crops: Settings | NDArray[np.int32],
-    key: NDArray[np.uint64] | None,
-    counters: NDArray[np.uint64] | None,
-    target: Target,
-) -> Sequence[int]:
-    """Decode images; return the indices of those that are left.
-
-    ``crops`` are either settings, from which the kernel draws each image's crop by ``key`` and
-    ``counters``, or an array with a ready crop for each image.
-    """
-    numbers = np.ascontiguousarray(rows, np.int64)
-    out, channels_first, table = target
-    shape = len(out), *target.size
-    outcomes = kernel.decode(
-        buffers, pieces, numbers, crops, key, counters, out, shape, channels_first, table
-    )
-    return [place for place, is_done in enumerate(outcomes) if not is_done] if 0 in outcomes else ()
+    left = decode([buffer], None, None, [0], crops, target)
+    return left is not None and not left
 
 
 def numbers_of(crop: Crop, goal: tuple[int, ...], reducible: bool = True) -> tuple[int, ...] | None:

@@ -27,11 +27,7 @@ _MOST_HEADER_BYTES = 10_000
 
 
 def read(buffer: memoryview | bytes) -> NDArray[Any]:
-    """Read an array without a copy.
-
-    Raises:
-        ContentError: The header is damaged or doesn't fit the size, or the values aren't numbers.
-    """
+    """Read an array of numbers without a copy."""
     start = 12 if bytes(buffer[6:7]) > b"\x01" else 10
     size = int.from_bytes(buffer[8:start], "little")
     if size > _MOST_HEADER_BYTES:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import opencv, tiff
+from adapters.images import opencv
 
 # JPEG 2000: boxes, as in .jp2 files; a bare codestream.
 JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
@@ -24,8 +24,6 @@ JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
 # about sizes and tiles, and 2 bytes with the number of components.
 _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 _MODES = ("L", "LA", "RGB", "RGBA")
-_KINDS = {b"GI": "Gif", b"BM": "Bmp", b"II": "Tiff", b"MM": "Tiff"}
-_PALETTE = 3  # TIFF photometric interpretation.
 
 
 def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -36,11 +34,7 @@ def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
 
 
 def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
-    """Decode a JPEG 2000 as stored; Pillow keeps 16 bits only for one channel.
-
-    Returns:
-        uint8 or uint16 (height, width), or uint8 (height, width, channels).
-    """
+    """Decode a JPEG 2000 as stored; Pillow keeps 16 bits only for one channel."""
     jpeg2000_size(buffer)
     image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs")
     at = bytes(buffer).find(JPEG2000_MAGICS[1])
@@ -55,16 +49,9 @@ def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
     return np.array(image if image.mode in _MODES else image.convert("RGB"))
 
 
-def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
-    """Read palette indices (height, width) of a GIF, BMP or TIFF.
-
-    Returns:
-        None without a palette, or if it is grey levels in order.
-    """
-    name = _KINDS.get(bytes(buffer[:2]))
-    if name is None or (name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8):
-        return None
-    if name == "Tiff" and next(tiff.directories(buffer), {}).get(tiff.PHOTOMETRIC) != _PALETTE:
+def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
+    """Read palette indices by a plugin; None for an image that has grey levels in order instead."""
+    if name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8:
         return None
     image = _opened(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
     return np.array(image, np.uint8) if image.mode == "P" else None

@@ -1,17 +1,11 @@
 """Decoding of one image of any kind into its row of an array.
 
 JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
-is still as large as the row. Arrays in NPY's format, in which raw images are stored, are read
-without a copy. ``png`` and ``formats`` check other images before OpenCV decodes them, ``pillow``
-decodes JPEG 2000. Damaged and truncated images are refused if that can be detected, not decoded as
-far as they go: a JPEG whose decoder reports it, a PNG with a wrong CRC, whatever OpenCV refuses. So
-are images that claim more than ``opencv.MOST_PIXELS``, and files of several images.
-
-All interpolations have half-pixel centres, so that an image and its mask stay aligned. Bilinear
-without antialiasing is OpenCV's ``INTER_LINEAR``, as in MXNet. Nearest is its
-``INTER_NEAREST_EXACT``, which takes the pixel that Pillow takes, or one as near. CMYK becomes RGB;
-``bands`` converts other channels and more bits. EXIF orientation is ignored, as in MXNet and
-TensorFlow, except for TIFFs, where OpenCV always applies it.
+is still as large as the row. ``png`` and ``formats`` check other images before OpenCV decodes them,
+``pillow`` decodes JPEG 2000. Damaged and truncated images are refused if that can be detected, not
+decoded as far as they go. All interpolations have half-pixel centres, so that an image and its mask
+stay aligned. EXIF orientation is ignored, as in MXNet and TensorFlow, except for TIFFs, where
+OpenCV always applies it.
 """
 
 from __future__ import annotations
@@ -25,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import formats, npy, opencv, pillow, png, tiff
+from adapters.images import formats, npy, opencv, pillow, png
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
@@ -35,7 +29,7 @@ _JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
     "bilinear": "INTER_LINEAR",
-    "nearest": "INTER_NEAREST_EXACT",
+    "nearest": "INTER_NEAREST_EXACT",  # The pixel that Pillow takes, or one as near.
     "area": "INTER_AREA",
     "cubic": "INTER_CUBIC",
     "bicubic": "INTER_CUBIC",
@@ -44,11 +38,7 @@ INTERPOLATIONS = {
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Read height and width of an encoded image, from its header if that is easy to read.
-
-    Raises:
-        ContentError: This is no image.
-    """
+    """Read height and width, from the header if that is easy; ``ContentError`` for no image."""
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
         return _jpeg_header(buffer)[:2]
@@ -56,9 +46,8 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         return png.size_of(buffer)
     if head.startswith(pillow.JPEG2000_MAGICS):
         return pillow.jpeg2000_size(buffer)
-    claimed = None if tiff.is_tiff(buffer) else formats.size_in_header(buffer)
+    claimed = formats.size_in_header(buffer)
     if claimed is not None:
-        check_size(*claimed)
         return claimed
     height, width, _ = decoded(buffer, AS_STORED).shape  # TIFFs, too: OpenCV may turn them.
     return height, width
@@ -70,26 +59,17 @@ def is_jpeg(buffer: memoryview | bytes) -> bool:
 
 
 def decode(buffer: memoryview | bytes, wanted: Wanted = PLAIN) -> NDArray[Any]:
-    """Decode an image.
+    """Decode an image to uint8 (height, width, 3), RGB, or the wanted format.
 
-    Returns:
-        uint8 (height, width, 3), RGB, unless another format is requested; an array in NPY's format
-        as it is, without a copy.
-
-    Raises:
-        ContentError: This is no image, it is damaged or too large, or bits, bands or pages would
-            be lost.
+    An array in NPY's format is returned as it is, without a copy. ``ContentError`` says that this
+    is no image, it is damaged or too large, or bits, bands or pages would be lost.
     """
     is_npy = bytes(buffer[:8]).startswith(npy.MAGIC)
     return npy.read(buffer) if is_npy else decoded(buffer, wanted)
 
 
 def stored(buffer: memoryview | bytes) -> NDArray[Any]:
-    """Decode an image like ``decode``, but with all its bits and channels.
-
-    Returns:
-        ``(height, width, channels)``: grey, grey and alpha, RGB, RGBA, or other bands.
-    """
+    """Decode an image like ``decode``, but with all bits, ``(height, width, channels)``."""
     return decode(buffer, AS_STORED)
 
 
@@ -100,21 +80,10 @@ def cropped(
     wanted: Wanted,
     image: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Decode a crop of an image.
+    """Decode a crop of an image, ``(*goal, channels)``, perhaps a view of the buffer.
 
-    Args:
-        buffer: The encoded image.
-        crop: The crop.
-        goal: Height and width of the result.
-        wanted: Its channels, dtype and interpolation.
-        image: Result of ``decoded``, if it is there already.
-
-    Returns:
-        ``(*goal, channels)``, of the requested dtype; 8-bit images stay uint8 for float32. It may
-        be a view of the buffer.
-
-    Raises:
-        ContentError: This is no image, it is damaged, or data would be lost.
+    8-bit images stay uint8 for float32. ``image`` is the result of ``decoded``, if it is there
+    already. ``ContentError`` as for ``decode``.
     """
     factor = 1
     if image is None:

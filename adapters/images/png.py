@@ -5,9 +5,8 @@
     PNG    89 "PNG" 0D 0A 1A 0A | chunk | chunk | ... | chunk "IEND"
     chunk  u32 bytes of the data | kind, 4 letters | data | u32 CRC of kind and data
 
-All numbers are big-endian (W3C, Portable Network Graphics, third edition). Animation is in chunks
-of three kinds; decoders that don't know them skip them and show the image in ``IDAT``. OpenCV from
-4.11 on reads them, and returns other pixels for some of these files, or none.
+All numbers are big-endian (W3C, Portable Network Graphics, third edition). Chunks of an animation
+are left out: OpenCV from 4.11 on reads them, and returns other pixels for some files, or none.
 """
 
 from __future__ import annotations
@@ -29,26 +28,17 @@ _COLOURS = {b"PLTE", b"tRNS"}
 
 
 class Colours(NamedTuple):
-    """Pixel format from a PNG's header.
-
-    Args:
-        bits: Bits of a sample, or of an index.
-        kind: 0 grey, 2 RGB, 3 a palette, 4 grey and alpha, 6 RGBA.
-    """
+    """Pixel format from a PNG's header: bits of a sample or index, and kind of samples."""
 
     bits: int
-    kind: int
+    kind: int  # 0 grey, 2 RGB, 3 a palette, 4 grey and alpha, 6 RGBA.
 
 
 GREY, PALETTE, GREY_ALPHA = 0, 3, 4
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Read height and width from the header.
-
-    Raises:
-        ContentError: The header is damaged, or the image too large.
-    """
+    """Read height and width from the header, and check them."""
     head = bytes(buffer[:_HEADER_BYTES])
     if head[12:16] != b"IHDR" or zlib.crc32(head[12:29]).to_bytes(4, "big") != head[29:]:
         raise ContentError("a PNG image", "a damaged or cut header")
@@ -66,9 +56,6 @@ def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the kind of each chunk, and all of its bytes.
 
     All CRCs and the end are checked: some OpenCV versions decode truncated files as far as they go.
-
-    Raises:
-        ContentError: The file is cut short, or damaged.
     """
     view = memoryview(buffer)
     at, kind = len(MAGIC), b""
@@ -84,11 +71,7 @@ def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
-    """Decode a PNG as stored, its still image; with ``indices``, a palette's instead of colours.
-
-    Raises:
-        ContentError: The file is cut short or damaged, or the image too large.
-    """
+    """Decode a PNG as stored, its still image; with ``indices``, a palette's, not its colours."""
     size_of(buffer)
     bits, kind = colours(buffer)
     found: dict[bytes, memoryview] = {}

@@ -77,12 +77,18 @@ def _number(buffer: memoryview | bytes, code: str, at: int) -> int | None:
     return int(struct.unpack_from(code, buffer, at)[0]) if is_inside else None
 
 
-def pages(buffer: memoryview | bytes) -> int:
-    """Count the images of a TIFF, except smaller versions of others and masks."""
+def first_page(buffer: memoryview | bytes) -> tuple[Tags, int]:
+    """Read the tags of the first directory, and count the images, up to a damaged directory.
+
+    Smaller versions of others and masks don't count. Errors as for ``directories``.
+    """
+    first: Tags | None = None
     count = 0
     try:
         for tags in directories(buffer):
+            first = tags if first is None else first
             count += not (tags.get(SUBFILE) or 0) & _NO_PAGE
     except (struct.error, ValueError):
-        pass  # Decoding the first page reports the damage.
-    return count
+        if first is None:
+            raise
+    return first or {}, count

@@ -248,15 +248,15 @@ class RecordRows:
         buffers = [_buffer_of(*each) for each in zip(shards, numbers)]
         assert self._kernel is not None
         handle = self._kernel.files(
-            tuple(buffers),
-            tuple(np.ascontiguousarray(shard.offsets, np.int64) for shard in shards),
-            tuple(
-                None if shard.sizes is None else np.ascontiguousarray(shard.sizes, np.int64)
-                for shard in shards
-            ),
-            tuple(shard.checked for shard in shards),
-            tuple(map(self._kind_of, shards)),
-            tuple(map(_path_and_inode, shards)),
+            (
+                buffer,
+                np.ascontiguousarray(shard.offsets, np.int64),
+                None if shard.sizes is None else np.ascontiguousarray(shard.sizes, np.int64),
+                shard.checked,
+                self._kind_of(shard),
+                *_path_and_inode(shard),
+            )
+            for buffer, shard in zip(buffers, shards)
         )
         return handle, [b"" if buffer is None else buffer for buffer in buffers], shards
 
@@ -297,11 +297,11 @@ def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | 
     return None
 
 
-def _path_and_inode(shard: Shard) -> tuple[bytes, int] | None:
-    """Name by which the kernel finds out whether a mapped file was truncated."""
+def _path_and_inode(shard: Shard) -> tuple[bytes, int]:
+    """Name by which the kernel finds out whether a mapped file was truncated; empty for others."""
     storage = shard.storage
     if not isinstance(storage, MappedFile):
-        return None
+        return b"", 0
     return os.fsencode(storage.path), storage.inode
 
 

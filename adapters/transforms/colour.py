@@ -134,12 +134,7 @@ class ColorJitter(BatchTransform):
         return images
 
     def _range_of(self, images: NDArray[Any]) -> tuple[float, float]:
-        """Return the range of the values.
-
-        Raises:
-            TypeError: The images' dtype has no known range.
-            ValueError: Some values are far outside.
-        """
+        """Return the range of the values; an error if some are far outside."""
         if images.dtype == np.uint8:
             return self._range or (0.0, 255.0)
         if images.dtype.kind != "f":
@@ -203,21 +198,16 @@ def apply(
     offsets: NDArray[np.float64],
     bounds: tuple[float, float],
 ) -> None:
-    """Replace each pixel by ``matrix @ pixel + offset``, within bounds.
+    """Replace each pixel by ``matrix @ pixel + offset``, within bounds, in place.
 
-    Args:
-        images: uint8 or float, contiguous, not empty; changed in place.
-        axes: Axes of the images.
-        matrices: ``(batch, channels, channels)``.
-        offsets: Added to all channels, ``(batch,)``.
-        bounds: Lowest and highest value.
+    ``matrices`` are ``(batch, channels, channels)``, ``offsets`` ``(batch,)``.
     """
     kernel = kernel_for(images) if axes.channels == 3 else None
     shape = len(images), axes.height, axes.width, axes.channels_first
     if images.dtype != np.uint8:
         own = matrices.astype(images.dtype), offsets.astype(images.dtype)
         if kernel is not None:
-            kernel.recolour_floats(images, *shape, *own, *map(float, bounds))
+            kernel.recolour(images, *shape, *own, -1, *map(float, bounds))
         else:
             _apply_by_numpy(images, axes, *own, bounds)
         return

@@ -68,12 +68,7 @@ class OneHot(BatchTransform):
 def one_hot(
     labels: NDArray[Any], classes: int, smoothing: float = 0.0, dtype: Any = np.float32
 ) -> NDArray[Any]:
-    """Convert class numbers to rows of shares.
-
-    Raises:
-        TypeError: They are no integers.
-        ValueError: A number is that of no class.
-    """
+    """Convert class numbers to rows of shares."""
     if labels.dtype.kind not in "biu" and not (
         labels.dtype.kind == "f" and (labels == np.floor(labels)).all()
     ):

@@ -70,12 +70,7 @@ class Mixing(BatchTransform):
     def _mixed(
         self, labels: NDArray[Any], partners: NDArray[np.int64], shares: NDArray[np.float32]
     ) -> NDArray[Any]:
-        """Mix the labels of mixed images.
-
-        Raises:
-            ValueError: Labels are class numbers without ``num_classes``, or integers other than
-                one-hot.
-        """
+        """Mix the labels of mixed images."""
         one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
         whole = labels.dtype.kind in "biu"
         if whole and not one_each and labels.size and not 0 <= labels.min() <= labels.max() <= 1:
@@ -141,13 +136,7 @@ class MixUp(Mixing):
 def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64]) -> None:
     """Mix images in place, each with the next one in ``order``, the last with the first.
 
-    Args:
-        images: uint8 or float ``(batch, ...)``, contiguous.
-        order: Each image's number, once.
-        shares: Share of each image itself, in 1/256, by its number.
-
-    Raises:
-        TypeError: The images have another dtype.
+    ``shares`` are of each image itself, in 1/256, by its number.
     """
     is_uint8 = images.dtype == np.uint8
     if not is_uint8 and images.dtype.kind != "f":

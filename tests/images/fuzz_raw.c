@@ -44,8 +44,7 @@ int main(int count, char **arguments) {
     long images = strtol(arguments[2], NULL, 10);
     static uint8_t content[1 << 20];
     float table[3 * 256] = {0};
-    Resizer *resizer = resizer_new();
-    if (resizer == NULL) return 3;
+    Workspace workspace = {0};
     for (long i = 0; i < images; i++) {
         size_t bytes = read_any(count - 3, arguments + 3, content, sizeof content);
         uint8_t *picture = mutant(content, &bytes);
@@ -65,10 +64,10 @@ int main(int count, char **arguments) {
         crop.vertical = draw_axis(height, batch.height, 20);
         crop.horizontal = draw_axis(width, batch.width, 20);
         crop.flip = (int32_t)draw(2);
-        puts(raw_resize(resizer, picture, bytes, &crop, &batch) == DECODED ? "done" : "left");
+        puts(raw_resize(&workspace, picture, bytes, &crop, &batch) == DECODED ? "done" : "left");
         free(batch.start);
         free(picture);
     }
-    resizer_free(resizer);
+    workspace_free(&workspace);
     return 0;
 }

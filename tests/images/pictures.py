@@ -48,6 +48,8 @@ def by_opencv(encoded: bytes) -> NDArray[np.uint8]:
     return cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)[:, :, ::-1]
 
 
-def decode_into(content: bytes, crop: Crop, row: NDArray[np.uint8]) -> None:
-    """Decode a crop into its row, without the kernel."""
-    row[...] = cropped(content, crop, (row.shape[0], row.shape[1]), PLAIN)
+def by_pixels(content: bytes, crop: Crop, height: int, width: int) -> NDArray[np.uint8]:
+    """The row of a crop, without the kernel."""
+    row = cropped(content, crop, (height, width), PLAIN)
+    assert (row.shape, row.dtype) == ((height, width, 3), np.uint8)
+    return row

@@ -7,6 +7,8 @@
 
 enum { ROUNDS = 3000, WIDEST = 300 };
 
+int vectors_are_used = 1;
+
 /* Memory of just that size, so that the sanitizer sees every byte too many. */
 static void *noise(size_t bytes) {
     uint8_t *memory = malloc(bytes);

@@ -12,7 +12,7 @@ import pytest
 from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.generators import DECODE, generator
-from tests.images.pictures import decode_into, encoded, npy, picture
+from tests.images.pictures import by_pixels, encoded, npy, picture
 
 PHOTO = picture(37, 53)
 PNG, JPEG = encoded(PHOTO, "PNG"), encoded(PHOTO, "JPEG")
@@ -148,8 +148,7 @@ def test_box_is_computed_apart_from_the_pixels(kind):
     decoder = ImageDecoder(**{**KINDS[kind], "dtype": "uint8", "mean": None, "std": None})
     crop = decoder.crop_of(37, 53, rng_of())
     assert decoder.size is not None
-    row = np.empty((*decoder.size, 3), np.uint8)
-    decode_into(PNG, crop, row)
+    row = by_pixels(PNG, crop, *decoder.size)
     row = row.transpose(2, 0, 1) if decoder.layout == "NCHW" else row
     np.testing.assert_array_equal(decoder.decode(PNG, rng_of()), row)
 

@@ -20,7 +20,7 @@ from adapters.images import kernel, pixels
 from adapters.images.geometry import Crop, whole
 from adapters.images.kernel import Target
 from tests.fuzzing import examples
-from tests.images.pictures import OPENCV_LEVELS, decode_into, encoded, npy, picture
+from tests.images.pictures import OPENCV_LEVELS, by_pixels, encoded, npy, picture
 
 pytestmark = pytest.mark.skipif(
     kernel.load() is None, reason="the kernel isn't built, or switched off"
@@ -56,12 +56,6 @@ def left_by_kernel(*contents: bytes) -> Any:
 
 
 WHOLE = (0, None, (1.0, 1.0), (1.0, 1.0), False)
-
-
-def by_pixels(content: bytes, crop: Crop, height: int, width: int) -> Any:
-    row = np.empty((height, width, 3), np.uint8)
-    decode_into(content, crop, row)
-    return row
 
 
 @st.composite
@@ -411,9 +405,8 @@ def test_raw_box_differs_by_1_from_opencvs(work):
     """What is done without the kernel."""
     kind, image, crop, goal = work
     content = content_of(kind, image)
-    row = np.empty((*goal, 3), np.uint8)
-    decode_into(content, crop, row)
-    assert np.abs(by_kernel(content, crop, *goal).astype(int) - row).max() <= 1
+    row = by_kernel(content, crop, *goal)
+    assert np.abs(row.astype(int) - by_pixels(content, crop, *goal)).max() <= 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

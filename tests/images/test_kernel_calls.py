@@ -150,15 +150,17 @@ def test_random_box_needs_generators():
 
 
 WHOLE = (0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, False)
+NUMBERS = (0, 75, 103, 1, 0, 75, 9, 0, 0, 103, 9, 0, 0)
 
 
-def draw(**other: Any) -> Any:
+def called(**other: Any) -> Any:
+    """What the kernel says of these arguments, of which others are right."""
     module = kernel.load()
     arguments = {
         "buffers": [b"ab" + BASELINE],
         "pieces": np.array([(0, 2, len(BASELINE))]),
         "rows": np.array([0]),
-        "asked": WHOLE,
+        "crops": WHOLE,
         "key": np.zeros(2, np.uint64),
         "counters": np.zeros((1, 4), np.uint64),
         "out": np.zeros((1, 9, 9, 3), np.uint8),
@@ -172,47 +174,27 @@ def draw(**other: Any) -> Any:
 
 @pytest.mark.parametrize("value", [-(2**63), -1, 1, 3, 1 << 20, 2**31, 2**62, 2**63 - 1])
 def test_no_piece_or_row_leads_out_of_memory(value):
-    assert draw() == b"\1"
+    assert called() == b"\1"
     for place in range(3):
         piece = [0, 2, len(BASELINE)]
         piece[place] = value
-        assert draw(pieces=np.array([piece])) == b"\0"
+        assert called(pieces=np.array([piece])) == b"\0"
     memory = np.full((3, 9, 9, 3), 77, np.uint8)
-    assert draw(rows=np.array([value]), out=memory[1:2]) == b"\0"
+    assert called(rows=np.array([value]), out=memory[1:2]) == b"\0"
     assert (memory == 77).all()
     for buffer in (None, 3, memoryview(BASELINE)[::2]):
-        assert draw(buffers=[buffer], pieces=None) == b"\0"
-
-
-NUMBERS = (0, 75, 103, 1, 0, 75, 9, 0, 0, 103, 9, 0, 0)
-
-
-def raw(numbers: Any, **other: Any) -> Any:
-    module = kernel.load()
-    assert module is not None
-    arguments = {
-        "jpegs": [BASELINE],
-        "pieces": None,
-        "rows": np.zeros(1, np.int64),
-        "crops": np.array([numbers], np.int32),
-        "key": None,
-        "counters": None,
-        "out": np.zeros((1, 9, 9, 3), np.uint8),
-        "shape": (1, 9, 9),
-        "first": False,
-        "table": None,
-    }
-    return module.decode(*{**arguments, **other}.values())
+        assert called(buffers=[buffer], pieces=None) == b"\0"
 
 
 @pytest.mark.parametrize("value", [-(2**31), -1, 0, 3, 9, 104, 2**31 - 1])
 def test_no_crop_leads_out_of_memory(value):
-    assert raw(NUMBERS) == b"\1"
+    assert called(crops=np.array([NUMBERS], np.int32)) == b"\1"
     assert opencv.MOST_PIXELS == kernel.load().MOST_PIXELS
     for place in range(13):
         memory = np.full((3, 9, 9, 3), 77, np.uint8)
         numbers = [*NUMBERS[:place], value, *NUMBERS[place + 1 :]]
-        assert raw(numbers, out=memory[1:2]) in (b"\0", b"\1")
+        crops = np.array([numbers], np.int32)
+        assert called(crops=crops, out=memory[1:2]) in (b"\0", b"\1")
         assert (memory[::2] == 77).all()
 
 
@@ -269,12 +251,13 @@ def test_million_images_leave_nothing_in_memory():
     def work() -> None:
         assert kernel.decode_crop(content, crop, into)
         assert not kernel.decode_crop(damaged, crop, into)
-        two = {"rows": np.zeros(2, np.int64), "crops": np.zeros((2, 13), np.int32)}
-        assert raw(NUMBERS, jpegs=[content, None], **two) == b"\0\0"
+        two = {"rows": np.zeros(2, np.int64), "counters": np.zeros((2, 4), np.uint64)}
+        two["crops"] = np.zeros((2, 13), np.int32)
+        assert called(buffers=[content, None], pieces=None, **two) == b"\0\0"
         assert kernel.decode(buffers, None, rng_of, rows, asked, into) == list(range(1, 1000, 2))
         assert len(kernel.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
         schema = module.schema([field])
-        files = module.files((content,), (offsets,), (None,), (checked,), (1,), (None,))
+        files = module.files([(content, offsets, None, checked, 1, b"", 0)])
         assert module.gather(schema, files, offsets, None, (label,)) == b"\1" * 9
         for wrong_ones in (
             (schema, files, offsets, None, (b"",)),
@@ -285,10 +268,10 @@ def test_million_images_leave_nothing_in_memory():
         with pytest.raises(TypeError):
             module.schema([field, None])
         with pytest.raises(ValueError, match="must fit"):
-            module.files((content,), (offsets,), (None,), (checked[1:],), (1,), (None,))
+            module.files([(content, offsets, None, checked[1:], 1, b"", 0)])
         with pytest.raises(TypeError):
-            module.files((content,), (offsets,), (None,), (checked,), (1,), ((b"path", "inode"),))
-        with pytest.raises(ValueError, match="read-only"):
+            module.files([(content, offsets, None, checked, 1, b"path", "inode")])
+        with pytest.raises(TypeError, match="read-write"):
             kernel.decode(buffers, None, rng_of, rows, asked, unwritable)
 
     for _ in range(20):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import struct
 import zlib
 from typing import Any
@@ -22,15 +21,9 @@ from adapters.errors import ContentError
 from adapters.generators import DECODE, generator
 from adapters.images import decode, pixels, size_of
 from adapters.images.geometry import Crop, reduction, whole
-from tests.images.pictures import by_opencv, decode_into, encoded, npy, picture
+from tests.images.pictures import by_opencv, by_pixels, encoded, npy, picture
 
 PHOTO = picture(37, 53)
-
-
-def row_of(content: bytes, crop: Crop, height: int, width: int) -> Any:
-    row = np.full((height, width, 3), 77, np.uint8)
-    decode_into(content, crop, row)
-    return row
 
 
 def rotated() -> bytes:
@@ -108,7 +101,7 @@ def test_npy_is_not_copied():
 @pytest.mark.parametrize("shape", [(37, 53), (37, 53, 1)])
 def test_npy_grey_gets_three_channels(shape):
     grey = PHOTO[:, :, 0]
-    row = row_of(npy(grey.reshape(shape)), whole(37, 53), 37, 53)
+    row = by_pixels(npy(grey.reshape(shape)), whole(37, 53), 37, 53)
     np.testing.assert_array_equal(row, grey[:, :, None].repeat(3, 2))
 
 
@@ -129,25 +122,27 @@ def test_npy_that_is_no_image(array):
 @pytest.mark.parametrize("goal", [(20, 20), (80, 31), (1, 1), (1, 90), (74, 106)])
 def test_resizing_is_opencvs_bilinear(goal):
     expected = cv2.resize(PHOTO, goal[::-1], interpolation=cv2.INTER_LINEAR)
-    np.testing.assert_array_equal(row_of(PNGS["RGB"][0], whole(37, 53), *goal), expected)
+    np.testing.assert_array_equal(by_pixels(PNGS["RGB"][0], whole(37, 53), *goal), expected)
     line = npy(np.array([[0, 100]], np.uint8))
-    assert row_of(line, whole(1, 2), 1, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
+    assert by_pixels(line, whole(1, 2), 1, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
 
 
 @pytest.mark.parametrize("content", [PNGS["RGB"][0], npy(PHOTO), npy(np.asfortranarray(PHOTO))])
 def test_box_is_cut_out(content):
     crop = Crop((37, 53), None, 5, 7, 20, 30, False)
     box = PHOTO[5:25, 7:37]
-    np.testing.assert_array_equal(row_of(content, crop, 20, 30), box)
-    np.testing.assert_array_equal(row_of(content, crop, 9, 50), cv2.resize(box, (50, 9)))
+    np.testing.assert_array_equal(by_pixels(content, crop, 20, 30), box)
+    np.testing.assert_array_equal(by_pixels(content, crop, 9, 50), cv2.resize(box, (50, 9)))
     resized = crop._replace(resized=(50, 70))
     expected = cv2.resize(PHOTO, (70, 50))[5:25, 7:37]
-    np.testing.assert_array_equal(row_of(content, resized, 20, 30), expected)
+    np.testing.assert_array_equal(by_pixels(content, resized, 20, 30), expected)
 
 
 @pytest.mark.parametrize("goal", [(37, 53), (20, 21), (1, 1)])
 def test_flip_turns_left_to_right_at_the_end(goal):
-    plain, flipped = (row_of(PNGS["RGB"][0], whole(37, 53, flip), *goal) for flip in (False, True))
+    plain, flipped = (
+        by_pixels(PNGS["RGB"][0], whole(37, 53, flip), *goal) for flip in (False, True)
+    )
     np.testing.assert_array_equal(flipped, plain[:, ::-1])
 
 
@@ -197,7 +192,7 @@ def test_jpeg_reduced_differs_little(size, goal, corner):
     if corner != "resized":
         box = box[: crop.height, : crop.width]
     expected = cv2.resize(box, goal[::-1], interpolation=cv2.INTER_AREA).astype(int)
-    difference = np.abs(row_of(content, crop, *goal) - expected)
+    difference = np.abs(by_pixels(content, crop, *goal) - expected)
     assert difference.mean() < 2
     assert difference.max() <= 16
 
@@ -216,7 +211,7 @@ def crops(draw: Any) -> Crop:
 def test_jpeg_of_one_colour_has_flat_boxes(crop, height, width):
     """None is empty, and none goes beyond the image."""
     content = _flat(*crop.image)
-    row = row_of(content, crop, height, width)
+    row = by_pixels(content, crop, height, width)
     np.testing.assert_array_equal(row, np.broadcast_to(decode(content)[0, 0], row.shape))
 
 
@@ -231,7 +226,7 @@ def test_image_cut_anywhere_is_an_error(name):
         with pytest.raises(ContentError):
             decode(content[:size])
         with pytest.raises(ContentError):
-            row_of(content[:size], whole(7, 9), 2, 2)
+            by_pixels(content[:size], whole(7, 9), 2, 2)
 
 
 @every_tiny
@@ -344,7 +339,6 @@ WHOLE = {
     "PBM": encoded(Image.fromarray(PHOTO[:, :, 0] > 99), "PPM"),
     "PAM": by_cv2(".pam"),
 }
-HDR = by_cv2(".hdr", PHOTO.astype(np.float32))
 TOO_LARGE = {
     "TIFF": encoded(Image.new("1", (17_000, 17_000)), "TIFF", compression="group4"),
     "BMP": claiming(WHOLE["BMP"], 18, "<ii", HUGE, HUGE),
@@ -352,10 +346,8 @@ TOO_LARGE = {
     "BMP of OS/2": claiming(WHOLE["BMP"], 14, "<IHH", 12, HUGE, HUGE),
     "WebP": claiming(WHOLE["WebP with a canvas"], 24, "<HBHB", HUGE - 1, 0, HUGE - 1, 0),
     "GIF": b"GIF89a" + struct.pack("<HH", HUGE, HUGE) + bytes(20),
-    "Sun": claiming(WHOLE["Sun"], 4, ">II", HUGE, HUGE),
     "PPM": WHOLE["PPM"].replace(b"53 37", b"# 5 5\n 65500 #\n65500", 1),
     "PBM": b"P4\n# 1 1\n65500\n65500\n" + bytes(99),
-    "HDR": re.sub(rb"-Y 37 \+X 53", rb"-Y 65500 +X 65500", HDR),
 }
 
 

@@ -87,6 +87,18 @@ def test_huffman_is_own_only_in_a_static_libjpeg():
     assert ("libjpeg" not in linked) == kernel.load().HUFFMAN_IS_OWN
 
 
+def build(folder: Path, setup: str, wanted: str) -> subprocess.CompletedProcess[str]:
+    """Build the kernel in a folder by this text of setup.py."""
+    pytest.importorskip("setuptools")
+    shutil.copytree(ROOT / "adapters/images/native", folder / "adapters/images/native")
+    (folder / "setup.py").write_text(setup)
+    command = [sys.executable, "setup.py", "build_ext", "--build-lib", "out"]
+    environment = {"PATH": "/usr/bin:/bin", "ADAPTERS_KERNEL": wanted}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
+
+
 @needs_kernel
 @pytest.mark.full
 @pytest.mark.parametrize("is_static", [True, False])
@@ -94,15 +106,10 @@ def test_libjpeg_is_linked_statically_if_it_can_be(is_static, tmp_path):
     """Debian's libjpeg.a can; without it, the kernel is as whole with the shared library."""
     if not preprocesses("stdio.h", "jpeglib.h", "jpegint.h"):
         pytest.skip("jpegint.h isn't installed")
-    pytest.importorskip("setuptools")
-    shutil.copytree(ROOT / "adapters/images/native", tmp_path / "adapters/images/native")
     text = (ROOT / "setup.py").read_text()
     assert ":libjpeg.a" in text
     text = text if is_static else text.replace(":libjpeg.a", ":no_such_library.a")
-    (tmp_path / "setup.py").write_text(text)
-    command = [sys.executable, "setup.py", "build_ext", "--build-lib", "out"]
-    environment = {"PATH": "/usr/bin:/bin", "ADAPTERS_KERNEL": "required"}
-    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert build(tmp_path, text, "required").returncode == 0
     (built,) = (tmp_path / "out/adapters/images").glob("*.so")
     linked = subprocess.run(["ldd", built], capture_output=True, text=True, check=True).stdout
     assert ("libjpeg" not in linked) is is_static
@@ -120,18 +127,8 @@ def test_build_that_fails_where_the_kernel_is_required(asked, status, tmp_path):
     """As without libjpeg: the library is looked for in vain."""
     if not preprocesses("stdio.h", "jpeglib.h"):
         pytest.skip("no compiler, or no jpeglib.h")
-    pytest.importorskip("setuptools")
-    shutil.copytree(ROOT / "adapters/images/native", tmp_path / "adapters/images/native")
     text = (ROOT / "setup.py").read_text()
     text = text.replace(":libjpeg.a", "no_such_library").replace('"jpeg", "m"', '"no_such_library"')
-    (tmp_path / "setup.py").write_text(text)
-    finished = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--build-lib", "out"],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "ADAPTERS_KERNEL": asked},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    finished = build(tmp_path, text, asked)
     assert "no_such_library" in finished.stdout + finished.stderr
     assert (finished.returncode == 0) is status

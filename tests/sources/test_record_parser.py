@@ -46,19 +46,15 @@ def looked(content: bytes, offset: int, size: int, format: str, verify: bool) ->
     """(kind, image, label), by the kernel; None where it doesn't take the record."""
     module: Any = kernel.load()
     sizes = np.array([size]) if size else None
+    kind = CODECS[format].kernel_kind
     files = module.files(
-        (memoryview(content),),
-        (np.array([offset]),),
-        (sizes,),
-        (np.array([not verify]),),
-        (CODECS[format].kernel_kind,),
-        (None,),
+        [(memoryview(content), np.array([offset]), sizes, np.array([not verify]), kind, b"", 0)]
     )
     image = field(IMAGE, example.BYTES_LIST, recordrows._CONTENT, is_place=True)
     place, one = np.zeros((1, 3), np.int64), np.zeros(1, np.int64)
-    for kind, dtype in ((example.INT64_LIST, np.int64), (example.FLOAT_LIST, np.float32)):
+    for list_, dtype in ((example.INT64_LIST, np.int64), (example.FLOAT_LIST, np.float32)):
         label = np.zeros(1, dtype)
-        schema = module.schema([image, field(LABEL, kind, recordrows._OWN_LABEL)])
+        schema = module.schema([image, field(LABEL, list_, recordrows._OWN_LABEL)])
         if module.gather(schema, files, one, None, (place, label)) is None:
             _, begin, bytes_ = place[0].tolist()
             value = label[0].item()
@@ -137,32 +133,15 @@ def test_kernel_takes_what_writers_write(format, verify, label):
             assert found == read(content, offset, size, format, verify) != None  # noqa: E711
 
 
-def files(**changed: Any) -> Any:
-    given = {
-        "buffers": (CONTENT,),
-        "offsets": (np.zeros(2, np.int64),),
-        "sizes": (None,),
-        "checked": (np.ones(2, bool),),
-        "kinds": (1,),
-        "names": (None,),
-    }
-    module: Any = kernel.load()
-    return module.files(*{**given, **changed}.values())
-
-
 @pytest.mark.parametrize("offset", [-1, 2**62, 2**63 - 1, -(2**63), len(CONTENT), len(CONTENT) - 1])
 @pytest.mark.parametrize("size", [None, -1, 0, 1, 2**63 - 1])
 @pytest.mark.parametrize("kind", [0, 1, 2])
 def test_no_offset_leads_out_of_the_file(offset, size, kind):
     sizes = None if size is None else np.array([size, size])
+    module: Any = kernel.load()
     for checked in (True, False):
-        opened = files(
-            offsets=(np.array([0, offset]),),
-            sizes=(sizes,),
-            checked=(np.full(2, checked),),
-            kinds=(kind,),
-        )
-        module: Any = kernel.load()
+        file = CONTENT, np.array([0, offset]), sizes, np.full(2, checked), kind, b"", 0
+        opened = module.files([file])
         schema = module.schema([field("a", example.INT64_LIST, 0)])
         numbers, column = np.array([1]), np.zeros(1, np.int64)
         assert module.gather(schema, opened, numbers, None, (column,)) == b"\1"

@@ -5,6 +5,8 @@
 
 #include "vectors.h"
 
+int vectors_are_used = 1;
+
 int grown(void **memory, size_t *held, size_t bytes) {
     if (*held >= bytes) return 1;
     free(*memory);
@@ -20,7 +22,7 @@ static size_t line_of(const Batch *batch) {
     return (4 * (size_t)batch->width * sizeof(int16_t) + LINE - 1) / LINE * LINE / sizeof(int16_t);
 }
 
-int workspace_prepare(Workspace *workspace, const Batch *batch) {
+int workspace_prepare(Workspace *workspace, const Batch *batch, size_t pixels_bytes) {
     size_t width = (size_t)batch->width, height = (size_t)batch->height;
     return grown((void **)&workspace->taps, &workspace->taps_bytes,
                  (width + height) * sizeof(Tap)) &&
@@ -28,7 +30,8 @@ int workspace_prepare(Workspace *workspace, const Batch *batch) {
                  width / 8 * sizeof(Eight)) &&
            grown((void **)&workspace->lines, &workspace->lines_bytes,
                  2 * line_of(batch) * sizeof(int16_t)) &&
-           grown((void **)&workspace->done, &workspace->done_bytes, 3 * width);
+           grown((void **)&workspace->done, &workspace->done_bytes, 3 * width) &&
+           grown((void **)&workspace->pixels, &workspace->pixels_bytes, pixels_bytes);
 }
 
 void workspace_free(Workspace *workspace) {
@@ -36,17 +39,13 @@ void workspace_free(Workspace *workspace) {
     free(workspace->eights);
     free(workspace->lines);
     free(workspace->done);
+    free(workspace->pixels);
 }
 
 int axis_fits(const Axis *axis, int64_t pixels, int32_t wanted) {
     return axis->begin >= 0 && axis->length > 0 && axis->resized > 0 && axis->offset >= 0 &&
            (int64_t)axis->begin + axis->length <= pixels &&
            (int64_t)axis->offset + wanted <= axis->resized;
-}
-
-int is_whole(const Crop *crop) {
-    return crop->vertical.length == crop->vertical.resized &&
-           crop->horizontal.length == crop->horizontal.resized;
 }
 
 int32_t tap_end(const Tap *tap, const Axis *axis) {
@@ -59,12 +58,6 @@ void taps_turn(Tap *taps, int32_t count) {
         taps[x] = taps[count - 1 - x];
         taps[count - 1 - x] = other;
     }
-}
-
-uint8_t *line_in(const Batch *batch, int32_t row, int32_t y) {
-    if (batch->table != NULL || batch->channels_first) return NULL;
-    size_t line = (size_t)row * batch->height + y;
-    return (uint8_t *)batch->start + line * batch->width * 3;
 }
 
 /* A row's numbers as floats, `pixel` apart in `out` from pixel to pixel and `channel` from channel to
@@ -97,11 +90,11 @@ AVX2 static void turn_avx2(const uint8_t *done, const Batch *batch, float *out, 
 }
 #endif
 
-void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y) {
-    size_t width = (size_t)batch->width, line = (size_t)row * batch->height + y;
-    size_t plane = (size_t)batch->height * width;
-    size_t first = batch->channels_first ? (size_t)row * 3 * plane + y * width : line * width * 3;
+/* Interleaved uint8 into row `y` of a batch that has it as floats, or channels first. */
+static void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y) {
+    size_t width = (size_t)batch->width, plane = (size_t)batch->height * width;
     size_t pixel = batch->channels_first ? 1 : 3, channel = batch->channels_first ? plane : 1;
+    size_t first = (size_t)row * 3 * plane + (size_t)y * width * pixel;
     if (batch->table != NULL) {
         void (*run)(const uint8_t *, const Batch *, float *, size_t, size_t) = turn_plain;
 #ifdef HAVE_X86
@@ -111,50 +104,45 @@ void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y) {
         return;
     }
     for (size_t c = 0; c < 3; c++) {
-        uint8_t *out = (uint8_t *)batch->start + first + c * channel;
-        for (size_t x = 0; x < width; x++) out[x * pixel] = done[3 * x + c];
+        uint8_t *out = (uint8_t *)batch->start + first + c * plane;
+        for (size_t x = 0; x < width; x++) out[x] = done[3 * x + c];
     }
 }
 
-static void copy_rows(Workspace *workspace, const Tap *across, const Tap *down, const Crop *crop,
-                      const Batch *batch, RowOf *row_of, void *source) {
-    for (int32_t i = 0; i < batch->height; i++) {
-        const uint8_t *row = row_of(source, crop->vertical.begin + down[i].at);
-        uint8_t *line = line_in(batch, crop->row, i), *done = line ? line : workspace->done;
-        if (crop->flip)
-            for (int32_t x = 0; x < batch->width; x++)
-                memcpy(done + 3 * x, row + 3 * (ptrdiff_t)across[x].at, 3);
-        else
-            memcpy(done, row + 3 * (ptrdiff_t)across[0].at, 3 * (size_t)batch->width);
-        if (line == NULL) lay_out(done, batch, crop->row, i);
-    }
-}
-
-static void resize_rows(Workspace *workspace, const Tap *across, const Tap *down, const Crop *crop,
-                        const Batch *batch, RowOf *row_of, void *source) {
-    int32_t eights = eights_fill(workspace->eights, across, batch->width);
-    int16_t *lines[2] = {workspace->lines, workspace->lines + line_of(batch)};
-    int32_t lined[2] = {-1, -1}; /* Which of the image's rows are there. */
-    for (int32_t i = 0; i < batch->height; i++) {
-        int32_t above = crop->vertical.begin + down[i].at;
-        int32_t below = crop->vertical.begin + tap_end(&down[i], &crop->vertical) - 1;
-        for (int32_t y = above; y <= below; y++) {
-            if (lined[y & 1] == y) continue;
-            const uint8_t *row = row_of(source, y);
-            resize_horizontally(row, across, batch->width, workspace->eights, eights,
-                                lines[y & 1]);
-            lined[y & 1] = y;
-        }
-        uint8_t *line = line_in(batch, crop->row, i), *done = line ? line : workspace->done;
-        resize_vertically(lines[above & 1], lines[below & 1], down[i].weight, batch->width, done);
-        if (line == NULL) lay_out(done, batch, crop->row, i);
-    }
+static void copy_row(const uint8_t *row, const Tap *across, int32_t width, int flip,
+                     uint8_t *done) {
+    if (!flip) memcpy(done, row + 3 * (ptrdiff_t)across[0].at, 3 * (size_t)width);
+    for (int32_t x = 0; flip && x < width; x++)
+        memcpy(done + 3 * x, row + 3 * (ptrdiff_t)across[x].at, 3);
 }
 
 void rgb_rows(Workspace *workspace, const Tap *across, const Tap *down, const Crop *crop,
               const Batch *batch, RowOf *row_of, void *source) {
-    if (is_whole(crop))
-        copy_rows(workspace, across, down, crop, batch, row_of, source);
-    else
-        resize_rows(workspace, across, down, crop, batch, row_of, source);
+    const Axis *vertical = &crop->vertical, *horizontal = &crop->horizontal;
+    int is_resized =
+        vertical->length != vertical->resized || horizontal->length != horizontal->resized;
+    int is_direct = batch->table == NULL && !batch->channels_first;
+    int32_t width = batch->width;
+    int32_t eights = is_resized ? eights_fill(workspace->eights, across, width) : 0;
+    int16_t *lines[2] = {workspace->lines, workspace->lines + line_of(batch)};
+    int32_t lined[2] = {-1, -1}; /* Which of the image's rows are there. */
+    uint8_t *done = workspace->done;
+    if (is_direct) done = (uint8_t *)batch->start + (size_t)crop->row * batch->height * width * 3;
+    for (int32_t i = 0; i < batch->height; i++) {
+        int32_t above = vertical->begin + down[i].at;
+        int32_t below = vertical->begin + tap_end(&down[i], vertical) - 1;
+        if (!is_resized) copy_row(row_of(source, above), across, width, crop->flip, done);
+        for (int32_t y = above; is_resized && y <= below; y++) {
+            if (lined[y & 1] == y) continue;
+            resize_horizontally(row_of(source, y), across, width, workspace->eights, eights,
+                                lines[y & 1]);
+            lined[y & 1] = y;
+        }
+        if (is_resized)
+            resize_vertically(lines[above & 1], lines[below & 1], down[i].weight, width, done);
+        if (is_direct)
+            done += 3 * (size_t)width;
+        else
+            lay_out(done, batch, crop->row, i);
+    }
 }

@@ -50,7 +50,8 @@ typedef struct {
     Eight *eights;
     int16_t *lines; /* Two rows that were resized along the horizontal axis. */
     uint8_t *done;  /* A row of the batch, before it is laid out. */
-    size_t taps_bytes, eights_bytes, lines_bytes, done_bytes;
+    uint8_t *pixels; /* Rows as they were decoded. */
+    size_t taps_bytes, eights_bytes, lines_bytes, done_bytes, pixels_bytes;
 } Workspace;
 
 /* Row `y` of the image's RGB pixels; asked for from the first one on, and none before the last one
@@ -61,27 +62,18 @@ typedef const uint8_t *RowOf(void *source, int32_t y);
 /* Whether there are as many bytes, from a cache line's first one; what they held is lost. */
 int grown(void **memory, size_t *held, size_t bytes);
 
-/* Whether there is memory for a row of this batch. */
-int workspace_prepare(Workspace *workspace, const Batch *batch);
+/* Whether there is memory for a row of this batch, and so many bytes of decoded rows. */
+int workspace_prepare(Workspace *workspace, const Batch *batch, size_t pixels_bytes);
 void workspace_free(Workspace *workspace);
 
 /* Whether so many pixels have the crop's box, and what it is resized to has `wanted` ones. */
 int axis_fits(const Axis *axis, int64_t pixels, int32_t wanted);
-
-/* Whether nothing is resized. */
-int is_whole(const Crop *crop);
 
 /* One behind the last pixel that a tap reads. */
 int32_t tap_end(const Tap *tap, const Axis *axis);
 
 /* Left to right. */
 void taps_turn(Tap *taps, int32_t count);
-
-/* Where row `y` of an image goes if the batch has it as interleaved uint8; else NULL. */
-uint8_t *line_in(const Batch *batch, int32_t row, int32_t y);
-
-/* Interleaved uint8 into row `y`, as the batch has it. */
-void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y);
 
 /* Copy or resize RGB pixels into the crop's row. `across` says where in a row that `row_of` gives,
  * turned already; `down` counts from the box's first row. */

@@ -8,7 +8,6 @@ of floats are NumPy's to the bit, but for the sign of what is no number: each st
 in its order, and nothing is contracted. */
 #include "functions.h"
 
-#include "arguments.h"
 #include "vectors.h"
 
 #include <stdint.h>
@@ -17,33 +16,27 @@ in its order, and nothing is contracted. */
 
 enum { CHANNELS = 3, BLOCK = 1024, FLOAT_BLOCK = 512, WHOLE = 256 };
 
-/* What becomes of an image's pixels. Both begin with a matrix and an offset, of four bytes each. */
-typedef struct {
-    int32_t matrix[CHANNELS][CHANNELS];
-    int32_t offset, low, high;
-    int bits;
-} Colour;
-
-typedef struct {
-    float matrix[CHANNELS][CHANNELS];
-    float offset, low, high;
-} Tint;
-
-enum { MATRIX_BYTES = 4 * CHANNELS * CHANNELS, OFFSET_BYTES = 4 };
-
 typedef struct {
     Py_ssize_t count, height, width;
     int channels_first;
 } Shape;
+
+/* What becomes of an image's pixels: a matrix and an offset, int32 for uint8, or float32. */
+typedef struct {
+    const void *matrix, *offset;
+    int bits; /* For uint8. */
+    double low, high;
+} Colour;
 
 /* --- uint8 --- */
 
 INLINE void compute(const uint8_t *restrict red, const uint8_t *restrict green,
                     const uint8_t *restrict blue, uint8_t *restrict out, Py_ssize_t count,
                     const Colour *colour, int channel) {
-    const int32_t by_red = colour->matrix[channel][0], by_green = colour->matrix[channel][1],
-                  by_blue = colour->matrix[channel][2], offset = colour->offset,
-                  low = colour->low, high = colour->high;
+    const int32_t *matrix = (const int32_t *)colour->matrix + CHANNELS * channel;
+    const int32_t by_red = matrix[0], by_green = matrix[1], by_blue = matrix[2],
+                  offset = *(const int32_t *)colour->offset, low = (int32_t)colour->low,
+                  high = (int32_t)colour->high;
     const int bits = colour->bits;
     for (Py_ssize_t i = 0; i < count; i++) {
         int32_t value = by_red * red[i] + by_green * green[i] + by_blue * blue[i] + offset;
@@ -53,11 +46,18 @@ INLINE void compute(const uint8_t *restrict red, const uint8_t *restrict green,
     }
 }
 
-INLINE void interleaved(uint8_t *pixels, Py_ssize_t count, const Colour *colour) {
+INLINE void recolour(void *image, Py_ssize_t pixels, int channels_first, const Colour *colour) {
     uint8_t given[CHANNELS][BLOCK], made[CHANNELS][BLOCK];
-    for (Py_ssize_t start = 0; start < count; start += BLOCK) {
-        uint8_t *at = pixels + CHANNELS * start;
-        Py_ssize_t size = count - start < BLOCK ? count - start : BLOCK;
+    for (Py_ssize_t start = 0; start < pixels; start += BLOCK) {
+        uint8_t *at = (uint8_t *)image + (channels_first ? 1 : CHANNELS) * start;
+        Py_ssize_t size = pixels - start < BLOCK ? pixels - start : BLOCK;
+        if (channels_first) {
+            for (int channel = 0; channel < CHANNELS; channel++)
+                memcpy(given[channel], at + channel * pixels, (size_t)size);
+            for (int channel = 0; channel < CHANNELS; channel++)
+                compute(given[0], given[1], given[2], at + channel * pixels, size, colour, channel);
+            continue;
+        }
         for (Py_ssize_t i = 0; i < size; i++) {
             given[0][i] = at[CHANNELS * i];
             given[1][i] = at[CHANNELS * i + 1];
@@ -73,40 +73,20 @@ INLINE void interleaved(uint8_t *pixels, Py_ssize_t count, const Colour *colour)
     }
 }
 
-INLINE void planar(uint8_t *planes, Py_ssize_t count, const Colour *colour) {
-    uint8_t given[CHANNELS][BLOCK];
-    for (Py_ssize_t start = 0; start < count; start += BLOCK) {
-        Py_ssize_t size = count - start < BLOCK ? count - start : BLOCK;
-        for (int channel = 0; channel < CHANNELS; channel++)
-            memcpy(given[channel], planes + channel * count + start, (size_t)size);
-        for (int channel = 0; channel < CHANNELS; channel++)
-            compute(given[0], given[1], given[2], planes + channel * count + start, size, colour,
-                    channel);
-    }
-}
-
-INLINE void recolour(uint8_t *image, Py_ssize_t count, int channels_first, const Colour *colour) {
-    if (channels_first)
-        planar(image, count, colour);
-    else
-        interleaved(image, count, colour);
-}
-
 INLINE void add_up(const uint8_t *image, Py_ssize_t count, int channels_first, int64_t *sums) {
     for (Py_ssize_t start = 0; start < count; start += BLOCK) {
         Py_ssize_t size = count - start < BLOCK ? count - start : BLOCK;
+        const uint8_t *at = image + (channels_first ? 1 : CHANNELS) * start;
         uint32_t red = 0, green = 0, blue = 0;
         if (channels_first) {
-            for (Py_ssize_t i = start; i < start + size; i++) red += image[i];
-            for (Py_ssize_t i = start; i < start + size; i++) green += image[count + i];
-            for (Py_ssize_t i = start; i < start + size; i++) blue += image[2 * count + i];
-        } else {
-            const uint8_t *at = image + CHANNELS * start;
-            for (Py_ssize_t i = 0; i < size; i++) {
-                red += at[CHANNELS * i];
-                green += at[CHANNELS * i + 1];
-                blue += at[CHANNELS * i + 2];
-            }
+            for (Py_ssize_t i = 0; i < size; i++) red += at[i];
+            for (Py_ssize_t i = 0; i < size; i++) green += at[count + i];
+            for (Py_ssize_t i = 0; i < size; i++) blue += at[2 * count + i];
+        }
+        for (Py_ssize_t i = 0; !channels_first && i < size; i++) {
+            red += at[CHANNELS * i];
+            green += at[CHANNELS * i + 1];
+            blue += at[CHANNELS * i + 2];
         }
         sums[0] += red;
         sums[1] += green;
@@ -127,11 +107,12 @@ INLINE void blend(uint8_t *restrict one, const uint8_t *restrict other, Py_ssize
 /* --- floats --- */
 
 INLINE void compute_floats(const float *restrict red, const float *restrict green,
-                    const float *restrict blue, float *restrict out, Py_ssize_t count,
-                    const Tint *tint, int channel) {
-    const float by_red = tint->matrix[channel][0], by_green = tint->matrix[channel][1],
-                by_blue = tint->matrix[channel][2], offset = tint->offset, low = tint->low,
-                high = tint->high;
+                           const float *restrict blue, float *restrict out, Py_ssize_t count,
+                           const Colour *colour, int channel) {
+    const float *matrix = (const float *)colour->matrix + CHANNELS * channel;
+    const float by_red = matrix[0], by_green = matrix[1], by_blue = matrix[2],
+                offset = *(const float *)colour->offset, low = (float)colour->low,
+                high = (float)colour->high;
     for (Py_ssize_t i = 0; i < count; i++) {
         float value = by_red * red[i] + by_green * green[i] + by_blue * blue[i] + offset;
         value = value <= low ? low : value; /* As NumPy does: what is no number stays so. */
@@ -139,17 +120,18 @@ INLINE void compute_floats(const float *restrict red, const float *restrict gree
     }
 }
 
-INLINE void recolour_floats(float *image, Py_ssize_t pixels, int channels_first, const Tint *tint) {
+INLINE void recolour_floats(void *image, Py_ssize_t pixels, int channels_first,
+                            const Colour *colour) {
     float given[CHANNELS][FLOAT_BLOCK], made[CHANNELS][FLOAT_BLOCK];
     Py_ssize_t step = channels_first ? 1 : CHANNELS, apart = channels_first ? pixels : 1;
     for (Py_ssize_t start = 0; start < pixels; start += FLOAT_BLOCK) {
-        float *at = image + step * start;
+        float *at = (float *)image + step * start;
         Py_ssize_t size = pixels - start < FLOAT_BLOCK ? pixels - start : FLOAT_BLOCK;
         for (int channel = 0; channel < CHANNELS; channel++)
             for (Py_ssize_t i = 0; i < size; i++)
                 given[channel][i] = at[channel * apart + step * i];
         for (int channel = 0; channel < CHANNELS; channel++)
-            compute_floats(given[0], given[1], given[2], made[channel], size, tint, channel);
+            compute_floats(given[0], given[1], given[2], made[channel], size, colour, channel);
         for (int channel = 0; channel < CHANNELS; channel++)
             for (Py_ssize_t i = 0; i < size; i++)
                 at[channel * apart + step * i] = made[channel][i];
@@ -168,13 +150,6 @@ INLINE void add_up_floats(const float *image, Py_ssize_t rows, Py_ssize_t width,
         for (Py_ssize_t x = 1; x < width; x++) sum += row[channels * x + channel];
         sums[channel] = sum;
     }
-}
-
-INLINE void recolour_each(float *image, Py_ssize_t pixels, int channels_first, const Tint *tint) {
-    if (channels_first)
-        recolour_floats(image, pixels, 1, tint);
-    else
-        recolour_floats(image, pixels, 0, tint);
 }
 
 /* Each channel by itself, or all of them at once. */
@@ -197,21 +172,25 @@ static void blend_floats(uint8_t *one, const uint8_t *other, Py_ssize_t bytes, i
 
 typedef struct {
     void (*blend)(uint8_t *, const uint8_t *, Py_ssize_t, int);
-    void (*recolour)(void *, Py_ssize_t, int, const void *);
-    void (*tint)(void *, Py_ssize_t, int, const void *);
+    void (*recolour)(void *, Py_ssize_t, int, const Colour *);
+    void (*recolour_floats)(void *, Py_ssize_t, int, const Colour *);
     void (*add_up)(const uint8_t *, Py_ssize_t, int, int64_t *);
     void (*add_rows)(const float *, const Shape *, double *, double *);
 } Loops;
 
-#define LOOPS(KIND, TARGET)                                                                         \
+#define LOOPS(KIND, TARGET)                                                                        \
     TARGET static void blend_##KIND(uint8_t *one, const uint8_t *other, Py_ssize_t n, int share) { \
         blend(one, other, n, share);                                                               \
     }                                                                                              \
-    TARGET static void recolour_##KIND(void *image, Py_ssize_t n, int first, const void *colour) { \
+    TARGET static void recolour_##KIND(void *image, Py_ssize_t n, int first,                       \
+                                       const Colour *colour) {                                     \
         recolour(image, n, first, colour);                                                         \
     }                                                                                              \
-    TARGET static void tint_##KIND(void *image, Py_ssize_t n, int first, const void *tint) {       \
-        recolour_each(image, n, first, tint);                                                      \
+    TARGET static void floats_##KIND(void *image, Py_ssize_t n, int first, const Colour *colour) { \
+        if (first) /* Each by itself, as the steps are known then. */                              \
+            recolour_floats(image, n, 1, colour);                                                  \
+        else                                                                                       \
+            recolour_floats(image, n, 0, colour);                                                  \
     }                                                                                              \
     TARGET static void add_up_##KIND(const uint8_t *image, Py_ssize_t n, int first,                \
                                      int64_t *sums) {                                              \
@@ -221,8 +200,8 @@ typedef struct {
                                        double *sums) {                                             \
         add_planes(image, shape, row, sums);                                                       \
     }                                                                                              \
-    static const Loops loops_##KIND = {blend_##KIND, recolour_##KIND, tint_##KIND, add_up_##KIND,  \
-                                       add_rows_##KIND};
+    static const Loops loops_##KIND = {blend_##KIND, recolour_##KIND, floats_##KIND,               \
+                                       add_up_##KIND, add_rows_##KIND};
 
 LOOPS(plain, )
 #ifdef HAVE_X86
@@ -254,152 +233,122 @@ static void mix(uint8_t *images, Py_ssize_t count, Py_ssize_t size, int floats,
     }
 }
 
-/* Whether these are the numbers from 0 up to count, each once, and shares from 0 to WHOLE. */
-static int are_right(const int64_t *order, const int64_t *shares, Py_ssize_t count, char *seen) {
-    memset(seen, 0, (size_t)count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (order[i] < 0 || order[i] >= count || seen[order[i]]) return 0;
-        if (shares[i] < 0 || shares[i] > WHOLE) return 0;
-        seen[order[i]] = 1;
-    }
+static int are_right(const int64_t *order, const int64_t *shares, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (order[i] < 0 || order[i] >= count || shares[i] < 0 || shares[i] > WHOLE) return 0;
     return 1;
 }
 
 PyObject *kernel_mix(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *object;
     int floats;
     Py_ssize_t count;
-    Py_buffer images;
-    Loan loans[2] = {{.name = "order"}, {.name = "shares"}};
-    if (!PyArg_ParseTuple(arguments, "OnOOp:mix", &object, &count, &loans[0].object,
-                          &loans[1].object, &floats))
+    Py_buffer images, order, shares;
+    if (!PyArg_ParseTuple(arguments, "w*ny*y*p:mix", &images, &count, &order, &shares, &floats))
         return NULL;
-    if (count < 1) return PyErr_Format(PyExc_ValueError, "count must be >= 1, got %zd", count);
-    if (PyObject_GetBuffer(object, &images, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) return NULL;
-    loans[0].bytes = loans[1].bytes = (size_t)count * sizeof(int64_t);
-    if (!loans_open(loans, 2)) {
-        PyBuffer_Release(&images);
-        return NULL;
-    }
-    Py_ssize_t size = images.len / count;
-    char *seen = malloc((size_t)count);
-    uint8_t *kept = malloc(size > 0 ? (size_t)size : 1);
-    if (seen == NULL || kept == NULL)
-        PyErr_NoMemory();
-    else if (images.len % (count * (floats ? (Py_ssize_t)sizeof(float) : 1)))
+    Py_ssize_t size = count < 1 ? 0 : images.len / count;
+    size_t bytes = (size_t)count * sizeof(int64_t);
+    uint8_t *kept = NULL;
+    if (count < 1 || size * count != images.len || (floats && size % (Py_ssize_t)sizeof(float)))
         PyErr_SetString(PyExc_ValueError, "images must be count images of one size");
-    else if (!are_right(loans[0].memory, loans[1].memory, count, seen))
-        PyErr_SetString(PyExc_ValueError,
-                        "order must hold each image's number once, shares be in [0, 256]");
-    else {
+    else if (has_bytes(&order, bytes, "order") && has_bytes(&shares, bytes, "shares")) {
+        if (!are_right(order.buf, shares.buf, count))
+            PyErr_SetString(PyExc_ValueError, "order must be of images, shares in [0, 256]");
+        else if ((kept = malloc((size_t)size + 1)) == NULL)
+            PyErr_NoMemory();
+    }
+    if (kept != NULL) {
         Py_BEGIN_ALLOW_THREADS
-        mix(images.buf, count, size, floats, loans[0].memory, loans[1].memory, kept);
+        mix(images.buf, count, size, floats, order.buf, shares.buf, kept);
         Py_END_ALLOW_THREADS
     }
     free(kept);
-    free(seen);
-    loans_close(loans, 2);
     PyBuffer_Release(&images);
+    PyBuffer_Release(&order);
+    PyBuffer_Release(&shares);
     return PyErr_Occurred() ? NULL : Py_BuildValue("");
 }
 
-/* The values of so many images; 0, with an exception, where there is no such size. */
-static size_t values_of(const Shape *shape) {
-    const Py_ssize_t most = PY_SSIZE_T_MAX / CHANNELS / (Py_ssize_t)sizeof(double);
+/* Values of an image of this shape; 0, with an exception, where the images aren't that large. */
+static size_t values_of(const Shape *shape, const Py_buffer *images, size_t item) {
     Py_ssize_t count = shape->count, height = shape->height, width = shape->width;
-    if (count >= 1 && height >= 1 && width >= 1 && height <= most / width &&
-        count <= most / width / height)
-        return (size_t)(count * height * width) * CHANNELS;
-    PyErr_SetString(PyExc_ValueError, "count, height and width must be >= 1, and of some memory");
-    return 0;
-}
-
-/* Run a loop over images, their matrices and their offsets, which are put into a Colour or a Tint. */
-static PyObject *recolour_images(const Shape *shape, Loan loans[3], size_t item,
-                                 void (*run)(void *, Py_ssize_t, int, const void *), void *colour) {
-    size_t values = values_of(shape), count = (size_t)shape->count;
-    if (values == 0) return NULL;
-    loans[0].bytes = values * item, loans[0].flags = PyBUF_WRITABLE, loans[0].name = "images";
-    loans[1].bytes = count * MATRIX_BYTES, loans[1].name = "matrices";
-    loans[2].bytes = count * OFFSET_BYTES, loans[2].name = "offsets";
-    if (!loans_open(loans, 3)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    for (size_t i = 0; i < count; i++) {
-        memcpy(colour, (const char *)loans[1].memory + i * MATRIX_BYTES, MATRIX_BYTES);
-        memcpy((char *)colour + MATRIX_BYTES, (const char *)loans[2].memory + i * OFFSET_BYTES,
-               OFFSET_BYTES);
-        run((char *)loans[0].memory + i * (values / count) * item, shape->height * shape->width,
-            shape->channels_first, colour);
+    if (count >= 1 && height >= 1 && width >= 1 && height <= images->len / width &&
+        count <= images->len / (height * width)) {
+        size_t values = (size_t)height * (size_t)width * CHANNELS;
+        return has_bytes(images, (size_t)count * values * item, "images") ? values : 0;
     }
-    Py_END_ALLOW_THREADS
-    loans_close(loans, 3);
-    return Py_BuildValue("");
+    PyErr_SetString(PyExc_ValueError, "count, height and width must be >= 1, and of the images");
+    return 0;
 }
 
 PyObject *kernel_recolour(PyObject *self, PyObject *arguments) {
     (void)self;
     Shape shape;
-    Loan loans[3] = {0};
     Colour colour;
-    if (!PyArg_ParseTuple(arguments, "OnnnpOOiii:recolour", &loans[0].object, &shape.count,
-                          &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
-                          &loans[2].object, &colour.bits, &colour.low, &colour.high))
+    Py_buffer images, matrices, offsets;
+    if (!PyArg_ParseTuple(arguments, "w*nnnpy*y*idd:recolour", &images, &shape.count, &shape.height,
+                          &shape.width, &shape.channels_first, &matrices, &offsets, &colour.bits,
+                          &colour.low, &colour.high))
         return NULL;
-    if (colour.bits < 0 || colour.bits > 30 || colour.low < 0 || colour.high > 255 ||
-        colour.low > colour.high) {
-        PyErr_SetString(PyExc_ValueError, "bits must be in [0, 30], bounds within 0 and 255");
-        return NULL;
+    enum { MATRIX_BYTES = 4 * CHANNELS * CHANNELS, OFFSET_BYTES = 4 };
+    int floats = colour.bits < 0;
+    size_t item = floats ? sizeof(float) : 1, count = (size_t)shape.count;
+    size_t values = values_of(&shape, &images, item);
+    int is_right = values != 0 && has_bytes(&matrices, count * MATRIX_BYTES, "matrices") &&
+                   has_bytes(&offsets, count * OFFSET_BYTES, "offsets");
+    if (is_right && !floats &&
+        (colour.bits > 30 || colour.low < 0 || colour.high > 255 || colour.low > colour.high)) {
+        PyErr_SetString(PyExc_ValueError, "bits must be up to 30, bounds within 0 and 255");
+        is_right = 0;
     }
-    return recolour_images(&shape, loans, sizeof(uint8_t), loops()->recolour, &colour);
-}
-
-PyObject *kernel_recolour_floats(PyObject *self, PyObject *arguments) {
-    (void)self;
-    Shape shape;
-    Loan loans[3] = {0};
-    Tint tint;
-    if (!PyArg_ParseTuple(arguments, "OnnnpOOff:recolour_floats", &loans[0].object, &shape.count,
-                          &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
-                          &loans[2].object, &tint.low, &tint.high))
-        return NULL;
-    return recolour_images(&shape, loans, sizeof(float), loops()->tint, &tint);
+    if (is_right) {
+        const Loops *run = loops();
+        Py_BEGIN_ALLOW_THREADS
+        for (size_t i = 0; i < count; i++) {
+            colour.matrix = (const char *)matrices.buf + i * MATRIX_BYTES;
+            colour.offset = (const char *)offsets.buf + i * OFFSET_BYTES;
+            (floats ? run->recolour_floats : run->recolour)((char *)images.buf + i * values * item,
+                                                            shape.height * shape.width,
+                                                            shape.channels_first, &colour);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&images);
+    PyBuffer_Release(&matrices);
+    PyBuffer_Release(&offsets);
+    return is_right ? Py_BuildValue("") : NULL;
 }
 
 PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments) {
     (void)self;
     int floats;
     Shape shape;
-    Loan loans[2] = {{.name = "images"}, {.name = "sums", .flags = PyBUF_WRITABLE}};
-    if (!PyArg_ParseTuple(arguments, "OnnnpOp:channel_sums", &loans[0].object, &shape.count,
-                          &shape.height, &shape.width, &shape.channels_first, &loans[1].object,
-                          &floats))
+    Py_buffer images, out;
+    if (!PyArg_ParseTuple(arguments, "y*nnnpw*p:channel_sums", &images, &shape.count, &shape.height,
+                          &shape.width, &shape.channels_first, &out, &floats))
         return NULL;
-    size_t values = values_of(&shape), count = (size_t)shape.count;
-    if (values == 0) return NULL;
-    loans[0].bytes = values * (floats ? sizeof(float) : sizeof(uint8_t));
-    loans[1].bytes = count * CHANNELS * (floats ? sizeof(double) : sizeof(int64_t));
-    double *row = floats ? malloc((size_t)shape.width * CHANNELS * sizeof(double)) : NULL;
-    if (floats && row == NULL) return PyErr_NoMemory();
-    int is_open = loans_open(loans, 2);
-    if (is_open) {
+    size_t item = floats ? sizeof(float) : 1, count = (size_t)shape.count;
+    size_t values = values_of(&shape, &images, item);
+    double *row = NULL;
+    int is_right = values != 0 && has_bytes(&out, count * CHANNELS * sizeof(int64_t), "sums");
+    if (is_right && (row = malloc((size_t)shape.width * CHANNELS * sizeof(double))) == NULL)
+        PyErr_NoMemory();
+    if (row != NULL) {
         const Loops *run = loops();
+        memset(out.buf, 0, (size_t)out.len);
         Py_BEGIN_ALLOW_THREADS
         for (size_t i = 0; i < count; i++) {
-            size_t at = i * (values / count);
+            const void *image = (const char *)images.buf + i * values * item;
+            void *sums = (int64_t *)out.buf + i * CHANNELS;
             if (floats)
-                run->add_rows((float *)loans[0].memory + at, &shape, row,
-                             (double *)loans[1].memory + i * CHANNELS);
-            else {
-                int64_t own[CHANNELS] = {0};
-                run->add_up((uint8_t *)loans[0].memory + at, shape.height * shape.width,
-                           shape.channels_first, own);
-                memcpy((int64_t *)loans[1].memory + i * CHANNELS, own, sizeof own);
-            }
+                run->add_rows(image, &shape, row, sums);
+            else
+                run->add_up(image, shape.height * shape.width, shape.channels_first, sums);
         }
         Py_END_ALLOW_THREADS
-        loans_close(loans, 2);
     }
     free(row);
-    return is_open ? Py_BuildValue("") : NULL;
+    PyBuffer_Release(&images);
+    PyBuffer_Release(&out);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("");
 }

@@ -64,15 +64,11 @@ SSE42 static uint32_t rest_of(uint64_t crc, const uint8_t *bytes, size_t size) {
     for (; size; bytes++, size--) crc = _mm_crc32_u8((uint32_t)crc, *bytes);
     return ~(uint32_t)crc;
 }
-
-static int by_processor(void) {
-    return SUPPORTS("sse4.2") && SUPPORTS("pclmul");
-}
 #endif
 
 uint32_t crc32c(const uint8_t *bytes, size_t size) {
 #ifdef HAVE_X86
-    if (by_processor()) return rest_of(0xFFFFFFFF, bytes, size);
+    if (SUPPORTS("sse4.2") && SUPPORTS("pclmul")) return rest_of(0xFFFFFFFF, bytes, size);
 #endif
     return crc_by_table(bytes, size);
 }

@@ -21,10 +21,7 @@ typedef struct {
 } Box;
 
 static uint64_t high_of(uint64_t a, uint64_t b) {
-    uint64_t a_low = (uint32_t)a, a_high = a >> 32, b_low = (uint32_t)b, b_high = b >> 32;
-    uint64_t first = a_high * b_low + (a_low * b_low >> 32);
-    uint64_t second = a_low * b_high + (uint32_t)first;
-    return a_high * b_high + (first >> 32) + (second >> 32);
+    return (uint64_t)((unsigned __int128)a * b >> 64);
 }
 
 static void fill(Stream *stream) {

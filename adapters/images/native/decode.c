@@ -5,129 +5,121 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "arguments.h"
 #include "crops.h"
 #include "jpeg/jpeg.h"
 #include "raw.h"
 
-/* A batch whose memory is held, and may be written without the GIL. */
+/* An image's memory, or the file that it is a piece of. */
 typedef struct {
-    Batch batch;
     Py_buffer view;
-    float *values;
-} Target;
+    int file; /* Descriptor, or -1. */
+} Source;
 
-/* The bytes of a batch; 0, with an exception, where there are none so many. */
-static size_t bytes_of(const Batch *batch, size_t item) {
-    size_t pixels = (size_t)batch->height * (size_t)batch->width, rows = (size_t)batch->rows;
-    if (rows == 0 || pixels <= PY_SSIZE_T_MAX / rows / (3 * item)) return rows * pixels * 3 * item;
-    PyErr_SetString(PyExc_ValueError, "shape must be that of an array that fits into memory");
-    return 0;
-}
-
-static void target_close(Target *target) {
-    free(target->values);
-    PyBuffer_Release(&target->view);
-}
-
-/* Hold the memory of a batch whose shape is known; 0, with an exception, where that can't be. */
-static int target_open(Target *target, PyObject *out, PyObject *table) {
-    Batch *batch = &target->batch;
-    if (batch->rows < 0 || batch->height < 1 || batch->width < 1) {
-        PyErr_SetString(PyExc_ValueError, "shape must be (rows, height, width), none below 1");
-        return 0;
-    }
-    size_t bytes = bytes_of(batch, table == Py_None ? 1 : sizeof(float));
-    if (PyErr_Occurred()) return 0;
-    batch->start = memory_of(out, &target->view, PyBUF_WRITABLE, bytes, "out");
-    if (batch->start == NULL) return 0;
-    if (table == Py_None) return 1;
-    batch->table = target->values = array_of(table, 3 * 256 * sizeof(float), "table");
-    if (target->values == NULL) {
-        target_close(target);
-        return 0;
-    }
-    batch->is_cast = 1;
-    for (int i = 0; i < 3 * 256; i++) batch->is_cast &= batch->table[i] == (float)(i % 256);
-    return 1;
-}
-
-/* What lies where, and what becomes of it; the arrays are private copies. */
+/* What lies where, and what becomes of it. Arrays are held, not copied: each number is read once,
+ * and checked where it was put. */
 typedef struct {
-    Views buffers;
-    int *files; /* Descriptor of each buffer that is a file; or -1. */
+    Source *sources;
+    size_t opened, count;
     uint8_t *read; /* The image read last from a file. */
     size_t read_size;
-    size_t count;
-    int64_t *pieces; /* (count, 3): number of a buffer, first byte, bytes; or NULL. */
-    int64_t *rows;
-    Crop *crops;              /* Or NULL, where they are made of `asked`. */
-    uint64_t *key, *counters; /* NULL where nothing is drawn. */
+    Py_buffer pieces; /* int64 (count, 3): number of a source, first byte, bytes; or NULL. */
+    Py_buffer rows;   /* int64 (count). */
+    Py_buffer crops;  /* Crop (count); or NULL, where they are made of `asked`. */
+    Py_buffer key, counters; /* NULL where nothing is drawn. */
+    Py_buffer out, table;
     Asked asked;
     char *outcomes;
 } Work;
 
 static void work_close(Work *work) {
-    views_close(&work->buffers);
-    free(work->files);
+    Py_buffer *views[] = {&work->pieces,   &work->rows, &work->crops, &work->key,
+                          &work->counters, &work->out,  &work->table};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) PyBuffer_Release(views[i]);
+    while (work->opened > 0) PyBuffer_Release(&work->sources[--work->opened].view);
+    free(work->sources);
     free(work->read);
-    free(work->pieces);
-    free(work->rows);
-    free(work->crops);
-    free(work->key);
-    free(work->counters);
     free(work->outcomes);
 }
 
-/* Buffers that have no memory may be files; 0, with an exception, where there is no memory. */
-static int files_open(Work *work, PyObject *tuple) {
-    work->files = malloc((work->buffers.opened + 1) * sizeof *work->files);
-    if (work->files == NULL) {
+/* Hold the memory of all buffers, some of which may be files; 0, with an exception, where there is
+ * no memory. */
+static int sources_open(Work *work, PyObject *tuple) {
+    size_t count = (size_t)PyTuple_Size(tuple);
+    work->sources = calloc(count + 1, sizeof *work->sources);
+    if (work->sources == NULL) {
         PyErr_NoMemory();
         return 0;
     }
-    for (size_t n = 0; n < work->buffers.opened; n++) {
-        work->files[n] = -1;
-        if (work->buffers.views[n].obj != NULL) continue;
-        work->files[n] = PyObject_AsFileDescriptor(PyTuple_GetItem(tuple, (Py_ssize_t)n));
+    for (; work->opened < count; work->opened++) {
+        PyObject *buffer = PyTuple_GetItem(tuple, (Py_ssize_t)work->opened);
+        Source *source = &work->sources[work->opened];
+        source->file = -1;
+        if (PyObject_GetBuffer(buffer, &source->view, PyBUF_SIMPLE) == 0) continue;
+        PyErr_Clear();
+        memset(&source->view, 0, sizeof source->view);
+        source->file = PyObject_AsFileDescriptor(buffer);
         PyErr_Clear(); /* Another decoder will say what it is. */
     }
     return 1;
 }
 
+/* Whether an argument is None, or as large as said; an exception where it isn't. */
+static int fits(const Py_buffer *view, size_t bytes, const char *name) {
+    return view->buf == NULL || has_bytes(view, bytes, name);
+}
+
+/* Put the arrays into the batch; 0, with an exception, where one isn't as large as it must be. */
+static int arrays_fit(Work *work, Batch *batch) {
+    size_t rows = (size_t)batch->rows, item = work->table.buf ? sizeof(float) : 1;
+    size_t pixels = (size_t)batch->height * (size_t)batch->width, count = work->count;
+    if (batch->rows < 0 || batch->height < 1 || batch->width < 1 ||
+        (rows > 0 && pixels > PY_SSIZE_T_MAX / rows / (3 * item))) {
+        PyErr_SetString(PyExc_ValueError,
+                        "shape must be (rows, height, width) of an array, none below 1");
+        return 0;
+    }
+    if (!has_bytes(&work->out, rows * pixels * 3 * item, "out") ||
+        !has_bytes(&work->rows, count * sizeof(int64_t), "rows") ||
+        !fits(&work->pieces, 3 * count * sizeof(int64_t), "pieces") ||
+        !fits(&work->crops, count * sizeof(Crop), "crops") ||
+        !fits(&work->counters, 4 * count * sizeof(uint64_t), "counters") ||
+        (work->counters.buf && !has_bytes(&work->key, 2 * sizeof(uint64_t), "key")) ||
+        !fits(&work->table, 3 * 256 * sizeof(float), "table"))
+        return 0;
+    batch->start = work->out.buf, batch->table = work->table.buf;
+    batch->is_cast = batch->table != NULL;
+    for (int i = 0; batch->is_cast && i < 3 * 256; i++)
+        batch->is_cast = batch->table[i] == (float)(i % 256);
+    return 1;
+}
+
 /* A piece of a file, until the next one is read; NULL where the file hasn't got it. */
-static const uint8_t *read_piece(Work *work, const int64_t *piece) {
-    size_t size = (size_t)piece[2];
-    if (piece[1] < 0 || piece[2] < 1) return NULL;
+static const uint8_t *read_piece(Work *work, int file, int64_t begin, int64_t bytes) {
+    size_t size = (size_t)bytes;
+    if (begin < 0 || bytes < 1) return NULL;
     if (size > work->read_size) {
         uint8_t *memory = realloc(work->read, size);
         if (memory == NULL) return NULL;
         work->read = memory, work->read_size = size;
     }
-    ssize_t got = pread(work->files[piece[0]], work->read, size, (off_t)piece[1]);
+    ssize_t got = pread(file, work->read, size, (off_t)begin);
     return got == (ssize_t)size ? work->read : NULL;
 }
 
-/* Of the n-th image; NULL where it isn't in the buffers. */
+/* Where the n-th image begins, and how large it is; NULL where there is none. */
 static const uint8_t *bytes_at(Work *work, size_t n, size_t *bytes) {
-    const int64_t whole[3] = {(int64_t)n, 0, n < work->buffers.opened ? work->buffers.views[n].len : 0};
-    const int64_t *piece = work->pieces == NULL ? whole : work->pieces + 3 * n;
-    if (piece[0] < 0 || (uint64_t)piece[0] >= work->buffers.opened) return NULL;
-    const Py_buffer *view = &work->buffers.views[piece[0]];
+    int64_t piece[3] = {(int64_t)n, 0, 0};
+    if (work->pieces.buf) memcpy(piece, (int64_t *)work->pieces.buf + 3 * n, sizeof piece);
+    if (piece[0] < 0 || (uint64_t)piece[0] >= work->opened) return NULL;
+    const Source *source = &work->sources[piece[0]];
+    const Py_buffer *view = &source->view;
+    if (!work->pieces.buf) piece[2] = view->len;
     *bytes = (size_t)piece[2];
-    if (work->files[piece[0]] >= 0) return read_piece(work, piece);
+    if (source->file >= 0) return read_piece(work, source->file, piece[1], piece[2]);
     if (view->buf == NULL || piece[1] < 0 || piece[2] < 0 || piece[1] > view->len ||
         piece[2] > view->len - piece[1])
         return NULL;
     return (const uint8_t *)view->buf + piece[1];
-}
-
-/* Where what is drawn for the n-th image begins; NULL where nothing is drawn. */
-static const Seed *seed_of(const Work *work, size_t n, Seed *seed) {
-    if (work->counters == NULL) return NULL;
-    memcpy(seed->key, work->key, sizeof seed->key);
-    memcpy(seed->counter, work->counters + 4 * n, sizeof seed->counter);
-    return seed;
 }
 
 /* No other kind begins with this byte. */
@@ -135,92 +127,81 @@ static int is_jpeg(const uint8_t *bytes, size_t size) {
     return size > 0 && bytes[0] == 0xFF;
 }
 
-/* The crop of the n-th image, all but its row; 0 where another decoder must look at it. */
+/* The crop of the n-th image; 0 where another decoder must look at it. */
 static int crop_at(const Work *work, size_t n, const uint8_t *start, size_t bytes,
                    const Batch *batch, Crop *crop) {
-    int32_t height, width;
-    int is_reducible = is_jpeg(start, bytes);
-    Seed seed;
-    if (work->crops != NULL) {
-        *crop = work->crops[n];
-        return 1;
+    int64_t row;
+    memcpy(&row, (int64_t *)work->rows.buf + n, sizeof row);
+    if (work->crops.buf) {
+        memcpy(crop, (Crop *)work->crops.buf + n, sizeof *crop);
+    } else {
+        int32_t height, width;
+        int is_reducible = is_jpeg(start, bytes), draws = work->counters.buf != NULL;
+        Seed seed;
+        if (draws) {
+            memcpy(seed.key, work->key.buf, sizeof seed.key);
+            memcpy(seed.counter, (uint64_t *)work->counters.buf + 4 * n, sizeof seed.counter);
+        }
+        if (!(is_reducible ? jpeg_size : raw_size)(start, bytes, &height, &width) ||
+            !crop_of(&work->asked, draws ? &seed : NULL, height, width, is_reducible, batch, crop))
+            return 0;
     }
-    if (!(is_reducible ? jpeg_size : raw_size)(start, bytes, &height, &width)) return 0;
-    return crop_of(&work->asked, seed_of(work, n, &seed), height, width, is_reducible, batch, crop);
+    crop->row = row >= 0 && row < INT32_MAX ? (int32_t)row : -1;
+    return 1;
 }
 
 /* 0 where there is no memory. */
 static int work_do(Work *work, const Batch *batch) {
     Decoder *decoder = decoder_new();
-    Resizer *resizer = resizer_new();
-    int has_memory = decoder != NULL && resizer != NULL;
+    Workspace workspace = {0};
+    int has_memory = decoder != NULL;
     for (size_t n = 0; n < work->count && has_memory; n++) {
         size_t bytes;
         Crop crop;
         const uint8_t *start = bytes_at(work, n, &bytes);
         work->outcomes[n] = 0;
         if (start == NULL || !crop_at(work, n, start, bytes, batch, &crop)) continue;
-        int is_row = work->rows[n] >= 0 && work->rows[n] < INT32_MAX;
-        crop.row = is_row ? (int32_t)work->rows[n] : -1;
         Outcome outcome = is_jpeg(start, bytes)
                               ? decoder_decode(decoder, start, bytes, &crop, batch)
-                              : raw_resize(resizer, start, bytes, &crop, batch);
+                              : raw_resize(&workspace, start, bytes, &crop, batch);
         has_memory = outcome != NO_MEMORY;
         work->outcomes[n] = outcome == DECODED;
     }
     decoder_free(decoder);
-    resizer_free(resizer);
+    workspace_free(&workspace);
     return has_memory;
 }
 
-/* Settings that crops are drawn by; 0, with an exception, where they aren't of those types. */
-static int read_asked(PyObject *settings, Asked *asked) {
-    return PyArg_ParseTuple(settings, "iiddddddp", &asked->cut, &asked->resize_short,
-                            &asked->area[0], &asked->area[1], &asked->ratio[0], &asked->ratio[1],
+/* Settings that crops are drawn by, or ready crops; 0, with an exception, for anything else. */
+static int crops_open(Work *work, PyObject *crops) {
+    Asked *asked = &work->asked;
+    if (!PyTuple_Check(crops)) return PyObject_GetBuffer(crops, &work->crops, PyBUF_SIMPLE) == 0;
+    return PyArg_ParseTuple(crops, "iiddddddp", &asked->cut, &asked->resize_short, &asked->area[0],
+                            &asked->area[1], &asked->ratio[0], &asked->ratio[1],
                             &asked->log_ratio[0], &asked->log_ratio[1], &asked->flip);
 }
 
 PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *buffers, *pieces, *rows, *crops, *key, *counters, *out, *table, *result = NULL;
+    PyObject *buffers, *crops, *result = NULL;
     Work work = {0};
-    Target target = {0};
-    Batch *batch = &target.batch;
-    if (!PyArg_ParseTuple(arguments, "OOOOOOO(iii)pO:decode", &buffers, &pieces, &rows, &crops,
-                          &key, &counters, &out, &batch->rows, &batch->height, &batch->width,
-                          &batch->channels_first, &table))
+    Batch batch = {0};
+    if (!PyArg_ParseTuple(arguments, "Oz*y*Oz*z*w*(iii)pz*:decode", &buffers, &work.pieces,
+                          &work.rows, &crops, &work.key, &work.counters, &work.out, &batch.rows,
+                          &batch.height, &batch.width, &batch.channels_first, &work.table))
         return NULL;
-    /* Either a tuple of settings, from which crops are drawn, or an array of ready crops. */
-    if (PyTuple_Check(crops) && !read_asked(crops, &work.asked)) return NULL;
     PyObject *tuple = PySequence_Tuple(buffers); /* Can't be changed meanwhile. */
-    Py_ssize_t count = tuple == NULL ? -1 : PyObject_Size(rows);
-    if (count < 0) goto end;
-    work.count = (size_t)count;
-    if (pieces != Py_None &&
-        (work.pieces = array_of(pieces, 3 * work.count * sizeof(int64_t), "pieces")) == NULL)
-        goto end;
-    if ((work.rows = array_of(rows, work.count * sizeof(int64_t), "rows")) == NULL) goto end;
-    if (!PyTuple_Check(crops) &&
-        (work.crops = array_of(crops, work.count * sizeof(Crop), "crops")) == NULL)
-        goto end;
-    if (counters != Py_None &&
-        ((work.key = array_of(key, 2 * sizeof(uint64_t), "key")) == NULL ||
-         (work.counters = array_of(counters, 4 * work.count * sizeof(uint64_t), "counters")) ==
-             NULL))
-        goto end;
-    if ((work.outcomes = malloc(work.count + 1)) == NULL) {
-        PyErr_NoMemory();
-        goto end;
+    work.count = (size_t)work.rows.len / sizeof(int64_t);
+    if (tuple != NULL && crops_open(&work, crops) && arrays_fit(&work, &batch) &&
+        sources_open(&work, tuple)) {
+        int has_memory;
+        work.outcomes = malloc(work.count + 1);
+        Py_BEGIN_ALLOW_THREADS
+        has_memory = work.outcomes != NULL && work_do(&work, &batch);
+        Py_END_ALLOW_THREADS
+        result = has_memory ? PyBytes_FromStringAndSize(work.outcomes, (Py_ssize_t)work.count)
+                            : PyErr_NoMemory();
     }
-    if (!views_open(&work.buffers, tuple) || !files_open(&work, tuple) ||
-        !target_open(&target, out, table)) goto end;
-    int has_memory;
-    Py_BEGIN_ALLOW_THREADS
-    has_memory = work_do(&work, batch);
-    Py_END_ALLOW_THREADS
-    target_close(&target);
-    result = has_memory ? PyBytes_FromStringAndSize(work.outcomes, count) : PyErr_NoMemory();
-end:
     work_close(&work);
     Py_XDECREF(tuple);
     return result;

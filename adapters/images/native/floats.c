@@ -58,27 +58,21 @@ static void turn_all(const uint8_t *images, float *out, Py_ssize_t count, Py_ssi
 
 PyObject *kernel_floats(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *given, *into;
     Py_ssize_t count, channels;
     Py_buffer images, out;
-    if (!PyArg_ParseTuple(arguments, "OnnO:floats", &given, &count, &channels, &into)) return NULL;
-    if (PyObject_GetBuffer(given, &images, PyBUF_C_CONTIGUOUS) < 0) return NULL;
-    if (PyObject_GetBuffer(into, &out, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) {
-        PyBuffer_Release(&images);
+    if (!PyArg_ParseTuple(arguments, "y*nnw*:floats", &images, &count, &channels, &out))
         return NULL;
-    }
     Py_ssize_t bytes = images.len, part_bytes = (Py_ssize_t)sizeof(float);
-    if (count < 1 || channels < 1 || channels > bytes / count || bytes % (count * channels) ||
-        out.len % part_bytes || out.len / part_bytes != bytes ||
-        (uintptr_t)out.buf % (uintptr_t)part_bytes)
-        PyErr_SetString(PyExc_ValueError, "images must be count images of channels, out as many floats");
-    else if (bytes > MUCH_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
+    int fits = count >= 1 && channels >= 1 && channels <= bytes / count &&
+               bytes % (count * channels) == 0 && out.len % part_bytes == 0 &&
+               out.len / part_bytes == bytes && (uintptr_t)out.buf % (uintptr_t)part_bytes == 0;
+    if (fits) {
+        PyThreadState *released = bytes > MUCH_BYTES ? PyEval_SaveThread() : NULL;
         turn_all(images.buf, out.buf, count, bytes / count / channels, channels);
-        Py_END_ALLOW_THREADS
+        if (released) PyEval_RestoreThread(released);
     } else
-        turn_all(images.buf, out.buf, count, bytes / count / channels, channels);
+        PyErr_SetString(PyExc_ValueError, "images must be count of channels, out as many floats");
     PyBuffer_Release(&out);
     PyBuffer_Release(&images);
-    return PyErr_Occurred() ? NULL : Py_BuildValue("");
+    return fits ? Py_BuildValue("") : NULL;
 }

@@ -73,12 +73,12 @@ PyObject *kernel_schema(PyObject *self, PyObject *fields) {
     PyObject *given = PySequence_Tuple(fields), *capsule = NULL;
     if (given == NULL) return NULL;
     Py_ssize_t count = PyTuple_Size(given);
-    HeldSchema *held = count < 1 || count > MOST_FIELDS ? NULL : calloc(1, sizeof *held);
-    if (held == NULL) {
+    HeldSchema *held = calloc(1, sizeof *held);
+    if (held == NULL || count < 1 || count > MOST_FIELDS) {
         Py_DECREF(given);
-        if (count < 1 || count > MOST_FIELDS)
-            return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields", MOST_FIELDS);
-        return PyErr_NoMemory();
+        if (held == NULL) return PyErr_NoMemory();
+        free(held);
+        return PyErr_Format(PyExc_ValueError, "there must be 1 to %d fields", MOST_FIELDS);
     }
     Schema *schema = &held->schema;
     held->given = given, schema->count = count, schema->mask = 1;
@@ -102,20 +102,29 @@ end:
 /* --- the files --- */
 
 static const char FILES[] = "adapters.files";
-enum { VIEWS_OF_FILE = 4 };
+
+/* What a file lends: its bytes, offsets, sizes and marks of checked records. */
+typedef struct {
+    Py_buffer bytes, offsets, sizes, checked;
+} Views;
 
 typedef struct {
     File *files;
     int64_t *firsts; /* (count + 1): how many records lie in the files before. */
-    Py_ssize_t count, opened;
-    Py_buffer *views; /* Of each file: its bytes, offsets, sizes and marks of checked records. */
-    PyObject *names;  /* A tuple that holds the paths. */
+    Views *views;
+    Py_ssize_t count;
+    PyObject *given; /* A tuple that holds the paths. */
 } HeldFiles;
 
 static void free_files(HeldFiles *held) {
-    for (Py_ssize_t n = 0; held->views != NULL && n < held->opened; n++)
-        if (held->views[n].obj != NULL) PyBuffer_Release(&held->views[n]);
-    Py_XDECREF(held->names);
+    for (Py_ssize_t n = 0; held->views != NULL && n < held->count; n++) {
+        Views *views = &held->views[n];
+        PyBuffer_Release(&views->bytes);
+        PyBuffer_Release(&views->offsets);
+        PyBuffer_Release(&views->sizes);
+        PyBuffer_Release(&views->checked);
+    }
+    Py_XDECREF(held->given);
     free(held->views);
     free(held->files);
     free(held->firsts);
@@ -126,82 +135,68 @@ static void files_are_gone(PyObject *capsule) {
     free_files(PyCapsule_GetPointer(capsule, FILES));
 }
 
-/* Open the next view: of an item of a tuple, which may be None. */
-static int open_next(HeldFiles *held, PyObject *tuple, Py_ssize_t at, int flags) {
-    PyObject *object = PyTuple_GetItem(tuple, at);
-    Py_buffer *view = &held->views[held->opened];
-    if (object == NULL) return 0;
-    memset(view, 0, sizeof *view);
-    if (object != Py_None && PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS) < 0)
-        return 0;
-    held->opened++;
-    return 1;
-}
-
 /* Whether int64 may be read; nothing is read of an empty array, which may begin anywhere. */
 static int is_aligned(const Py_buffer *view) {
     return view->len == 0 || (uintptr_t)view->buf % 8 == 0;
 }
 
-static int open_file(HeldFiles *held, Py_ssize_t n, PyObject *const *given) {
-    static const int flags[VIEWS_OF_FILE] = {0, 0, 0, PyBUF_WRITABLE};
-    const Py_buffer *views = &held->views[held->opened];
-    for (int i = 0; i < VIEWS_OF_FILE; i++)
-        if (!open_next(held, given[i], n, flags[i])) return 0;
-    long kind = PyLong_AsLong(PyTuple_GetItem(given[VIEWS_OF_FILE], n));
-    if (kind == -1 && PyErr_Occurred()) return 0;
-    int64_t records = views[1].len / 8;
-    int is_right = views[1].obj != NULL && views[3].obj != NULL && views[3].len == records;
-    is_right &= views[1].len % 8 == 0 && (views[2].obj == NULL || views[2].len == views[1].len);
-    is_right &= is_aligned(&views[1]) && is_aligned(&views[2]);
-    if (!is_right || kind < 0 || kind > RECORDIO_IRHEADER) {
-        PyErr_SetString(PyExc_ValueError, "offsets, sizes, checked and kinds must fit each other");
+/* (buffer or None, offsets, sizes or None, checked, kind, path or nothing, inode) */
+static int open_file(PyObject *given, Views *views, File *file) {
+    int kind;
+    const char *path;
+    unsigned long long inode;
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a file must be a tuple");
         return 0;
     }
-    PyObject *name = PyTuple_GetItem(given[VIEWS_OF_FILE + 1], n);
-    const char *path = NULL;
-    unsigned long long inode = 0;
-    if (name != Py_None && !PyArg_ParseTuple(name, "yK:files", &path, &inode)) return 0;
-    held->files[n] = (File){
-        .bytes = views[0].buf,
-        .size = (size_t)views[0].len,
+    if (!PyArg_ParseTuple(given, "z*y*z*w*iyK:files", &views->bytes, &views->offsets, &views->sizes,
+                          &views->checked, &kind, &path, &inode))
+        return 0;
+    int64_t records = views->offsets.len / 8;
+    int is_right = views->offsets.len % 8 == 0 && views->checked.len == records;
+    is_right &= views->sizes.obj == NULL || views->sizes.len == views->offsets.len;
+    is_right &= is_aligned(&views->offsets) && is_aligned(&views->sizes);
+    if (!is_right || kind < 0 || kind > RECORDIO_IRHEADER) {
+        PyErr_SetString(PyExc_ValueError, "offsets, sizes, checked and kind must fit each other");
+        return 0;
+    }
+    *file = (File){
+        .bytes = views->bytes.buf,
+        .size = (size_t)views->bytes.len,
         .records = records,
-        .offsets = views[1].buf,
-        .sizes = views[2].buf,
-        .checked = views[3].buf,
+        .offsets = views->offsets.buf,
+        .sizes = views->sizes.buf,
+        .checked = views->checked.buf,
         .kind = (Kind)kind,
-        .path = path,
+        .path = *path ? path : NULL,
         .inode = inode,
     };
-    held->firsts[n + 1] = held->firsts[n] + records;
     return 1;
 }
 
-PyObject *kernel_files(PyObject *self, PyObject *arguments) {
+PyObject *kernel_files(PyObject *self, PyObject *files) {
     (void)self;
-    PyObject *given[VIEWS_OF_FILE + 2], *capsule = NULL;
-    if (!PyArg_ParseTuple(arguments, "OOOOOO:files", &given[0], &given[1], &given[2], &given[3],
-                          &given[4], &given[5]))
-        return NULL;
-    for (int i = 0; i <= VIEWS_OF_FILE + 1; i++)
-        if (!PyTuple_Check(given[i]) || PyTuple_Size(given[i]) != PyTuple_Size(given[0])) {
-            PyErr_SetString(PyExc_TypeError, "files asks for 6 tuples of one length");
-            return NULL;
-        }
+    PyObject *given = PySequence_Tuple(files), *capsule = NULL;
+    if (given == NULL) return NULL;
+    size_t count = (size_t)PyTuple_Size(given);
     HeldFiles *held = calloc(1, sizeof *held);
-    if (held == NULL) return PyErr_NoMemory();
-    size_t count = (size_t)PyTuple_Size(given[0]);
-    held->count = (Py_ssize_t)count;
-    held->names = Py_NewRef(given[VIEWS_OF_FILE + 1]);
+    if (held == NULL) {
+        Py_DECREF(given);
+        return PyErr_NoMemory();
+    }
+    held->count = (Py_ssize_t)count, held->given = given;
     held->files = calloc(count + 1, sizeof *held->files);
     held->firsts = calloc(count + 1, sizeof *held->firsts);
-    held->views = calloc(VIEWS_OF_FILE * count + 1, sizeof *held->views);
+    held->views = calloc(count + 1, sizeof *held->views);
     if (held->files == NULL || held->firsts == NULL || held->views == NULL) {
         PyErr_NoMemory();
         goto end;
     }
-    for (Py_ssize_t n = 0; n < held->count; n++)
-        if (!open_file(held, n, given)) goto end;
+    for (size_t n = 0; n < count; n++) {
+        File *file = &held->files[n];
+        if (!open_file(PyTuple_GetItem(given, (Py_ssize_t)n), &held->views[n], file)) goto end;
+        held->firsts[n + 1] = held->firsts[n] + file->records;
+    }
     capsule = PyCapsule_New(held, FILES, files_are_gone);
 end:
     if (capsule == NULL) free_files(held);
@@ -360,13 +355,9 @@ PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t g
         goto end;
     }
     if (!list_records(&g, files, &numbers, &rows, available)) goto end;
-    int all;
-    if (g.count > MUCH_BYTES / bytes) {
-        Py_BEGIN_ALLOW_THREADS
-        all = read_records(&g);
-        Py_END_ALLOW_THREADS
-    } else
-        all = read_records(&g);
+    PyThreadState *released = g.count > MUCH_BYTES / bytes ? PyEval_SaveThread() : NULL;
+    int all = read_records(&g);
+    if (released) PyEval_RestoreThread(released);
     result = all ? Py_BuildValue("") : PyBytes_FromStringAndSize(g.wrong, g.count);
 end:
     for (size_t n = 0; views != NULL && n < fields; n++)

@@ -24,11 +24,11 @@ static PyMethodDef methods[] = {
      "schema(fields)\n\n"
      "Fields of records that are wanted: (name, list, part, is_place, count, prefix, default row or\n"
      "None), as records.h describes them."},
-    {"files", kernel_files, METH_VARARGS,
-     "files(buffers, offsets, sizes, checked, kinds, names)\n\n"
-     "Files of records, whose memory is held: tuples of a buffer or None, int64 (records), int64\n"
-     "(records) or None, bool (records), a Kind of records.h or 0, and (path, inode) or None for\n"
-     "each file. One of that inode that has become shorter than its buffer isn't read."},
+    {"files", kernel_files, METH_O,
+     "files(files)\n\n"
+     "Files of records, whose memory is held: (buffer or None, int64 offsets, int64 sizes or None, bool\n"
+     "checked, a Kind of records.h or 0, path or b\"\", inode) of each. One of that inode that has become\n"
+     "shorter than its buffer isn't read."},
     {"gather", (PyCFunction)(void (*)(void))kernel_gather, METH_FASTCALL,
      "gather(schema, files, numbers, rows, columns)\n\n"
      "Write the fields of records, which are numbered through all files, into rows of columns, or\n"
@@ -40,12 +40,8 @@ static PyMethodDef methods[] = {
      "the first: their own shares are int64 (count), in 1/256, by their numbers."},
     {"recolour", kernel_recolour, METH_VARARGS,
      "recolour(images, count, height, width, channels_first, matrices, offsets, bits, low, high)\n\n"
-     "Replace each pixel of uint8 RGB images by (matrix @ pixel + offset) >> bits, from low to high:\n"
-     "int32, (count, 3, 3) and (count)."},
-    {"recolour_floats", kernel_recolour_floats, METH_VARARGS,
-     "recolour_floats(images, count, height, width, channels_first, matrices, offsets, low, high)\n\n"
-     "Replace each pixel of float32 RGB images by matrix @ pixel + offset, from low to high: float32,\n"
-     "(count, 3, 3) and (count). All aligned."},
+     "Replace each pixel of RGB images by matrix @ pixel + offset, (count, 3, 3) and (count), from low\n"
+     "to high: of uint8 in int32, shifted by bits; with bits -1, of aligned float32 in float32."},
     {"channel_sums", kernel_channel_sums, METH_VARARGS,
      "channel_sums(images, count, height, width, channels_first, sums, floats)\n\n"
      "The sums of the channels of RGB images, (count, 3): int64 of uint8; or float64 of aligned\n"
@@ -57,7 +53,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 10 };
+enum { VERSION = 11 };
 
 static int initialize(PyObject *module) {
     const char *wanted = getenv("ADAPTERS_VECTORS");

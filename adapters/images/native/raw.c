@@ -1,6 +1,5 @@
 #include "raw.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Rows that are fetched ahead into the cache. */
@@ -13,31 +12,8 @@ typedef struct {
     const uint8_t *end;   /* Of all bytes. */
 } Image;
 
-struct Resizer {
-    Workspace workspace;
-    uint8_t *line; /* A row as RGB, with a margin. */
-    size_t line_bytes;
-};
-
-Resizer *resizer_new(void) {
-    return calloc(1, sizeof(Resizer));
-}
-
-void resizer_free(Resizer *resizer) {
-    if (resizer == NULL) return;
-    workspace_free(&resizer->workspace);
-    free(resizer->line);
-    free(resizer);
-}
-
 static uint32_t number_at(const uint8_t *bytes) {
     return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
-/* Pixels; 0 where there are none, or too many. */
-static int64_t pixels_of(uint32_t height, uint32_t width) {
-    uint64_t pixels = (uint64_t)height * width;
-    return pixels <= MOST_PIXELS ? (int64_t)pixels : 0;
 }
 
 /* Step over a text; 0 where there is another one. */
@@ -74,8 +50,8 @@ static int is_npy(const uint8_t *bytes, size_t size, Image *image) {
     if (!is_text(&at, end, "), }") || (channels != 1 && channels != 3)) return 0;
     while (at < end && *at == ' ') at++;
     if (!is_text(&at, end, "\n") || at != end) return 0;
-    int64_t pixels = pixels_of(height, width);
-    if (pixels == 0 || size - begin - length != (size_t)pixels * channels) return 0;
+    uint64_t pixels = (uint64_t)height * width;
+    if (pixels == 0 || pixels > MOST_PIXELS || size - begin - length != pixels * channels) return 0;
     image->height = (int32_t)height, image->width = (int32_t)width;
     image->channels = channels;
     image->start = bytes + begin + length, image->end = bytes + size;
@@ -100,8 +76,8 @@ static void fetch_ahead(const uint8_t *row, size_t stride, size_t first, size_t 
 }
 
 typedef struct {
-    Resizer *resizer;
     const Image *image;
+    uint8_t *line; /* A row as RGB, with a margin. */
     size_t first, last; /* The pixels of a row that are used. */
 } Source;
 
@@ -110,7 +86,7 @@ static const uint8_t *row_of(void *given, int32_t y) {
     const Image *image = source->image;
     size_t channels = image->channels, bytes = channels * (size_t)image->width;
     const uint8_t *row = image->start + (size_t)y * bytes;
-    uint8_t *line = source->resizer->line;
+    uint8_t *line = source->line;
     fetch_ahead(row, bytes, channels * source->first, channels * source->last, image->end);
     if (channels == 1) {
         for (size_t x = source->first; x < source->last; x++)
@@ -121,7 +97,7 @@ static const uint8_t *row_of(void *given, int32_t y) {
     return (size_t)(image->end - row) >= bytes + ROW_MARGIN ? row : memcpy(line, row, bytes);
 }
 
-Outcome raw_resize(Resizer *resizer, const uint8_t *bytes, size_t size, const Crop *crop,
+Outcome raw_resize(Workspace *workspace, const uint8_t *bytes, size_t size, const Crop *crop,
                    const Batch *batch) {
     Image image;
     const Axis *vertical = &crop->vertical, *horizontal = &crop->horizontal;
@@ -130,17 +106,15 @@ Outcome raw_resize(Resizer *resizer, const uint8_t *bytes, size_t size, const Cr
         crop->width != image.width || !axis_fits(vertical, image.height, batch->height) ||
         !axis_fits(horizontal, image.width, batch->width))
         return NOT_OURS;
-    if (!workspace_prepare(&resizer->workspace, batch) ||
-        !grown((void **)&resizer->line, &resizer->line_bytes,
-               3 * (size_t)image.width + ROW_MARGIN))
-        return NO_MEMORY;
-    Tap *across = resizer->workspace.taps, *down = across + batch->width;
+    size_t line_bytes = 3 * (size_t)image.width + ROW_MARGIN;
+    if (!workspace_prepare(workspace, batch, line_bytes)) return NO_MEMORY;
+    Tap *across = workspace->taps, *down = across + batch->width;
     taps_fill(across, horizontal->length, horizontal->resized, horizontal->offset, batch->width);
     taps_fill(down, vertical->length, vertical->resized, vertical->offset, batch->height);
     for (int32_t x = 0; x < batch->width; x++) across[x].at += horizontal->begin;
     if (crop->flip) taps_turn(across, batch->width);
-    Source source = {resizer, &image, (size_t)horizontal->begin,
+    Source source = {&image, workspace->pixels, (size_t)horizontal->begin,
                      (size_t)(horizontal->begin + horizontal->length)};
-    rgb_rows(&resizer->workspace, across, down, crop, batch, row_of, &source);
+    rgb_rows(workspace, across, down, crop, batch, row_of, &source);
     return DECODED;
 }

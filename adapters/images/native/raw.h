@@ -11,15 +11,9 @@
  * large. */
 int raw_size(const uint8_t *bytes, size_t size, int32_t *height, int32_t *width);
 
-typedef struct Resizer Resizer;
-
-/* NULL without memory. Belongs to one thread. */
-Resizer *resizer_new(void);
-void resizer_free(Resizer *resizer);
-
 /* Resize one image into its row. Its crop must have factor 1. The row is undefined unless the outcome
  * is DECODED. */
-Outcome raw_resize(Resizer *resizer, const uint8_t *bytes, size_t size, const Crop *crop,
+Outcome raw_resize(Workspace *workspace, const uint8_t *bytes, size_t size, const Crop *crop,
                    const Batch *batch);
 
 #endif

@@ -18,7 +18,7 @@ from benchmarks.peers.pictures import SIDE
 
 NATIVE = ROOT / "adapters" / "images" / "native"
 JPEG = (
-    *("batch", "resize", "vectors"),
+    *("batch", "resize"),
     *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 # As setup.py builds the kernel.

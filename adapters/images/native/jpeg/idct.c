@@ -122,8 +122,8 @@ LANES void store(__m512i rows, uint8_t *first, uint8_t *second, size_t stride) {
     _mm_storeu_si128((__m128i *)(second + stride), _mm512_extracti32x4_epi32(rows, 3));
 }
 
-VBMI static void four(int16_t *coefficients, const int16_t *steps, uint8_t *first,
-                      uint8_t *second, size_t stride) {
+VBMI void idct_four(int16_t *coefficients, const int16_t *steps, uint8_t *first, uint8_t *second,
+                    size_t stride) {
     const __m512i most = _mm512_set1_epi16(INT16_MAX >> SPARE_BITS);
     __m512i rows[8], others = _mm512_setzero_si512();
     for (int i = 0; i < 8; i++) {
@@ -154,10 +154,5 @@ VBMI static void four(int16_t *coefficients, const int16_t *steps, uint8_t *firs
         row += 2 * stride;
         store(_mm512_unpackhi_epi32(a, b), first + row, second + row, stride);
     }
-}
-
-void idct_four(int16_t *coefficients, const int16_t *steps, uint8_t *first, uint8_t *second,
-               size_t stride) {
-    four(coefficients, steps, first, second, stride);
 }
 #endif

@@ -6,7 +6,6 @@
 
 #include <jpeglib.h>
 
-#include "../batch.h"
 #include "frame.h"
 #include "huffman.h"
 
@@ -37,8 +36,6 @@ struct Decoder {
     Huffman huffman;
     Frame frame;
     Workspace workspace;
-    uint8_t *pixels; /* ROWS_AT_ONCE rows as they were decoded; as many as were needed so far. */
-    size_t pixels_bytes;
     /* Of the reduced image, rows [begin, end) as they were decoded last. */
     JSAMPROW rows[ROWS_AT_ONCE];
     int32_t begin, end;
@@ -61,10 +58,6 @@ static void format_nothing(j_common_ptr jpeg, char *text) {
     (void)jpeg, (void)text;
 }
 
-static void forget_warnings(j_common_ptr jpeg) {
-    jpeg->err->num_warnings = 0;
-}
-
 Decoder *decoder_new(void) {
     Decoder *decoder = calloc(1, sizeof *decoder);
     if (decoder == NULL) return NULL;
@@ -74,7 +67,7 @@ Decoder *decoder_new(void) {
     decoder->errors.base.emit_message = leave_at_a_warning;
     decoder->errors.base.output_message = say_nothing;
     decoder->errors.base.format_message = format_nothing;
-    decoder->errors.base.reset_error_mgr = forget_warnings;
+    decoder->errors.base.reset_error_mgr = say_nothing;
     return decoder;
 }
 
@@ -82,7 +75,6 @@ void decoder_free(Decoder *decoder) {
     if (decoder == NULL) return;
     workspace_free(&decoder->workspace);
     frame_free(&decoder->frame);
-    free(decoder->pixels);
     free(decoder);
 }
 
@@ -135,12 +127,10 @@ static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Ba
 static int prepared(Decoder *decoder, const Batch *batch) {
     size_t row_bytes = 3 * (size_t)decoder->jpeg.output_width + ROW_MARGIN;
     row_bytes = (row_bytes + LINE - 1) / LINE * LINE;
-    if (!workspace_prepare(&decoder->workspace, batch) ||
-        !grown((void **)&decoder->pixels, &decoder->pixels_bytes,
-               ROWS_AT_ONCE * row_bytes + ROW_START))
-        return 0;
+    size_t bytes = ROWS_AT_ONCE * row_bytes + ROW_START;
+    if (!workspace_prepare(&decoder->workspace, batch, bytes)) return 0;
     for (int i = 0; i < ROWS_AT_ONCE; i++)
-        decoder->rows[i] = decoder->pixels + ROW_START + i * row_bytes;
+        decoder->rows[i] = decoder->workspace.pixels + ROW_START + i * row_bytes;
     return 1;
 }
 

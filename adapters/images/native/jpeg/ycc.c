@@ -70,8 +70,8 @@ LANES __m512i sum_of(const uint8_t *near, const uint8_t *far) {
     return _mm512_sub_epi16(a, _mm512_set1_epi16(CENTRE));
 }
 
-VBMI static void sum(const uint8_t *const near[2], const uint8_t *const far[2], int32_t count,
-                     YccSums sums) {
+VBMI void ycc_sum(const uint8_t *const near[2], const uint8_t *const far[2], int32_t count,
+                  YccSums sums) {
     for (int c = 0; c < 2; c++) {
         for (int32_t i = 0; i < count; i += YCC_SAMPLES)
             _mm512_storeu_si512(sums[c] + i, sum_of(near[c] + i, far[c] + i));
@@ -80,7 +80,7 @@ VBMI static void sum(const uint8_t *const near[2], const uint8_t *const far[2], 
     }
 }
 
-VBMI static void row(const uint8_t *luma, const YccSums sums, int32_t width, uint8_t *rgb) {
+VBMI void ycc_row(const uint8_t *luma, const YccSums sums, int32_t width, uint8_t *rgb) {
     const __m512i low_bytes = _mm512_set1_epi16(0xFF);
     for (int32_t x = 0; x < width; x += YCC_PIXELS, rgb += 3 * YCC_PIXELS) {
         __m512i cb[2], cr[2], bytes = _mm512_loadu_si512(luma + x);
@@ -97,14 +97,5 @@ VBMI static void row(const uint8_t *luma, const YccSums sums, int32_t width, uin
             _mm512_storeu_si512(rgb + 64 * i, out);
         }
     }
-}
-
-void ycc_sum(const uint8_t *const near[2], const uint8_t *const far[2], int32_t count,
-             YccSums sums) {
-    sum(near, far, count, sums);
-}
-
-void ycc_row(const uint8_t *luma, const YccSums sums, int32_t width, uint8_t *rgb) {
-    row(luma, sums, width, rgb);
 }
 #endif

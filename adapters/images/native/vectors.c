@@ -1,3 +1,0 @@
-#include "vectors.h"
-
-int vectors_are_used = 1;
