@@ -1,27 +1,30 @@
 """Executor on a Dask cluster, for a host that lacks CPUs: each batch is a Dask task.
 
-    dispatcher --submit--> the client's event loop --task--> scheduler --> a worker: make_batch
-               <--done---- our thread <--- Made, or a Failure, from the worker that has it
+    a thread --key--> the client's event loop --task--> scheduler --> a worker: make_batch
+             <---- Pickled, or a Failure, from the worker that has it
 
 Dask recomputes the batches of a dead worker, and gives a task up after several workers died in it.
 The plan is sent once for each version of its source, and each worker opens it once.
 
 The client belongs to the user and stays open. All calls to Dask run on its event loop. Batches are
-unpickled in a thread of ours, because that loop serves the network. Only ``close`` blocks. Dask is
-imported when a cluster is used.
+unpickled in threads of ours, because that loop serves the network. Dask is imported when a cluster
+is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import importlib
 import logging
 import pickle
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -32,15 +35,16 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
-from adapters.engine.jobs import Done, Job, Pending
-from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
+from adapters.engine.threads import Threads
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
 log = logging.getLogger("adapters")
 
+# Interval at which a thread that waits for a batch looks if the client was closed.
+_WAIT_SECONDS = 1.0
 # Time without an answer after which the scheduler is asked whether it has workers.
 _LONELY_SECONDS = 10.0
 # Interval of checks whether a worker that doesn't answer has been given up.
@@ -92,103 +96,86 @@ class Pickled:
 
     Args:
         content: The pickle.
-        buffers: Its arrays, as bytes or memory views.
+        buffers: Its arrays.
     """
 
-    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
+    def __init__(self, content: bytes, buffers: Iterable[pickle.PickleBuffer]) -> None:
         self.content = content
-        self.buffers = [memoryview(each) for each in buffers]
+        self.buffers = [np.frombuffer(each.raw(), np.uint8) for each in buffers]
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the data to send."""
+    def __sizeof__(self) -> int:  # Dask measures the data its workers store.
         return len(self.content) + sum(each.nbytes for each in self.buffers)
 
-    def __sizeof__(self) -> int:
-        return self.size_bytes  # Dask measures the data its workers store.
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Dask may have agreed on an older protocol, without separate buffers.
-        kind = pickle.PickleBuffer if protocol >= 5 else bytes
-        return type(self), (self.content, [kind(each) for each in self.buffers])
+def pickled_plan(plan: Plan) -> Pickled:
+    """Serialize a plan; its arrays are not copied.
 
-
-class PlanForCluster(Pickled):
-    """A snapshot of a plan; each process opens it once."""
-
-    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
-        super().__init__(content, buffers)
-        self._lock = threading.Lock()
-        self._plan: Plan | None = None
-
-    @classmethod
-    def of(cls, plan: Plan) -> PlanForCluster:
-        """Serialize a plan; its arrays are not copied.
-
-        Raises:
-            Exception: The plan can't be pickled, not even by cloudpickle.
-        """
-        try:
-            pickled, buffers, imports = pickled_apart(plan)
-        except Exception as error:
-            note(error, _NOT_PICKLED)
-            raise
-        return cls(pickle.dumps((imports, pickled)), [each.raw() for each in buffers])
-
-    def open(self) -> Plan:
-        """Return the plan; may be called from any thread.
-
-        Raises:
-            Exception: The plan can't be opened here.
-        """
-        with self._lock:
-            if self._plan is None:
-                imports, pickled = pickle.loads(self.content)
-                import_before(imports)
-                try:
-                    self._plan = pickle.loads(pickled, buffers=self.buffers)
-                except Exception as error:
-                    note(error, _NOT_OPENED)
-                    raise
-            return self._plan
+    Raises:
+        Exception: The plan can't be pickled, not even by cloudpickle.
+    """
+    try:
+        content, buffers, imports = pickled_apart(plan)
+    except Exception as error:
+        note(error, _NOT_PICKLED)
+        raise
+    return Pickled(pickle.dumps((imports, content)), buffers)
 
 
-class Made(Pickled):
-    """A serialized batch, with the time of its computation."""
-
-    @classmethod
-    def of(cls, assembled: Assembled, spent: Spent) -> Made:
-        """Serialize a batch; its arrays are not copied.
-
-        Raises:
-            Exception: The batch contains something that can't be pickled.
-        """
-        leaves, skeleton = flatten(assembled.batch)
-        # Pickle would copy non-contiguous arrays into the stream.
-        leaves = [
-            np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
-            for leaf in leaves
-        ]
-        buffers: list[pickle.PickleBuffer] = []
-        content = skeleton, leaves, assembled.skipped, spent
-        try:
-            pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-        except Exception as error:
-            note(error, "the batch holds something that can't be sent from a worker of a cluster")
-            raise
-        return cls(pickled, [each.raw() for each in buffers])
-
-    def open(self, allocate: Allocate) -> tuple[Assembled, Spent]:
-        """Unpickle the batch into new memory that frameworks use without a copy."""
-        buffers = []
-        for view in self.buffers:
-            buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
-            np.copyto(buffers[-1], np.frombuffer(view, np.uint8))
-        skeleton, leaves, skipped, spent = pickle.loads(self.content, buffers=buffers)
-        return Assembled(unflatten(skeleton, leaves), skipped), spent
+_opened: weakref.WeakKeyDictionary[Pickled, Plan] = weakref.WeakKeyDictionary()
+_opening = threading.RLock()
 
 
-def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
+def opened_plan(serialized: Pickled) -> Plan:
+    """Return the plan, which a process opens once; may be called from any thread.
+
+    Raises:
+        Exception: The plan can't be opened here.
+    """
+    with _opening:
+        if serialized not in _opened:
+            imports, content = pickle.loads(serialized.content)
+            import_before(imports)
+            try:
+                _opened[serialized] = pickle.loads(content, buffers=serialized.buffers)
+            except Exception as error:
+                note(error, _NOT_OPENED)
+                raise
+        return _opened[serialized]
+
+
+def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
+    """Serialize a batch and the time of its computation; its arrays are not copied.
+
+    Raises:
+        Exception: The batch contains something that can't be pickled.
+    """
+    leaves, skeleton = flatten(assembled.batch)
+    # Pickle would copy non-contiguous arrays into the stream.
+    leaves = [
+        np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
+        for leaf in leaves
+    ]
+    buffers: list[pickle.PickleBuffer] = []
+    content = skeleton, leaves, assembled.skipped, spent
+    try:
+        pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    except Exception as error:
+        note(error, "the batch holds something that can't be sent from a worker of a cluster")
+        raise
+    return Pickled(pickled, buffers)
+
+
+def opened_batch(made: Pickled, allocate: Allocate) -> tuple[Assembled, Spent]:
+    """Unpickle a batch into new memory that frameworks use without a copy."""
+    buffers = []
+    for received in made.buffers:
+        buffers.append(allocate(received.shape, received.dtype))
+        buffers[-1][...] = received
+    skeleton, leaves, skipped, spent = pickle.loads(made.content, buffers=buffers)
+    return Assembled(unflatten(skeleton, leaves), skipped), spent
+
+
+def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
     """Compute a batch on a worker of the cluster: the task, which may run twice, anywhere.
 
     Args:
@@ -196,15 +183,12 @@ def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
         key: The pickled ``BatchKey``; pickled because Dask traverses tuples.
     """
     try:
-        plan = serialized.open()
-        started = Spent.now()
-        if plan.threads:
+        plan = opened_plan(serialized)
+        with contextlib.nullcontext() if plan.threads else _one_at_a_time:
+            started = Spent.now()
             assembled = plan.batch(pickle.loads(key), aligned_empty)
-        else:
-            with _one_at_a_time:
-                assembled = plan.batch(pickle.loads(key), aligned_empty)
         plan.wait_for(assembled)
-        return Made.of(assembled, started.until_now())
+        return pickled_batch(assembled, started.until_now())
     except BaseException as error:  # Raised where the batch is read.
         return Failure.of(error)
 
@@ -217,13 +201,10 @@ def itself(value: T) -> T:
 # --- in this process ---
 
 
-class Cluster:
-    """Executor on a Dask cluster.
+class Cluster(Threads):
+    """Executor on a Dask cluster. A thread waits for each batch under way, and unpickles it.
 
-    Args:
-        plan: The plan to compute.
-        settings: Settings, with the client and the maximum number of batches under way.
-        lock: The dispatcher's lock; held whenever the state of the workers changes.
+    ``count``, ``lock`` and ``changed`` are not used: Dask has its own workers, and replaces them.
 
     Raises:
         RuntimeError: The client belongs to the process that this one was forked from.
@@ -232,128 +213,71 @@ class Cluster:
 
     name = CLUSTER
     group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
-    lacks_workers = starting = False
 
-    def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
+    def __init__(self, plan: Plan, count: int, settings: Settings, lock: Any, changed: Any) -> None:
         self._client: Any = settings.cluster
         if not _runs_here(self._client):
             raise RuntimeError(_FORKED)
         self._dask: Any = importlib.import_module("distributed")
-        self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
-        self.window = settings.max_queue_size
-        self._serialized = PlanForCluster.of(plan)
-        self.deaths: list[str] = []
-        self.started_at = self._latest = time.monotonic()
-        self._jobs: dict[Job, Done] = {}
+        self._serialized = pickled_plan(plan)
         self._closed = False
-        self._arena = Arena()
         threads = self._client.nthreads()
-        self.count: int = max(1, sum(threads.values()))  # There may be no worker yet.
-        self._traffic = _Traffic(self.count)
-        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
-        self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
-        self._opener_ident = 0
+        self._traffic = _Traffic(max(1, sum(threads.values())))  # There may be no worker yet.
+        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self._traffic.workers)
+        self._latest = time.monotonic()
         # Used on the event loop only:
-        self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks = 0
-
-    # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
-
-    @property
-    def ready(self) -> int:
-        """Number of the cluster's threads; also fails the jobs if the client is closed."""
-        if self._jobs and self._client.status in _CLOSED_STATUS:
-            for job, done in list(self._jobs.items()):
-                del self._jobs[job]
-                for pending in job.batches:
-                    pending.note_error(WorkerError(_CLOSED))
-                done(job)
-        elif self._jobs and time.monotonic() > self._latest + _LONELY_SECONDS:
-            self._latest = time.monotonic()
-            self._client.loop.add_callback(self._look_for_workers)
-        return self.count
+        self._tasks_sent = 0
+        super().__init__(plan, settings.max_queue_size)
+        self.window = settings.max_queue_size
 
     def most_jobs(self, active: int) -> int:
-        """Return the window: the scheduler has a queue of its own."""
-        return self._most
+        """Return the number of threads: the scheduler has a queue of its own."""
+        return self.count
 
-    def submit(self, job: Job, done: Done) -> bool:
-        """Send the job to the cluster.
-
-        Raises:
-            WorkerError: The client is closed.
-        """
-        if self._client.status in _CLOSED_STATUS:
-            raise WorkerError(_CLOSED)
-        if not self._jobs:
-            self._latest = time.monotonic()
-        self._jobs[job] = done
-        self._client.loop.add_callback(self._start, job)
-        return True
-
-    def collect(self, pending: Pending) -> Assembled:
-        """Return the batch that was unpickled."""
-        assert pending.outcome is not None
-        return pending.outcome
-
-    def discard(self, pending: Pending) -> None:
-        """Do nothing: only the batch's arrays hold memory."""
-
-    def packed(self) -> PlanForCluster:
-        """Serialize the plan as it is now."""
-        return PlanForCluster.of(self._plan)
-
-    def refresh(self, plan: PlanForCluster) -> None:
-        """Send the plan again; jobs under way use the earlier one."""
-        self._client.loop.add_callback(self._replace, plan)
-
-    def restart(self) -> None:
-        """Do nothing: Dask replaces workers."""
-
-    def rest(self) -> None:
-        """Do nothing: other clients may use the cluster at any time."""
-
-    def wake(self) -> None:
-        """Do nothing: no worker was released."""
+    def refresh(self) -> None:
+        """Send the plan as it is now; jobs under way use the earlier one."""
+        self._client.loop.add_callback(self._replace, pickled_plan(self._plan))
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""
-        with self._lock:
-            self._closed = True
-            self._jobs.clear()
-        self._arena.close()
+        self._closed = True
         self._client.loop.add_callback(self._forget)
-        wait = wait and threading.get_ident() != self._opener_ident
-        self._opener.shutdown(wait, cancel_futures=True)
+        super().close(wait)
 
     @property
     def finding(self) -> str:
         """Limiting factor of these workers, as far as it is known."""
         return self._traffic.finding
 
-    # --- on the client's event loop ---
-
-    def _start(self, job: Job) -> None:
-        if not self._closed:
-            task = asyncio.ensure_future(self._run(job))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-
-    async def _run(self, job: Job) -> None:
-        (pending,) = job.batches
-        try:
-            answer: Any = await self._answer(pending.key)
-        except BaseException as error:
+    def _compute(self, key: BatchKey) -> Assembled:
+        if self._client.status in _CLOSED_STATUS:
+            raise WorkerError(_CLOSED)
+        loop = self._client.loop.asyncio_loop
+        answering = asyncio.run_coroutine_threadsafe(self._answer(key), loop)
+        while not concurrent.futures.wait([answering], _WAIT_SECONDS).done:
+            if self._client.status in _CLOSED_STATUS:
+                raise WorkerError(_CLOSED)
+            if time.monotonic() > self._latest + _LONELY_SECONDS:
+                self._latest = time.monotonic()
+                self._client.loop.add_callback(self._look_for_workers)
+        self._latest = time.monotonic()
+        if (error := answering.exception()) is not None:
             # The frames of the error and its context would keep the plan on the cluster.
             error.__context__ = None
-            answer = error.with_traceback(None)
-        with suppress(RuntimeError):  # The executor was closed meanwhile.
-            self._opener.submit(self._deliver, job, pending, answer)
+            raise error.with_traceback(None)
+        answer = answering.result()
+        if isinstance(answer, Failure):
+            raise answer.restore()
+        outcome, spent = opened_batch(answer, self._arena.empty)
+        self._traffic.count(sys.getsizeof(answer), spent)
+        return outcome
 
-    async def _answer(self, key: BatchKey) -> Made | Failure:
+    # --- on the client's event loop ---
+
+    async def _answer(self, key: BatchKey) -> Pickled | Failure:
         """Request a batch until there is an answer.
 
         Raises:
@@ -391,16 +315,16 @@ class Cluster:
                 raise
         raise WorkerError(_FORGOTTEN)
 
-    async def _made(self, plan: Any, key: bytes) -> Made | Failure:
-        self._tasks += 1
-        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
+    async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
+        self._tasks_sent += 1
+        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks_sent)
         self._futures.add(future)
         try:
             # The waiting isn't cancelled: Dask shares it between those who gather together.
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
             with self._traffic.bringing():
-                answer: Made | Failure = await self._result(future)
+                answer: Pickled | Failure = await self._result(future)
             return answer
         finally:
             self._futures.discard(future)
@@ -445,7 +369,7 @@ class Cluster:
     async def _send(self) -> Any:
         """Send the plan to the cluster; returns its future."""
         serialized = self._serialized
-        if serialized.size_bytes <= _TASK_BYTES:
+        if sys.getsizeof(serialized) <= _TASK_BYTES:
             return self._client.submit(itself, serialized, pure=False)
         options = {"hash": False, "asynchronous": True}
         try:
@@ -453,7 +377,7 @@ class Cluster:
         except OSError:  # The workers can't be reached from here.
             return await self._client.scatter(serialized, direct=False, **options)
 
-    def _replace(self, serialized: PlanForCluster) -> None:
+    def _replace(self, serialized: Pickled) -> None:
         self._serialized, self._sending = serialized, None
 
     def _forget(self) -> None:
@@ -468,25 +392,6 @@ class Cluster:
         if not await self._client.nthreads():
             log.warning("the Dask cluster has no workers: waiting for one to come")
 
-    # --- in our own thread ---
-
-    def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
-        self._opener_ident = threading.get_ident()
-        self._latest = time.monotonic()
-        try:
-            if isinstance(answer, Made):
-                outcome, spent = answer.open(self._arena.empty)
-                self._traffic.count(answer.size_bytes, spent)
-                job.seconds, pending.outcome = spent.seconds, outcome
-            else:
-                pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
-        except BaseException as error:
-            pending.note_error(error)
-        with self._lock:
-            done = self._jobs.pop(job, None)
-            if done is not None:
-                done(job)
-
 
 class _Traffic:
     """Transfer statistics, to tell if the network or the work is the limit.
@@ -497,6 +402,7 @@ class _Traffic:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self._lock = threading.Lock()
         self.batches = self.bytes = self._under_way = 0
         self.made_seconds = 0.0
         """Computation time, summed over all workers."""
@@ -517,10 +423,11 @@ class _Traffic:
                 self.brought_seconds += time.perf_counter() - self._since
 
     def count(self, size_bytes: int, spent: Spent) -> None:
-        """Count a batch. For our own thread only."""
-        self.batches += 1
-        self.bytes += size_bytes
-        self.made_seconds += spent.own_seconds
+        """Count a batch; may be called from any thread."""
+        with self._lock:
+            self.batches += 1
+            self.bytes += size_bytes
+            self.made_seconds += spent.own_seconds
 
     @property
     def finding(self) -> str:

@@ -34,7 +34,7 @@ from adapters.engine.process import (
     environment,
     resource_tracker_descriptor,
 )
-from adapters.engine.worker import FORGET, OPENED, UP
+from adapters.engine.worker import FORGET, OPENED
 
 log = logging.getLogger("adapters")
 
@@ -104,7 +104,7 @@ class Pool:
             self._end_the_outdated()
             # A sorted copy: the garbage collector may return other workers during the sort.
             ordered = sorted(
-                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.up)
+                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.used)
             )
             leased = ordered[max(0, len(ordered) - count) :][::-1]
             for worker in leased:
@@ -289,12 +289,6 @@ class Pool:
 
     def _hear(self, worker: Worker, data: bytes) -> None:
         kind, *content = pickle.loads(data)
-        if kind == UP:
-            worker.up = True
-            lessee = worker.lessee
-            if lessee is not None:
-                lessee.up(worker)
-            return
         with self._lock:
             if kind == OPENED:
                 if not worker.used:
@@ -308,9 +302,9 @@ class Pool:
         if lessee is None:
             return
         if kind == OPENED:
-            lessee.opened(worker, content[0])
+            lessee.opened()
         else:
-            lessee.answered(worker, sent, content[0])
+            lessee.answered(sent, content[0])
 
     def _become_idle(self, worker: Worker) -> None:
         """Make a worker idle that has done its last job for an earlier executor."""

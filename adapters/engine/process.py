@@ -62,15 +62,11 @@ class SentMessage(NamedTuple):
 class Lessee(Protocol):
     """Executor that leases a worker; called from the pool's thread."""
 
-    def up(self, worker: Worker) -> None:
-        """Handle that the worker has started."""
+    def opened(self) -> None:
+        """Handle that the worker has opened a plan."""
         ...
 
-    def opened(self, worker: Worker, plan_number: int) -> None:
-        """Handle that the worker has opened this plan."""
-        ...
-
-    def answered(self, worker: Worker, sent: Any, answer: bytes) -> None:
+    def answered(self, sent: SentMessage, answer: bytes) -> None:
         """Handle the answer to the worker's oldest unanswered message."""
         ...
 
@@ -133,6 +129,7 @@ class Worker:
         self.environment = environment()
         self.started_at = time.monotonic()
         self.used = False
+        """True if it has opened a plan, so that its start is over."""
         self._unsent = unsent
         with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
             certain = os.pidfd_open(self.pid)
@@ -140,8 +137,6 @@ class Worker:
             self.sentinel = certain
         self.accepts_messages = True
         """False if it is dead, though that may not have been noticed yet."""
-        self.up = False
-        """True if the process has started, and has imported what every worker needs."""
         self.opened_plans: set[int] = set()
         """Numbers of the plans that it has opened."""
         self.unanswered: collections.deque[SentMessage] = collections.deque()

@@ -140,23 +140,22 @@ class Stream:
         self.fulfil(pending)
         return pending
 
-    def append_next(self) -> Pending:
-        """Add the next unrequested batch to the window; the caller submits or computes it."""
+    def append_next(self, needed: bool = True) -> Pending:
+        """Add the next unrequested batch to the window; the caller submits or computes it.
+
+        Args:
+            needed: False for one that the reader may never request.
+
+        Raises:
+            Exhausted: There is none, or it is unknown until the reader gets there.
+        """
+        if not (needed or self._may_read_ahead()):
+            raise Exhausted
         epoch, step = self._asked
         pending = Pending(self._key(epoch, step))
         self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
-
-    def append_another(self) -> Pending:
-        """Add the batch after that, which the reader may never request.
-
-        Raises:
-            Exhausted: There is none, or it is unknown until the reader gets there.
-        """
-        if not self._may_read_ahead():
-            raise Exhausted
-        return self.append_next()
 
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
@@ -179,7 +178,7 @@ class Stream:
         """Drop the batches under way."""
         if not self.closed:
             self.closed = True
-            self._supply.drop(list(self._window))
+            self._supply.dispatcher.drop(list(self._window))
             # An error among them would keep all frames of its traceback alive.
             self._window.clear()
             self._memory.close()
@@ -204,13 +203,11 @@ class Stream:
             return
         try:
             while len(self._window) < min(wanted, max(least, supply.window)):
-                if len(self._window) >= least and not self._may_read_ahead():
-                    break
-                supply.ask(self.append_next())
+                supply.ask(self.append_next(needed=len(self._window) < least))
         except Exhausted:
             if len(self._window) < least:
                 raise
-        supply.start_jobs()
+        supply.dispatcher.start_jobs()
 
     def _may_read_ahead(self) -> bool:
         return not self._supply.plan.changes_between_epochs or self._asked[0] == self._entered

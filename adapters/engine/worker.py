@@ -4,7 +4,6 @@ Messages come in and answers go out, one at a time and in order:
 
     trainer                                      worker
     Origin -------------------------->           (after the module path, see ``process``)
-            <------------------------- (UP,)             has started
     (OPEN, Address, path, folder) --->
             <--------- (OPENED, plan number)             has imported what the plan needs
     (WORK, Address, Task) ----------->
@@ -201,7 +200,7 @@ def forget(number: int) -> None:
 
 NAME = "adapters-worker"
 """Name of a worker, and last argument of its command line."""
-UP, OPEN, OPENED, WORK, ANSWER, FORGET = range(6)
+OPEN, OPENED, WORK, ANSWER, FORGET = range(5)
 # Interval at which a computing worker checks that its parent is alive; it may have been killed.
 _PARENT_POLL_SECONDS = 1.0
 
@@ -270,7 +269,6 @@ def serve(connection: Connection) -> None:
 def _answer(connection: Connection) -> None:
     try:
         pickle.loads(connection.recv_bytes()).take_over()
-        connection.send_bytes(pickle.dumps((UP,)))
         while True:
             kind, *content = pickle.loads(connection.recv_bytes())
             if kind == FORGET:

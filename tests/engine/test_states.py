@@ -170,7 +170,7 @@ class Streaming(RuleBasedStateMachine):
 
     def nothing_is_lent(self) -> bool:
         """To batches that nobody wants; what is forgotten stays until the executor closes."""
-        executor: Any = self.engine._dispatcher._executor
+        executor: Any = self.engine.dispatcher.executor
         return not (self.processes and executor is not None and executor._in_slots) or self.forgot
 
     # How a stream ends.
@@ -222,7 +222,7 @@ class Streaming(RuleBasedStateMachine):
     @rule()
     def workers_go(self) -> None:
         """Whatever is asked for and isn't here, the reader computes."""
-        self.engine._dispatcher.stop(for_good=False)
+        self.engine.dispatcher.stop(for_good=False)
 
     @rule(place=PLACES, whole=st.booleans())
     def close_while_somebody_reads(self, place: int, whole: bool) -> None:
@@ -259,7 +259,7 @@ class Streaming(RuleBasedStateMachine):
 
     def reads_on(self, stream: Stream, count: int) -> bool:
         if self.processes:  # Which would take a second to start.
-            self.engine._choice = Choice("inline", 0)
+            self.engine._choice = Choice()
         for _ in range(count):
             expected = self.expected(stream.position)
             if self.take(stream) != expected:
