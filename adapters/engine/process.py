@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -52,7 +52,7 @@ class SentMessage(NamedTuple):
     """A message to a worker that it will answer."""
 
     job: Any
-    """None if nothing is to be computed."""
+    """None if a plan is to be opened."""
     done: Any
     """Callback to report the job done."""
     plan_number: int
@@ -62,28 +62,20 @@ class SentMessage(NamedTuple):
 class Lessee(Protocol):
     """Executor that leases a worker; called from the pool's thread."""
 
-    def opened(self) -> None:
-        """Handle that the worker has opened a plan."""
-        ...
-
     def answered(self, sent: SentMessage, answer: bytes) -> None:
-        """Handle the answer to the worker's oldest unanswered message."""
-        ...
+        """Handle an answer to a worker's oldest message: it has opened a plan, or done a job."""
 
     def died(self, worker: Worker, unanswered: list[Any]) -> None:
         """Handle the death of the worker, with the messages that it hasn't answered."""
-        ...
 
     def may_fork(self) -> bool:
         """True if a new worker may be a fork of this process, made in the calling thread."""
-        ...
 
     def drained(self) -> None:
         """Handle that no returned worker computes anything for the executor any more.
 
         May be called with the pool's lock held, so it must not lease workers.
         """
-        ...
 
 
 class Worker:
@@ -228,9 +220,14 @@ def _spawn(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
     # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     command = [sys.executable, *flags, "-c", _PROGRAM, str(socket), NAME]
-    passed = [socket, *others]
-    with _ctrl_c_later():
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed)  # noqa: S603
+    # The worker starts with Ctrl-C blocked, until ``serve`` ignores it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, pass_fds=[socket, *others]
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Fork:
@@ -297,16 +294,6 @@ def resource_tracker_descriptor() -> int | None:
     return found if isinstance(found, int) else None
 
 
-@contextlib.contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Block Ctrl-C in a process started here, until ``serve`` ignores it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def environment() -> dict[str, str]:
     """Environment that a new process would start with, without volatile variables."""
     return {name: value for name, value in os.environ.items() if name not in _VOLATILE}
@@ -317,27 +304,6 @@ def environment() -> dict[str, str]:
 _SHORT, _LONG = struct.Struct("!i"), struct.Struct("!iQ")
 _MOST_SHORT = 2**31 - 1
 _CHUNK_BYTES = 2**18
-
-
-class _Unsent:
-    """A message that isn't completely sent yet.
-
-    Ctrl-C may interrupt between any two Python steps. So ``send`` records what was sent within one
-    C call, and the total is summed up when it is needed.
-    """
-
-    def __init__(self, message: bytes) -> None:
-        self._message = memoryview(message)
-        self._counts: list[int] = []
-
-    def send(self, descriptor: int) -> None:
-        """Send as much as the system accepts at once."""
-        self._counts.extend(map(os.write, (descriptor,), (self._message[sum(self._counts) :],)))
-
-    @property
-    def over(self) -> bool:
-        """True if all of it was sent."""
-        return sum(self._counts) == len(self._message)
 
 
 class Line:
@@ -356,7 +322,9 @@ class Line:
         self._connection = connection
         self._descriptor = connection.fileno()
         os.set_blocking(self._descriptor, False)
-        self._unsent: collections.deque[_Unsent] = collections.deque()
+        self._unsent: collections.deque[tuple[memoryview, list[int]]] = collections.deque()
+        """Messages, and the numbers of bytes sent of each. Ctrl-C may interrupt between any two
+        Python steps, so they are written and noted within one C call, and summed up later."""
         self._heard = bytearray()
 
     def fileno(self) -> int:
@@ -376,7 +344,7 @@ class Line:
         """
         size = len(message)
         head = _SHORT.pack(size) if size <= _MOST_SHORT else _LONG.pack(-1, size)
-        self._unsent.append(_Unsent(head + message))
+        self._unsent.append((memoryview(head + message), []))
         self.flush()
 
     def flush(self) -> None:
@@ -387,10 +355,11 @@ class Line:
         """
         try:
             while self._unsent:
-                if self._unsent[0].over:
-                    self._unsent.popleft()
+                message, counts = self._unsent[0]
+                if left := message[sum(counts) :]:
+                    counts.extend(map(os.write, (self._descriptor,), (left,)))
                 else:
-                    self._unsent[0].send(self._descriptor)
+                    self._unsent.popleft()
         except BlockingIOError:
             pass
         except OSError:

@@ -31,7 +31,6 @@ from adapters.engine.pool import shared_pool
 from adapters.engine.process import SentMessage, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
-from adapters.engine.worker import OPEN, WORK
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -96,7 +95,6 @@ class Processes(Executor):
         """Time of the latest job."""
         self._closed = self._resting = self._was_ready = False
         self._pool = shared_pool()
-        self._pool.register(self)
         try:
             self._lease()
         except BaseException:
@@ -151,7 +149,8 @@ class Processes(Executor):
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
             opening = SentMessage(None, None, self._serialized.plan_number)
-            worker.send(opening, OPEN, self._serialized.address, list(sys.path), _folder())
+            surroundings = list(sys.path), _folder(), self._environment
+            worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
 
     def refresh(self) -> None:
         """Send the plan again, after its source has changed; jobs under way use the earlier one.
@@ -170,7 +169,7 @@ class Processes(Executor):
 
     def _packed(self) -> SerializedPlan:
         try:
-            return SerializedPlan(self._plan, self._environment)
+            return SerializedPlan(self._plan)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
@@ -198,7 +197,9 @@ class Processes(Executor):
         sent = SentMessage(job, done, self._serialized.plan_number)
         workers = sorted(self._able, key=lambda each: len(each.unanswered))
         # Up to the first worker that accepts it.
-        return any(worker.send(sent, WORK, self._serialized.address, task) for worker in workers)
+        return any(
+            worker.send(sent, remote.work, self._serialized.address, task) for worker in workers
+        )
 
     def most_jobs(self, active: int) -> int:
         """Maximum number of submitted jobs: one for each process that is ready, or two.
@@ -240,19 +241,17 @@ class Processes(Executor):
             workers, self._workers = self._workers, []
         for serialized in (self._serialized, *self._older.values()):
             self._pool.forget(serialized.plan_number)
-        self._pool.unregister(self)
-        self._pool.give_back(self, workers)
+        self._pool.give_back(self, workers, for_good=True)
 
     # --- called by the pool, from its thread ---
 
-    def opened(self) -> None:
-        """Note that a worker has opened a plan."""
-        with self._lock:
-            self._was_ready = self._was_ready or self.ready > 0
-        self._changed()
-
     def answered(self, sent: SentMessage, answer: bytes) -> None:
-        """Note that a worker has done a job."""
+        """Note that a worker has opened a plan, or done a job."""
+        if sent.job is None:
+            with self._lock:
+                self._was_ready = self._was_ready or self.ready > 0
+            self._changed()
+            return
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
         try:
@@ -260,7 +259,7 @@ class Processes(Executor):
         except BaseException as error:  # An answer that does not unpickle.
             answers, problem = [], error
         with self._lock:
-            if self._closed or sent.job is None or sent.done is None:
+            if self._closed:
                 return
             if self._older:
                 self._close_older()
@@ -280,7 +279,7 @@ class Processes(Executor):
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
             for sent in unanswered:
-                if sent.job is not None and sent.done is not None:
+                if sent.job is not None:
                     self._blame(sent.job, worker)
                     sent.job.lost = True
                     sent.done(sent.job)
