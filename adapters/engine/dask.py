@@ -23,8 +23,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -204,7 +203,7 @@ def itself(value: T) -> T:
 class Cluster(Threads):
     """Executor on a Dask cluster. A thread waits for each batch under way, and unpickles it.
 
-    ``count``, ``lock`` and ``changed`` are not used: Dask has its own workers, and replaces them.
+    ``count`` and ``changed`` are not used: Dask has its own workers, and replaces them.
 
     Raises:
         RuntimeError: The client belongs to the process that this one was forked from.
@@ -222,14 +221,20 @@ class Cluster(Threads):
         self._serialized = pickled_plan(plan)
         self._closed = False
         threads = self._client.nthreads()
-        self._traffic = _Traffic(max(1, sum(threads.values())))  # There may be no worker yet.
-        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self._traffic.workers)
+        self._workers = max(1, sum(threads.values()))  # There may be none yet.
+        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self._workers)
         self._latest = time.monotonic()
+        self._lock = lock
+        self._batches = self._bytes = 0
+        self._made_seconds = 0.0
+        """Computation time, summed over all workers."""
         # Used on the event loop only:
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks_sent = 0
+        self._tasks_sent = self._fetching = 0
+        self._fetched_seconds = self._since = 0.0
+        """Time during which at least one batch was fetched."""
         super().__init__(plan, settings.max_queue_size)
         self.window = settings.max_queue_size
 
@@ -249,8 +254,15 @@ class Cluster(Threads):
 
     @property
     def finding(self) -> str:
-        """Limiting factor of these workers, as far as it is known."""
-        return self._traffic.finding
+        """Limiting factor of these workers; empty until enough batches have come."""
+        if self._batches < _ENOUGH or not self._fetched_seconds:
+            return ""
+        made, brought = self._made_seconds / self._batches, self._fetched_seconds / self._batches
+        limit = "the network" if brought > made / self._workers else "the work"
+        return (
+            f"a batch of {self._bytes / self._batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
+            f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
+        )
 
     def _compute(self, key: BatchKey) -> Assembled:
         if self._client.status in _CLOSED_STATUS:
@@ -272,7 +284,10 @@ class Cluster(Threads):
         if isinstance(answer, Failure):
             raise answer.restore()
         outcome, spent = opened_batch(answer, self._arena.empty)
-        self._traffic.count(sys.getsizeof(answer), spent)
+        with self._lock:
+            self._batches += 1
+            self._bytes += sys.getsizeof(answer)
+            self._made_seconds += spent.own_seconds
         return outcome
 
     # --- on the client's event loop ---
@@ -323,8 +338,15 @@ class Cluster(Threads):
             # The waiting isn't cancelled: Dask shares it between those who gather together.
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
-            with self._traffic.bringing():
+            if not self._fetching:
+                self._since = time.perf_counter()
+            self._fetching += 1
+            try:
                 answer: Pickled | Failure = await self._result(future)
+            finally:
+                self._fetching -= 1
+                if not self._fetching:
+                    self._fetched_seconds += time.perf_counter() - self._since
             return answer
         finally:
             self._futures.discard(future)
@@ -391,55 +413,6 @@ class Cluster(Threads):
     async def _look_for_workers(self) -> None:
         if not await self._client.nthreads():
             log.warning("the Dask cluster has no workers: waiting for one to come")
-
-
-class _Traffic:
-    """Transfer statistics, to tell if the network or the work is the limit.
-
-    Args:
-        workers: Number of computing threads.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._lock = threading.Lock()
-        self.batches = self.bytes = self._under_way = 0
-        self.made_seconds = 0.0
-        """Computation time, summed over all workers."""
-        self.brought_seconds = self._since = 0.0
-        """Seconds during which at least one response was in flight."""
-
-    @contextmanager
-    def bringing(self) -> Iterator[None]:
-        """Measure a transfer; several at a time share it. For the event loop only."""
-        if not self._under_way:
-            self._since = time.perf_counter()
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self.brought_seconds += time.perf_counter() - self._since
-
-    def count(self, size_bytes: int, spent: Spent) -> None:
-        """Count a batch; may be called from any thread."""
-        with self._lock:
-            self.batches += 1
-            self.bytes += size_bytes
-            self.made_seconds += spent.own_seconds
-
-    @property
-    def finding(self) -> str:
-        """Report for people; empty until enough batches have come."""
-        if self.batches < _ENOUGH or not self.brought_seconds:
-            return ""
-        made, brought = self.made_seconds / self.batches, self.brought_seconds / self.batches
-        limit = "the network" if brought > made / self.workers else "the work"
-        return (
-            f"a batch of {self.bytes / self.batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
-            f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
-        )
 
 
 def _runs_here(client: Any) -> bool:

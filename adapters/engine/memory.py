@@ -200,10 +200,6 @@ class Slot(SharedFile):
         """Id of the process that signed the slot to compute its batch; 0 for none."""
         return int.from_bytes(self._memory[:_PID_BYTES], "little")
 
-    def forget_worker(self) -> None:
-        """Remove the worker's signature."""
-        self._memory[:_PID_BYTES] = bytes(_PID_BYTES)
-
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
         if len(self._memory) < self.size:
@@ -235,11 +231,9 @@ class Slots:
     def take(self) -> Slot:
         """Take a free slot, or make a new one."""
         try:
-            slot = self._free.pop()
+            return self._free.pop()
         except IndexError:
             return Slot()
-        slot.forget_worker()
-        return slot
 
     def give_back(self, slot: Slot) -> None:
         """Take back a slot that no array refers to."""

@@ -140,14 +140,6 @@ class Pool:
             self._forgotten.append(plan_number)
             self._notify()
 
-    def end_idle(self) -> None:
-        """End the workers that are not leased, soon."""
-        with self._lock:
-            for worker in self._workers:
-                if worker.lessee is None:
-                    worker.deadline = 0.0
-            self._notify()
-
     def close(self) -> None:
         """End all workers for good, and return when they are gone."""
         with self._lock:
@@ -295,8 +287,7 @@ class Pool:
     def _become_idle(self, worker: Worker) -> None:
         """Make a worker idle that has done its last job for an earlier executor."""
         self._idle.append(worker)
-        if worker.deadline:  # Otherwise its end was requested.
-            self._put_off([worker])
+        self._put_off([worker])
         self._one_is_idle.notify_all()
         self._end_draining(worker)
 

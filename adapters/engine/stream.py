@@ -103,7 +103,7 @@ class Stream:
         return assembled.batch
 
     def peek(self, count: int) -> list[Any]:
-        """Return the next batches without consuming them."""
+        """Return the next batches without consuming them; of 0, workers start on the next ones."""
         self._enter(self.position[0])
         while self._supply.undecided and len(self._window) < count and not self.failed:
             self._supply.choose_workers(self)
@@ -120,11 +120,6 @@ class Stream:
         if self._first() is not pending:
             raise ClosedError("the stream was closed while a batch was taken from it")
         self._window.popleft()
-
-    def read_ahead(self) -> None:
-        """Have workers start on the batches that may be under way, before one is requested."""
-        self._enter(self.position[0])
-        self._ask(0)
 
     def _enter(self, epoch: int) -> None:
         if self.closed or self._supply.closed:

@@ -151,7 +151,7 @@ class Streaming(RuleBasedStateMachine):
 
     @rule(place=PLACES)
     def read_ahead(self, place: int) -> None:
-        self.streams[place].read_ahead()
+        self.streams[place].peek(0)
 
     @rule(place=PLACES)
     def late(self, place: int) -> None:
@@ -341,7 +341,7 @@ def test_late_errors_come_with_their_batch():
     late = Late(plan.source, plan.order)
     engine = Engine(late, Settings(1))
     stream = engine.stream(0, 0, False)
-    stream.read_ahead()
+    stream.peek(0)
     assert late.returned.wait(20)
     timer = threading.Timer(0.05, late.allowed.set)
     timer.start()
