@@ -58,12 +58,9 @@ _of_other_processes: list[Executor | None] = []
 class Dispatcher:
     """Queue in front of an executor; only ``wait`` and ``stop`` block.
 
-    Args:
-        plan: The plan to compute.
-        open_executor: Makes the executor, for the first batch and after a ``stop``; it gets the
-            lock, and a callback for when workers have become ready or have died.
-        active: Number of workers that may be busy.
-        queue_size: Batches requested ahead of the consumer.
+    ``open_executor`` makes the executor, for the first batch and after a ``stop``; it gets the
+    lock, and a callback for when workers have become ready or have died. ``active`` is the number
+    of workers that may be busy.
     """
 
     def __init__(
@@ -112,12 +109,7 @@ class Dispatcher:
             self.executor.rest()
 
     def ask(self, pending: Pending, seconds: float) -> None:
-        """Queue a batch, in the same job as the ones before it if they are short.
-
-        Args:
-            pending: The batch.
-            seconds: Usual time of a batch; 0 if unknown.
-        """
+        """Queue a batch, with those before it if a batch takes few seconds (0: unknown)."""
         with self._changed, self._or_anew():
             executor = pending.executor = self.open()
             fair = self._queue_size // (2 * executor.count)
@@ -218,12 +210,7 @@ class Dispatcher:
             self._changed.notify_all()
 
     def stop(self, for_good: bool, wait: bool = True) -> None:
-        """End the workers; if not for good, they start again when a batch is requested.
-
-        Args:
-            for_good: The sequence is closed.
-            wait: Wait for running jobs.
-        """
+        """End the workers; if not for good, they start again when a batch is requested."""
         # The garbage collector may call this within a frame that holds the lock, which a worker
         # needs in order to end.
         may_wait = wait and not self._lock._is_owned()  # type: ignore[attr-defined]

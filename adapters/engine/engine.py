@@ -115,8 +115,7 @@ class Engine(Supply):
     def close(self, wait: bool = True) -> None:
         """End the workers for good; threads waiting for a batch get a ``ClosedError``.
 
-        Args:
-            wait: Wait for running jobs; the garbage collector doesn't.
+        With ``wait``, running jobs are waited for; the garbage collector doesn't.
         """
         self._parked = None
         self.dispatcher.stop(for_good=True, wait=wait)

@@ -75,10 +75,6 @@ class Pending:
 
     Its state changes with the dispatcher's lock held, or in the thread that computes it inline;
     there is one such thread at a time.
-
-    Args:
-        key: Key of the batch.
-        state: State of the batch.
     """
 
     key: BatchKey
@@ -150,11 +146,7 @@ class Pending:
 
 @dataclass(eq=False, repr=False)
 class Job:
-    """Unit of work for one worker.
-
-    Args:
-        batches: One batch, or several short ones.
-    """
+    """Unit of work for one worker: one batch, or several short ones."""
 
     batches: list[Pending]
     seconds: float = 0.0

@@ -294,11 +294,7 @@ os.register_at_fork(before=_leave_to_a_fork)
 
 
 class SlotWriter:
-    """A slot in a worker process. It keeps no descriptor except that of its mapping.
-
-    Args:
-        name: Name of the slot.
-    """
+    """A slot in a worker process. It keeps no descriptor except that of its mapping."""
 
     def __init__(self, name: FileName) -> None:
         self._name = name

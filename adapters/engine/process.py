@@ -237,10 +237,7 @@ class _Fork:
         self._pids: list[int] = []
 
     def start(self, run: Callable[[], None]) -> None:
-        """Fork this process.
-
-        Args:
-            run: Called in the forked process, which ends afterwards.
+        """Fork this process, and call ``run`` in the fork, which ends afterwards.
 
         Raises:
             OSError: There is too little memory for a copy of this process.
@@ -313,9 +310,6 @@ class Line:
     worker with a long job, or one that waits for its answer to be read, blocks no thread. Messages
     have the format of ``multiprocessing``'s connection at the other end: the length, then the
     bytes.
-
-    Args:
-        connection: A socket; the other end may block.
     """
 
     def __init__(self, connection: Connection) -> None:

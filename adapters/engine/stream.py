@@ -28,9 +28,6 @@ class Stream:
     """An endless sequence of batches.
 
     Args:
-        supply: Manager of the workers.
-        epoch: Epoch of the first batch.
-        step: Step of the first batch in its epoch.
         shuffled: Permute whole batches within an epoch.
         num_batches: Batches in an epoch; None if it has no end, or the number is unknown.
         continuation: A resumed epoch, whose batches aren't permuted.
@@ -230,12 +227,7 @@ class Stream:
 class DrawnStream(Stream):
     """One epoch of batches whose samples are drawn elsewhere, for example by a sampler.
 
-    Args:
-        supply: Manager of the workers.
-        epoch: Number of the epoch.
-        batches: Sample numbers of each batch; drawn as far ahead as batches are requested.
-        count: Number of batches in the epoch; None if unknown.
-        step: Step of the first batch in the epoch.
+    The samples are drawn as far ahead as batches are requested.
     """
 
     def __init__(

@@ -314,7 +314,7 @@ class Keys:
 
 def test_long_jobs_and_answers_pass_each_other():
     gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
-    keys = ["d" * 150 + f"{number:06d}" for number in range(60_000)]
+    keys = ["d" * 150 + f"{number:06d}" for number in range(32_000)]
     batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
     with gluon.gluon_loader(
         Keys(),
