@@ -259,8 +259,8 @@ class Processes(Executor):
         except BaseException as error:  # An answer that does not unpickle.
             answers, problem = [], error
         with self._lock:
-            if self._closed:
-                return
+            if self._closed:  # Meanwhile.
+                return  # type: ignore[unreachable]
             if self._older:
                 self._close_older()
             if problem is not None:

@@ -272,7 +272,7 @@ class Supply:
         current = 0 if self._comparison is None else self._comparison.current
         return dataclasses.replace(
             self._settings,
-            workers=max(choice.count, current),
+            workers=max(choice.count, current) if choice.count else 0,
             use_multiprocessing=choice.kind == "processes",
         )
 
