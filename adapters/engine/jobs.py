@@ -214,7 +214,7 @@ class Executor:
         return self.ready >= self.count
 
     def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs that keeps ``active`` workers busy; may start some."""
+        """Maximum number of submitted jobs that keeps ``active`` workers busy."""
         return active
 
     def submit(self, job: Job, done: Done) -> bool:
