@@ -1,29 +1,27 @@
 """Executor on a Dask cluster, for a host that lacks CPUs: each batch is a Dask task.
 
-    a thread --key--> the client's event loop --task--> scheduler --> a worker: make_batch
-             <---- Pickled, or a Failure, from the worker that has it
+    dispatcher --submit--> the client's event loop --task--> scheduler --> a worker: make_batch
+               <--done---- our thread <--- Made, or a Failure, from the worker that has it
 
 Dask recomputes the batches of a dead worker, and gives a task up after several workers died in it.
 The plan is sent once for each version of its source, and each worker opens it once.
 
 The client belongs to the user and stays open. All calls to Dask run on its event loop. Batches are
-unpickled in threads of ours, because that loop serves the network. Dask is imported when a cluster
-is used.
+unpickled in a thread of ours, because that loop serves the network. Only ``close`` blocks. Dask is
+imported when a cluster is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import importlib
 import logging
 import pickle
-import sys
 import threading
 import time
-import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -34,16 +32,15 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
+from adapters.engine.jobs import Done, Executor, Job, Pending
+from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
-from adapters.engine.threads import Threads
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
 log = logging.getLogger("adapters")
 
-# Interval at which a thread that waits for a batch looks if the client was closed.
-_WAIT_SECONDS = 1.0
 # Time without an answer after which the scheduler is asked whether it has workers.
 _LONELY_SECONDS = 10.0
 # Interval of checks whether a worker that doesn't answer has been given up.
@@ -95,86 +92,103 @@ class Pickled:
 
     Args:
         content: The pickle.
-        buffers: Its arrays.
+        buffers: Its arrays, as bytes or memory views.
     """
 
-    def __init__(self, content: bytes, buffers: Iterable[pickle.PickleBuffer]) -> None:
+    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
         self.content = content
-        self.buffers = [np.frombuffer(each.raw(), np.uint8) for each in buffers]
+        self.buffers = [memoryview(each) for each in buffers]
 
-    def __sizeof__(self) -> int:  # Dask measures the data its workers store.
+    @property
+    def size_bytes(self) -> int:
+        """Size of the data to send."""
         return len(self.content) + sum(each.nbytes for each in self.buffers)
 
+    def __sizeof__(self) -> int:
+        return self.size_bytes  # Dask measures the data its workers store.
 
-def pickled_plan(plan: Plan) -> Pickled:
-    """Serialize a plan; its arrays are not copied.
-
-    Raises:
-        Exception: The plan can't be pickled, not even by cloudpickle.
-    """
-    try:
-        content, buffers, imports = pickled_apart(plan)
-    except Exception as error:
-        note(error, _NOT_PICKLED)
-        raise
-    return Pickled(pickle.dumps((imports, content)), buffers)
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # Dask may have agreed on an older protocol, without separate buffers.
+        kind = pickle.PickleBuffer if protocol >= 5 else bytes
+        return type(self), (self.content, [kind(each) for each in self.buffers])
 
 
-_opened: weakref.WeakKeyDictionary[Pickled, Plan] = weakref.WeakKeyDictionary()
-_opening = threading.RLock()
+class PlanForCluster(Pickled):
+    """A snapshot of a plan; each process opens it once."""
+
+    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
+        super().__init__(content, buffers)
+        self._lock = threading.Lock()
+        self._plan: Plan | None = None
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanForCluster:
+        """Serialize a plan; its arrays are not copied.
+
+        Raises:
+            Exception: The plan can't be pickled, not even by cloudpickle.
+        """
+        try:
+            pickled, buffers, imports = pickled_apart(plan)
+        except Exception as error:
+            note(error, _NOT_PICKLED)
+            raise
+        return cls(pickle.dumps((imports, pickled)), [each.raw() for each in buffers])
+
+    def open(self) -> Plan:
+        """Return the plan; may be called from any thread.
+
+        Raises:
+            Exception: The plan can't be opened here.
+        """
+        with self._lock:
+            if self._plan is None:
+                imports, pickled = pickle.loads(self.content)
+                import_before(imports)
+                try:
+                    self._plan = pickle.loads(pickled, buffers=self.buffers)
+                except Exception as error:
+                    note(error, _NOT_OPENED)
+                    raise
+            return self._plan
 
 
-def opened_plan(serialized: Pickled) -> Plan:
-    """Return the plan, which a process opens once; may be called from any thread.
+class Made(Pickled):
+    """A serialized batch, with the time of its computation."""
 
-    Raises:
-        Exception: The plan can't be opened here.
-    """
-    with _opening:
-        if serialized not in _opened:
-            imports, content = pickle.loads(serialized.content)
-            import_before(imports)
-            try:
-                _opened[serialized] = pickle.loads(content, buffers=serialized.buffers)
-            except Exception as error:
-                note(error, _NOT_OPENED)
-                raise
-        return _opened[serialized]
+    @classmethod
+    def of(cls, assembled: Assembled, spent: Spent) -> Made:
+        """Serialize a batch; its arrays are not copied.
 
+        Raises:
+            Exception: The batch contains something that can't be pickled.
+        """
+        leaves, skeleton = flatten(assembled.batch)
+        # Pickle would copy non-contiguous arrays into the stream.
+        leaves = [
+            np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
+            for leaf in leaves
+        ]
+        buffers: list[pickle.PickleBuffer] = []
+        content = skeleton, leaves, assembled.skipped, spent
+        try:
+            pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+        except Exception as error:
+            note(error, "the batch holds something that can't be sent from a worker of a cluster")
+            raise
+        return cls(pickled, [each.raw() for each in buffers])
 
-def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
-    """Serialize a batch and the time of its computation; its arrays are not copied.
-
-    Raises:
-        Exception: The batch contains something that can't be pickled.
-    """
-    leaves, skeleton = flatten(assembled.batch)
-    # Pickle would copy non-contiguous arrays into the stream.
-    leaves = [
-        np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
-        for leaf in leaves
-    ]
-    buffers: list[pickle.PickleBuffer] = []
-    content = skeleton, leaves, assembled.skipped, spent
-    try:
-        pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-    except Exception as error:
-        note(error, "the batch holds something that can't be sent from a worker of a cluster")
-        raise
-    return Pickled(pickled, buffers)
+    def open(self, allocate: Allocate) -> tuple[Assembled, Spent]:
+        """Unpickle the batch into new memory that frameworks use without a copy."""
+        buffers = []
+        for view in self.buffers:
+            buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
+            np.copyto(buffers[-1], np.frombuffer(view, np.uint8))
+        skeleton, leaves, skipped, spent = pickle.loads(self.content, buffers=buffers)
+        return Assembled(unflatten(skeleton, leaves), skipped), spent
 
 
-def opened_batch(made: Pickled, allocate: Allocate) -> tuple[Assembled, Spent]:
-    """Unpickle a batch into new memory that frameworks use without a copy."""
-    buffers = []
-    for received in made.buffers:
-        buffers.append(allocate(received.shape, received.dtype))
-        buffers[-1][...] = received
-    skeleton, leaves, skipped, spent = pickle.loads(made.content, buffers=buffers)
-    return Assembled(unflatten(skeleton, leaves), skipped), spent
-
-
-def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
+def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
     """Compute a batch on a worker of the cluster: the task, which may run twice, anywhere.
 
     Args:
@@ -182,12 +196,15 @@ def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
         key: The pickled ``BatchKey``; pickled because Dask traverses tuples.
     """
     try:
-        plan = opened_plan(serialized)
-        with contextlib.nullcontext() if plan.threads else _one_at_a_time:
-            started = Spent.now()
+        plan = serialized.open()
+        started = Spent.now()
+        if plan.threads:
             assembled = plan.batch(pickle.loads(key), aligned_empty)
+        else:
+            with _one_at_a_time:
+                assembled = plan.batch(pickle.loads(key), aligned_empty)
         plan.wait_for(assembled)
-        return pickled_batch(assembled, started.until_now())
+        return Made.of(assembled, started.until_now())
     except BaseException as error:  # Raised where the batch is read.
         return Failure.of(error)
 
@@ -200,8 +217,8 @@ def itself(value: T) -> T:
 # --- in this process ---
 
 
-class Cluster(Threads):
-    """Executor on a Dask cluster. A thread waits for each batch under way, and unpickles it.
+class Cluster(Executor):
+    """Executor on a Dask cluster.
 
     ``count`` and ``changed`` are not used: Dask has its own workers, and replaces them.
 
@@ -218,39 +235,77 @@ class Cluster(Threads):
         if not _runs_here(self._client):
             raise RuntimeError(_FORKED)
         self._dask: Any = importlib.import_module("distributed")
-        self._serialized = pickled_plan(plan)
-        self._closed = False
+        self._serialized = PlanForCluster.of(plan)
         threads = self._client.nthreads()
-        self._workers = max(1, sum(threads.values()))  # There may be none yet.
-        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self._workers)
-        self._latest = time.monotonic()
-        self._lock = lock
-        self._batches = self._bytes = 0
+        super().__init__(max(1, sum(threads.values())))  # There may be no worker yet.
+        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
+        self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
+        self.window = settings.max_queue_size
+        self._latest = self.started_at
+        self._jobs: dict[Job, Done] = {}
+        self._closed = False
+        self._arena = Arena()
+        self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
+        # Used in that thread only:
+        self._opener_ident = self._batches = self._bytes = 0
         self._made_seconds = 0.0
         """Computation time, summed over all workers."""
         # Used on the event loop only:
+        self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks_sent = self._fetching = 0
+        self._tasks = self._fetching = 0
         self._fetched_seconds = self._since = 0.0
         """Time during which at least one batch was fetched."""
-        super().__init__(plan, settings.max_queue_size)
-        self.window = settings.max_queue_size
+
+    # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
+
+    @property
+    def ready(self) -> int:
+        """Number of the cluster's threads; also fails the jobs if the client is closed."""
+        if self._jobs and self._client.status in _CLOSED_STATUS:
+            for job, done in list(self._jobs.items()):
+                del self._jobs[job]
+                for pending in job.batches:
+                    pending.note_error(WorkerError(_CLOSED))
+                done(job)
+        elif self._jobs and time.monotonic() > self._latest + _LONELY_SECONDS:
+            self._latest = time.monotonic()
+            self._client.loop.add_callback(self._look_for_workers)
+        return self.count
 
     def most_jobs(self, active: int) -> int:
-        """Return the number of threads: the scheduler has a queue of its own."""
-        return self.count
+        """Return the window: the scheduler has a queue of its own."""
+        return self._most
+
+    def submit(self, job: Job, done: Done) -> bool:
+        """Send the job to the cluster.
+
+        Raises:
+            WorkerError: The client is closed.
+        """
+        if self._client.status in _CLOSED_STATUS:
+            raise WorkerError(_CLOSED)
+        if not self._jobs:
+            self._latest = time.monotonic()
+        self._jobs[job] = done
+        self._client.loop.add_callback(self._start, job)
+        return True
 
     def refresh(self) -> None:
         """Send the plan as it is now; jobs under way use the earlier one."""
-        self._client.loop.add_callback(self._replace, pickled_plan(self._plan))
+        self._client.loop.add_callback(self._replace, PlanForCluster.of(self._plan))
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            self._jobs.clear()
+        self._arena.close()
         self._client.loop.add_callback(self._forget)
-        super().close(wait)
+        wait = wait and threading.get_ident() != self._opener_ident
+        self._opener.shutdown(wait, cancel_futures=True)
 
     @property
     def finding(self) -> str:
@@ -258,41 +313,32 @@ class Cluster(Threads):
         if self._batches < _ENOUGH or not self._fetched_seconds:
             return ""
         made, brought = self._made_seconds / self._batches, self._fetched_seconds / self._batches
-        limit = "the network" if brought > made / self._workers else "the work"
+        limit = "the network" if brought > made / self.count else "the work"
         return (
             f"a batch of {self._bytes / self._batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
             f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
         )
 
-    def _compute(self, key: BatchKey) -> Assembled:
-        if self._client.status in _CLOSED_STATUS:
-            raise WorkerError(_CLOSED)
-        loop = self._client.loop.asyncio_loop
-        answering = asyncio.run_coroutine_threadsafe(self._answer(key), loop)
-        while not concurrent.futures.wait([answering], _WAIT_SECONDS).done:
-            if self._client.status in _CLOSED_STATUS:
-                raise WorkerError(_CLOSED)
-            if time.monotonic() > self._latest + _LONELY_SECONDS:
-                self._latest = time.monotonic()
-                self._client.loop.add_callback(self._look_for_workers)
-        self._latest = time.monotonic()
-        if (error := answering.exception()) is not None:
-            # The frames of the error and its context would keep the plan on the cluster.
-            error.__context__ = None
-            raise error.with_traceback(None)
-        answer = answering.result()
-        if isinstance(answer, Failure):
-            raise answer.restore()
-        outcome, spent = opened_batch(answer, self._arena.empty)
-        with self._lock:
-            self._batches += 1
-            self._bytes += sys.getsizeof(answer)
-            self._made_seconds += spent.own_seconds
-        return outcome
-
     # --- on the client's event loop ---
 
-    async def _answer(self, key: BatchKey) -> Pickled | Failure:
+    def _start(self, job: Job) -> None:
+        if not self._closed:
+            task = asyncio.ensure_future(self._run(job))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _run(self, job: Job) -> None:
+        (pending,) = job.batches
+        try:
+            answer: Any = await self._answer(pending.key)
+        except BaseException as error:
+            # The frames of the error and its context would keep the plan on the cluster.
+            error.__context__ = None
+            answer = error.with_traceback(None)
+        with suppress(RuntimeError):  # The executor was closed meanwhile.
+            self._opener.submit(self._deliver, job, pending, answer)
+
+    async def _answer(self, key: BatchKey) -> Made | Failure:
         """Request a batch until there is an answer.
 
         Raises:
@@ -330,9 +376,9 @@ class Cluster(Threads):
                 raise
         raise WorkerError(_FORGOTTEN)
 
-    async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
-        self._tasks_sent += 1
-        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks_sent)
+    async def _made(self, plan: Any, key: bytes) -> Made | Failure:
+        self._tasks += 1
+        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
         self._futures.add(future)
         try:
             # The waiting isn't cancelled: Dask shares it between those who gather together.
@@ -342,7 +388,7 @@ class Cluster(Threads):
                 self._since = time.perf_counter()
             self._fetching += 1
             try:
-                answer: Pickled | Failure = await self._result(future)
+                answer: Made | Failure = await self._result(future)
             finally:
                 self._fetching -= 1
                 if not self._fetching:
@@ -391,7 +437,7 @@ class Cluster(Threads):
     async def _send(self) -> Any:
         """Send the plan to the cluster; returns its future."""
         serialized = self._serialized
-        if sys.getsizeof(serialized) <= _TASK_BYTES:
+        if serialized.size_bytes <= _TASK_BYTES:
             return self._client.submit(itself, serialized, pure=False)
         options = {"hash": False, "asynchronous": True}
         try:
@@ -399,7 +445,7 @@ class Cluster(Threads):
         except OSError:  # The workers can't be reached from here.
             return await self._client.scatter(serialized, direct=False, **options)
 
-    def _replace(self, serialized: Pickled) -> None:
+    def _replace(self, serialized: PlanForCluster) -> None:
         self._serialized, self._sending = serialized, None
 
     def _forget(self) -> None:
@@ -413,6 +459,27 @@ class Cluster(Threads):
     async def _look_for_workers(self) -> None:
         if not await self._client.nthreads():
             log.warning("the Dask cluster has no workers: waiting for one to come")
+
+    # --- in our own thread ---
+
+    def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
+        self._opener_ident = threading.get_ident()
+        self._latest = time.monotonic()
+        try:
+            if isinstance(answer, Made):
+                outcome, spent = answer.open(self._arena.empty)
+                self._batches += 1
+                self._bytes += answer.size_bytes
+                self._made_seconds += spent.own_seconds
+                job.seconds, pending.outcome = spent.seconds, outcome
+            else:
+                pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
+        except BaseException as error:
+            pending.note_error(error)
+        with self._lock:
+            done = self._jobs.pop(job, None)
+            if done is not None:
+                done(job)
 
 
 def _runs_here(client: Any) -> bool:

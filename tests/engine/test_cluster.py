@@ -193,7 +193,7 @@ def test_engine_that_is_let_go_ends_its_thread(dask_client):
     weakref.finalize(stream, engine.close)
     del stream, engine
     gc.collect()
-    wait_until(lambda: not any(t.name.startswith("adapters-worker") for t in threading.enumerate()))
+    wait_until(lambda: not any(t.name == "adapters-dask" for t in threading.enumerate()))
     del gone
 
 
