@@ -82,6 +82,8 @@ class Supply:
         self._trial: Trial | None = None
         self._comparison: Comparison | None = None
         """Comparison of numbers of active workers, to find the fastest for the consumer."""
+        self._compared: Choice | None = None
+        """Choice whose numbers of workers are compared."""
         self.dispatcher = Dispatcher(
             plan, self._open_executor, lambda: self._active, settings.max_queue_size
         )
@@ -145,8 +147,11 @@ class Supply:
 
     def _compare(self) -> Comparison | None:
         """Return the comparison of numbers of workers; None if there is nothing to compare."""
-        if self._comparison is None and (counts := self._counts()):
-            self._comparison = Comparison(counts, self._settings.window(max(counts)) + 2)
+        if self._compared is not self._choice:
+            choice, counts = self._choice, self._counts()
+            most = self._settings.window(max(counts, default=0))
+            self._comparison = Comparison(counts, most + 2) if counts else None
+            self._compared = choice
         return self._comparison
 
     def _counts(self) -> list[int]:
