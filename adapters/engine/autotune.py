@@ -91,7 +91,7 @@ class Comparison:
             self._look_for_change()
             return
         if self.current == first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
-            left = {first: left[first]}
+            left = {setting: left[setting] for setting in left if setting >= first}
         elif self.current != first and pace > _HOPELESS * left[first][-1]:
             del left[self.current]
         self._paces = left

@@ -20,8 +20,8 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -32,7 +32,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
-from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.jobs import Done, Executor, Job, Pending
 from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
 from adapters.errors import WorkerError, note
@@ -217,13 +217,10 @@ def itself(value: T) -> T:
 # --- in this process ---
 
 
-class Cluster:
+class Cluster(Executor):
     """Executor on a Dask cluster.
 
-    Args:
-        plan: The plan to compute.
-        settings: Settings, with the client and the maximum number of batches under way.
-        lock: The dispatcher's lock; held whenever the state of the workers changes.
+    ``count`` and ``changed`` are not used: Dask has its own workers, and replaces them.
 
     Raises:
         RuntimeError: The client belongs to the process that this one was forked from.
@@ -232,33 +229,35 @@ class Cluster:
 
     name = CLUSTER
     group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
-    lacks_workers = starting = False
 
-    def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
+    def __init__(self, plan: Plan, count: int, settings: Settings, lock: Any, changed: Any) -> None:
         self._client: Any = settings.cluster
         if not _runs_here(self._client):
             raise RuntimeError(_FORKED)
         self._dask: Any = importlib.import_module("distributed")
+        self._serialized = PlanForCluster.of(plan)
+        threads = self._client.nthreads()
+        super().__init__(max(1, sum(threads.values())))  # There may be no worker yet.
+        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
         self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
         self.window = settings.max_queue_size
-        self._serialized = PlanForCluster.of(plan)
-        self.deaths: list[str] = []
-        self.started_at = self._latest = time.monotonic()
+        self._latest = self.started_at
         self._jobs: dict[Job, Done] = {}
         self._closed = False
         self._arena = Arena()
-        threads = self._client.nthreads()
-        self.count: int = max(1, sum(threads.values()))  # There may be no worker yet.
-        self._traffic = _Traffic(self.count)
-        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
-        self._opener_ident = 0
+        # Used in that thread only:
+        self._opener_ident = self._batches = self._bytes = 0
+        self._made_seconds = 0.0
+        """Computation time, summed over all workers."""
         # Used on the event loop only:
         self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks = 0
+        self._tasks = self._fetching = 0
+        self._fetched_seconds = self._since = 0.0
+        """Time during which at least one batch was fetched."""
 
     # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
 
@@ -294,30 +293,9 @@ class Cluster:
         self._client.loop.add_callback(self._start, job)
         return True
 
-    def collect(self, pending: Pending) -> Assembled:
-        """Return the batch that was unpickled."""
-        assert pending.outcome is not None
-        return pending.outcome
-
-    def discard(self, pending: Pending) -> None:
-        """Do nothing: only the batch's arrays hold memory."""
-
-    def packed(self) -> PlanForCluster:
-        """Serialize the plan as it is now."""
-        return PlanForCluster.of(self._plan)
-
-    def refresh(self, plan: PlanForCluster) -> None:
-        """Send the plan again; jobs under way use the earlier one."""
-        self._client.loop.add_callback(self._replace, plan)
-
-    def restart(self) -> None:
-        """Do nothing: Dask replaces workers."""
-
-    def rest(self) -> None:
-        """Do nothing: other clients may use the cluster at any time."""
-
-    def wake(self) -> None:
-        """Do nothing: no worker was released."""
+    def refresh(self) -> None:
+        """Send the plan as it is now; jobs under way use the earlier one."""
+        self._client.loop.add_callback(self._replace, PlanForCluster.of(self._plan))
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""
@@ -331,8 +309,15 @@ class Cluster:
 
     @property
     def finding(self) -> str:
-        """Limiting factor of these workers, as far as it is known."""
-        return self._traffic.finding
+        """Limiting factor of these workers; empty until enough batches have come."""
+        if self._batches < _ENOUGH or not self._fetched_seconds:
+            return ""
+        made, brought = self._made_seconds / self._batches, self._fetched_seconds / self._batches
+        limit = "the network" if brought > made / self.count else "the work"
+        return (
+            f"a batch of {self._bytes / self._batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
+            f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
+        )
 
     # --- on the client's event loop ---
 
@@ -399,8 +384,15 @@ class Cluster:
             # The waiting isn't cancelled: Dask shares it between those who gather together.
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
-            with self._traffic.bringing():
+            if not self._fetching:
+                self._since = time.perf_counter()
+            self._fetching += 1
+            try:
                 answer: Made | Failure = await self._result(future)
+            finally:
+                self._fetching -= 1
+                if not self._fetching:
+                    self._fetched_seconds += time.perf_counter() - self._since
             return answer
         finally:
             self._futures.discard(future)
@@ -476,7 +468,9 @@ class Cluster:
         try:
             if isinstance(answer, Made):
                 outcome, spent = answer.open(self._arena.empty)
-                self._traffic.count(answer.size_bytes, spent)
+                self._batches += 1
+                self._bytes += answer.size_bytes
+                self._made_seconds += spent.own_seconds
                 job.seconds, pending.outcome = spent.seconds, outcome
             else:
                 pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
@@ -486,53 +480,6 @@ class Cluster:
             done = self._jobs.pop(job, None)
             if done is not None:
                 done(job)
-
-
-class _Traffic:
-    """Transfer statistics, to tell if the network or the work is the limit.
-
-    Args:
-        workers: Number of computing threads.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self.batches = self.bytes = self._under_way = 0
-        self.made_seconds = 0.0
-        """Computation time, summed over all workers."""
-        self.brought_seconds = self._since = 0.0
-        """Seconds during which at least one response was in flight."""
-
-    @contextmanager
-    def bringing(self) -> Iterator[None]:
-        """Measure a transfer; several at a time share it. For the event loop only."""
-        if not self._under_way:
-            self._since = time.perf_counter()
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self.brought_seconds += time.perf_counter() - self._since
-
-    def count(self, size_bytes: int, spent: Spent) -> None:
-        """Count a batch. For our own thread only."""
-        self.batches += 1
-        self.bytes += size_bytes
-        self.made_seconds += spent.own_seconds
-
-    @property
-    def finding(self) -> str:
-        """Report for people; empty until enough batches have come."""
-        if self.batches < _ENOUGH or not self.brought_seconds:
-            return ""
-        made, brought = self.made_seconds / self.batches, self.brought_seconds / self.batches
-        limit = "the network" if brought > made / self.workers else "the work"
-        return (
-            f"a batch of {self.bytes / self.batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
-            f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
-        )
 
 
 def _runs_here(client: Any) -> bool:

@@ -58,26 +58,24 @@ _of_other_processes: list[Executor | None] = []
 class Dispatcher:
     """Queue in front of an executor; only ``wait`` and ``stop`` block.
 
-    Args:
-        plan: The plan to compute.
-        open_executor: Makes the executor, for the first batch and after a ``stop``; it gets the
-            lock, and a callback for when workers have become ready or have died.
-        active: Number of its workers that may be busy.
-        queue_size: Batches requested ahead of the consumer.
+    ``open_executor`` makes the executor, for the first batch and after a ``stop``; it gets the
+    lock, and a callback for when workers have become ready or have died. ``active`` is the number
+    of workers that may be busy.
     """
 
     def __init__(
         self,
         plan: Plan,
         open_executor: Callable[[Any, Callable[[], None]], Executor],
-        active: Callable[[Executor], int],
+        active: Callable[[], int],
         queue_size: int,
     ) -> None:
         self._plan = plan
         self._open_executor = open_executor
         self._active = active
         self._queue_size = queue_size
-        self._executor: Executor | None = None
+        self.executor: Executor | None = None
+        """None before the first batch, and after a ``stop``."""
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._ready: collections.deque[Job] = collections.deque()
@@ -92,11 +90,11 @@ class Dispatcher:
         with self._changed:
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
-            if self._executor is None:
-                self._executor = self._open_executor(self._lock, self._workers_changed)
+            if self.executor is None:
+                self.executor = self._open_executor(self._lock, self._workers_changed)
             self._rests = False
-            self._executor.wake()
-            return self._executor
+            self.executor.wake()
+            return self.executor
 
     def rest(self) -> None:
         """Let other loaders use the worker processes, once no job is left here."""
@@ -106,54 +104,18 @@ class Dispatcher:
 
     def _rest_if_idle(self) -> None:
         idle = not (self._ready or self._running or self._lost)
-        if self._rests and idle and self._executor is not None:
+        if self._rests and idle and self.executor is not None:
             self._rests = False
-            self._executor.rest()
-
-    @property
-    def is_open(self) -> bool:
-        """True if there are workers, ready or not."""
-        return self._executor is not None
-
-    @property
-    def finding(self) -> str:
-        """Findings of the executor about its work, for people."""
-        return getattr(self._executor, "finding", "")
-
-    @property
-    def starting(self) -> bool:
-        """True if there are workers, and none has been ready yet."""
-        executor = self._executor
-        return executor is not None and executor.starting
-
-    @property
-    def death_at_start(self) -> str | None:
-        """Cause of the latest death, if no worker has been ready yet; else None."""
-        executor = self._executor
-        return (
-            executor.deaths[-1]
-            if executor is not None and executor.starting and executor.deaths
-            else None
-        )
-
-    @property
-    def complete(self) -> bool:
-        """True if all workers are ready, or there are none."""
-        executor = self._executor
-        return executor is None or executor.ready >= executor.count
+            self.executor.rest()
 
     def ask(self, pending: Pending, seconds: float) -> None:
-        """Queue a batch, in the same job as the ones before it if they are short.
-
-        Args:
-            pending: The batch.
-            seconds: Usual time of a batch; 0 if unknown.
-        """
+        """Queue a batch, with those before it if a batch takes few seconds (0: unknown)."""
         with self._changed, self._or_anew():
             executor = pending.executor = self.open()
-            last = self._ready[-1] if self._ready else None
-            if last and len(last.batches) < _group_size(executor, seconds, self._queue_size):
-                last.batches.append(pending)
+            fair = self._queue_size // (2 * executor.count)
+            most = min(fair, int(executor.group_seconds / seconds)) if seconds else 1
+            if self._ready and len(self._ready[-1].batches) < most:
+                self._ready[-1].batches.append(pending)
             else:
                 self._ready.append(Job([pending]))
             # Last, so that the reader computes a batch that couldn't be queued.
@@ -162,31 +124,25 @@ class Dispatcher:
     def start_jobs(self) -> None:
         """Submit ready jobs to free workers."""
         with self._changed, self._or_anew():
-            while self._ready and self._executor and not self.closed:
-                if len(self._running) >= self._executor.most_jobs(self._active(self._executor)):
+            while self._ready and (executor := self.executor) and not self.closed:
+                if len(self._running) >= executor.most_jobs(self._active()):
                     break
                 job = self._ready.popleft()
                 for pending in [p for p in job.batches if not p.wanted]:
-                    self._close_batch(self._executor, job, pending)
+                    self._close_batch(executor, job, pending)
                     job.batches.remove(pending)
-                if job.batches:
-                    self._submit(self._executor, job)
-
-    def _submit(self, executor: Executor, job: Job) -> None:
-        self._running.add(job)
-        try:
-            if not executor.submit(job, functools.partial(self._done, executor)):
-                self._running.discard(job)
-                self._ready.appendleft(job)
-        except InterpreterEndsError:
-            self._running.discard(job)
-            self.closed = True
-            self._changed.notify_all()
-        except Exception as error:
-            # The thread that waits for the batch may be another one.
-            for pending in job.batches:
-                pending.note_error(error.with_traceback(None))
-            self._done(executor, job)
+                if not job.batches:
+                    continue
+                self._running.add(job)
+                try:
+                    if not executor.submit(job, functools.partial(self._done, executor)):
+                        self._running.discard(job)
+                        self._ready.appendleft(job)
+                except Exception as error:
+                    # The thread that waits for the batch may be another one.
+                    for pending in job.batches:
+                        pending.note_error(error.with_traceback(None))
+                    self._done(executor, job)
 
     @contextlib.contextmanager
     def _or_anew(self) -> Iterator[None]:
@@ -212,14 +168,9 @@ class Dispatcher:
         since = time.monotonic()
         with self._changed:
             while pending.state is QUEUED and pending.outcome is None:
-                executor = self._executor
-                if (
-                    self.closed
-                    or pending.abandoned
-                    or executor is None
-                    or executor is not pending.executor
-                ):
+                if self.closed or not self._may_be_read(pending):
                     raise ClosedError("the sequence was closed while a batch was awaited")
+                executor = pending.executor
                 if self._lost or executor.lacks_workers:
                     self._recover(executor, pending)
                 else:
@@ -235,21 +186,21 @@ class Dispatcher:
                     )
             pending.raise_error()
             if pending.outcome is None or pending.state is DROPPED:
-                if (
-                    pending.abandoned
-                    or self._executor is None
-                    or self._executor is not pending.executor
-                ):
+                if not self._may_be_read(pending):
                     raise ClosedError("the sequence was closed before the batch was taken")
-                pending.outcome = self._executor.collect(pending)
+                pending.outcome = pending.executor.collect(pending)
             if pending.state is not HERE:
                 pending.become(HERE)
             return pending.outcome
 
+    def _may_be_read(self, pending: Pending) -> bool:
+        """True if a batch was not dropped, and its executor is still open."""
+        return not pending.abandoned and pending.executor is self.executor is not None
+
     def drop(self, pendings: list[Pending]) -> None:
         """Abandon these batches."""
         with self._changed:
-            executor = self._executor
+            executor = self.executor
             for pending in pendings:
                 pending.abandoned = True
                 # The memory of an earlier executor was freed with it.
@@ -258,23 +209,8 @@ class Dispatcher:
                     pending.become(DROPPED)
             self._changed.notify_all()
 
-    def refresh(self) -> None:
-        """Send workers the plan again, after its source has changed."""
-        executor = self._executor
-        if executor is None:
-            return
-        plan = executor.packed()  # Without the lock: answers don't wait while arrays are copied.
-        with self._changed:
-            if self._executor is executor:
-                executor.refresh(plan)
-
     def stop(self, for_good: bool, wait: bool = True) -> None:
-        """End the workers; if not for good, they start again when a batch is requested.
-
-        Args:
-            for_good: The sequence is closed.
-            wait: Wait for running jobs.
-        """
+        """End the workers; if not for good, they start again when a batch is requested."""
         # The garbage collector may call this within a frame that holds the lock, which a worker
         # needs in order to end.
         may_wait = wait and not self._lock._is_owned()  # type: ignore[attr-defined]
@@ -282,10 +218,7 @@ class Dispatcher:
             may_wait = False  # This thread is in user code, which a worker can't enter meanwhile.
         with self._changed:
             self.closed = self.closed or for_good
-            executor, self._executor = self._executor, None
-            self._ready.clear()
-            self._lost.clear()
-            self._running.clear()
+            executor = self._without_executor()
             self._changed.notify_all()
         if executor is not None:
             executor.close(wait=may_wait)
@@ -293,13 +226,17 @@ class Dispatcher:
     def forget_workers(self) -> None:
         """Start over in a forked process, which has neither the workers nor the lock's holder."""
         # The workers belong to the parent; ending them here would end them there.
-        _of_other_processes.append(self._executor)
-        self._executor = None
+        _of_other_processes.append(self._without_executor())
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+
+    def _without_executor(self) -> Executor | None:
+        """Forget the executor and its jobs, and return it."""
+        executor, self.executor = self.executor, None
         self._ready.clear()
         self._lost.clear()
         self._running.clear()
+        return executor
 
     # --- called by the executor, from any thread ---
 
@@ -312,7 +249,7 @@ class Dispatcher:
     def _done(self, executor: Executor, job: Job) -> None:
         """Record that a job is done."""
         with self._changed:
-            if self._executor is not executor or job not in self._running:
+            if self.executor is not executor or job not in self._running:
                 return
             self._running.remove(job)
             if job.lost:
@@ -379,17 +316,3 @@ class Dispatcher:
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )
         pending.become(GIVEN_UP)
-
-
-def _group_size(executor: Executor, seconds: float, queue_size: int) -> int:
-    """Compute the number of batches in one job.
-
-    Args:
-        executor: Decides by its number of workers and its ``group_seconds``.
-        seconds: Usual time of a batch; 0 if unknown.
-        queue_size: Batches requested ahead of the consumer.
-    """
-    if not seconds:
-        return 1
-    fair = max(1, queue_size // (2 * executor.count))
-    return max(1, min(fair, int(executor.group_seconds / seconds)))

@@ -30,12 +30,7 @@ from adapters.generators import current_place
 
 
 class Engine(Supply):
-    """Workers of one sequence, and the streams that read from them.
-
-    Args:
-        plan: The plan to compute.
-        settings: The user's settings.
-    """
+    """Workers of one sequence, and the streams that read from them."""
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         super().__init__(plan, settings)
@@ -92,8 +87,12 @@ class Engine(Supply):
 
     def pause(self) -> None:
         """Let others use the workers, as a pass is over and there may be none for a while."""
-        if not any(not s.closed and s is not self._parked for s in list(self._streams)):
-            self._dispatcher.rest()
+        if not self._is_read():
+            self.dispatcher.rest()
+
+    def _is_read(self) -> bool:
+        streams = list(self._streams)
+        return any(not stream.closed and stream is not self._parked for stream in streams)
 
     # --- the end ---
 
@@ -106,23 +105,20 @@ class Engine(Supply):
         """End the workers if no reader is left; they start again when they are needed."""
         with self._lock:
             self._users -= 1
-            if self._users or any(
-                not stream.closed and stream is not self._parked for stream in self._streams
-            ):
+            if self._users or self._is_read():
                 return
             if self._parked is not None:
                 self._parked.close()
                 self._parked = None
-        self._dispatcher.stop(for_good=False)
+        self.dispatcher.stop(for_good=False)
 
     def close(self, wait: bool = True) -> None:
         """End the workers for good; threads waiting for a batch get a ``ClosedError``.
 
-        Args:
-            wait: Wait for running jobs; the garbage collector doesn't.
+        With ``wait``, running jobs are waited for; the garbage collector doesn't.
         """
         self._parked = None
-        self._dispatcher.stop(for_good=True, wait=wait)
+        self.dispatcher.stop(for_good=True, wait=wait)
 
     def end_with_main_thread(self) -> None:
         """End the workers; threads that the interpreter waits for get batches inline."""
@@ -131,13 +127,13 @@ class Engine(Supply):
         if all(thread.daemon for thread in others):
             self.close()
             return
-        self._choice = Choice("inline", 0)
-        self._dispatcher.stop(for_good=False)
+        self._choice = Choice()
+        self.dispatcher.stop(for_good=False)
 
     def forget_workers(self) -> None:
         """Start over in a forked process, which has none of the threads."""
         self._lock = threading.RLock()
-        self._dispatcher.forget_workers()
+        self.dispatcher.forget_workers()
         self.plan.renew_locks()
         for stream in list(self._streams):
             stream.forget_workers()
@@ -177,11 +173,7 @@ _all: weakref.WeakSet[Reading] = weakref.WeakSet()
 
 
 class Reading(abc.ABC):
-    """One pass through batches; once it has ended, it stays so.
-
-    Args:
-        engine: Engine that makes the batches.
-    """
+    """One pass through an engine's batches; once it has ended, it stays so."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

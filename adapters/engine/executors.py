@@ -77,32 +77,20 @@ class Settings:
 Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Executor]
 
 
-def _threads(
-    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
-) -> Executor:
+def _threads(plan: Plan, count: int, *_: Any) -> Executor:
     return Threads(plan, count)
 
 
-def _processes(
-    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
-) -> Executor:
-    # Here, because not all programs need them.
-    from adapters.engine.memory import room_for
-    from adapters.engine.processes import Processes
+def _processes(*arguments: Any) -> Executor:
+    from adapters.engine.processes import Processes  # Not all programs need them.
 
-    room = room_for(settings.window(count), count)
-    grows = settings.workers == "auto"
-    return Processes(
-        plan, count, room, lock, changed, settings.environment, grows, settings.may_fork
-    )
+    return Processes(*arguments)
 
 
-def _cluster(
-    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
-) -> Executor:
+def _cluster(*arguments: Any) -> Executor:
     from adapters.engine.dask import Cluster
 
-    return Cluster(plan, settings, lock)
+    return Cluster(*arguments)
 
 
 EXECUTORS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}

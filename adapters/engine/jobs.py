@@ -9,16 +9,17 @@ and then reports the job done, once; the ``Dispatcher`` then sets the states of 
        '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
 
 A FAILED batch is UNSUBMITTED again once its reader has got the error. In a forked process, which
-has no workers, so is any batch that is neither HERE nor DROPPED. Only ``Changing.become`` changes a
+has no workers, so is any batch that is neither HERE nor DROPPED. Only ``Pending.become`` changes a
 state.
 """
 
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled
@@ -68,52 +69,12 @@ FOLLOWING: dict[State, frozenset[State]] = {
 """Allowed transitions."""
 
 
-class IllegalTransition(RuntimeError):
-    """An invalid state transition: an internal error.
-
-    Args:
-        state: State of the batch.
-        following: The requested state.
-    """
-
-    def __init__(self, state: State, following: State) -> None:
-        super().__init__(state, following)
-        self.state = state
-        self.following = following
-
-    def __str__(self) -> str:
-        return (
-            f"internal error: a batch that is {self.state.name} can't become "
-            f"{self.following.name}; please report it"
-        )
-
-
-class Changing:
-    """Base of objects with a state."""
-
-    state: State
-
-    def become(self, following: State) -> None:
-        """Change the state; the only way to do so.
-
-        Raises:
-            IllegalTransition: The transition isn't allowed; the state stays.
-        """
-        if following not in FOLLOWING[self.state]:
-            raise IllegalTransition(self.state, following)
-        self.state = following
-
-
 @dataclass(eq=False, repr=False)
-class Pending(Changing):
+class Pending:
     """Future of a batch, from the request to the delivery.
 
     Its state changes with the dispatcher's lock held, or in the thread that computes it inline;
     there is one such thread at a time.
-
-    Args:
-        key: Key of the batch.
-        state: State of the batch.
     """
 
     key: BatchKey
@@ -136,6 +97,19 @@ class Pending(Changing):
     """Detailed time, if it was computed in the consumer's process for a trial."""
     executor: Any = None
     """Executor that the batch was submitted to."""
+
+    def become(self, following: State) -> None:
+        """Change the state; the only way to do so.
+
+        Raises:
+            RuntimeError: The transition isn't allowed; the state stays.
+        """
+        if following not in FOLLOWING[self.state]:
+            raise RuntimeError(
+                f"internal error: a batch that is {self.state.name} can't become {following.name}; "
+                "please report it"
+            )
+        self.state = following
 
     @property
     def wanted(self) -> bool:
@@ -172,11 +146,7 @@ class Pending(Changing):
 
 @dataclass(eq=False, repr=False)
 class Job:
-    """Unit of work for one worker.
-
-    Args:
-        batches: One batch, or several short ones.
-    """
+    """Unit of work for one worker: one batch, or several short ones."""
 
     batches: list[Pending]
     seconds: float = 0.0
@@ -187,7 +157,7 @@ class Job:
 Done = Callable[[Job], None]
 
 
-class Executor(Protocol):
+class Executor:
     """Executor of one kind of workers.
 
     After ``submit(job, done)``, the executor calls ``done(job)`` once, from any thread. Before that
@@ -200,76 +170,77 @@ class Executor(Protocol):
       ``restart``.
     - The time of the job in ``job.seconds``.
 
-    The dispatcher calls the methods with its lock held, except ``packed`` and ``close``, and reads
-    attributes without. Only ``close`` may block. An executor may have an attribute ``finding``, a
-    text for people about its work.
+    The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
+    attributes are read without. Only ``close`` may block. The defaults are those of workers that
+    are there at once, don't die and see the plan itself.
     """
 
     name: str
-    count: int
-    group_seconds: float
+    window: int | None = None
+    """Maximum number of batches at once; None if only memory limits it."""
+    group_seconds = 0.0
     """Batches that take less than this together are submitted as one job."""
-    deaths: list[str]
-    """Descriptions of workers that have died, oldest first."""
-    started_at: float
-    """Start of the latest workers, by ``time.monotonic``."""
 
-    @property
-    def window(self) -> int | None:
-        """Maximum number of batches at once; None if only memory limits it."""
-        ...
-
-    @property
-    def starting(self) -> bool:
-        """True if no worker has been ready yet, and none has died."""
-        ...
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.deaths: list[str] = []
+        """Descriptions of workers that have died, oldest first."""
+        self.started_at = time.monotonic()
+        """Start of the latest workers."""
 
     @property
     def ready(self) -> int:
         """Number of workers that accept jobs."""
-        ...
+        return self.count
+
+    @property
+    def starting(self) -> bool:
+        """True if no worker has been ready yet."""
+        return False
 
     @property
     def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
-        ...
+        return False
+
+    @property
+    def finding(self) -> str:
+        """Findings about the work, for people."""
+        return ""
+
+    @property
+    def complete(self) -> bool:
+        """True if all workers are ready."""
+        return self.ready >= self.count
 
     def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs that keeps ``active`` workers busy; may start some."""
-        ...
+        """Maximum number of submitted jobs that keeps ``active`` workers busy."""
+        return active
 
     def submit(self, job: Job, done: Done) -> bool:
         """Submit the job to a worker; False if there is none."""
-        ...
+        raise NotImplementedError
 
     def collect(self, pending: Pending) -> Assembled:
         """Return the batch, after its job is done."""
-        ...
+        assert pending.outcome is not None
+        return pending.outcome
 
     def discard(self, pending: Pending) -> None:
         """Free the memory of an abandoned batch."""
-        ...
 
-    def packed(self) -> Any:
-        """Serialize the plan as it is now, for ``refresh``; called without the lock."""
-        ...
-
-    def refresh(self, plan: Any) -> None:
-        """Send workers the plan again, after its source has changed."""
-        ...
+    def refresh(self) -> None:
+        """Send workers the plan as it is now; jobs under way use the earlier one."""
 
     def restart(self) -> None:
         """Replace dead workers."""
-        ...
 
     def rest(self) -> None:
         """Let other executors use the workers while there are no jobs."""
-        ...
 
     def wake(self) -> None:
         """Get workers again after ``rest``."""
-        ...
 
     def close(self, wait: bool) -> None:
         """End all workers; with ``wait``, return when they are gone."""
-        ...
+        raise NotImplementedError

@@ -185,44 +185,31 @@ class ArrayInSlot:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Slot:
-    """One shared file in the trainer's process."""
+class Slot(SharedFile):
+    """One shared file in the trainer's process; arrays that refer to it stay valid."""
 
     def __init__(self) -> None:
-        self._file = SharedFile()
-        self._file.grow(HEADER_BYTES)
-        self._memory = self._file.map()
+        super().__init__()
+        self.grow(HEADER_BYTES)
+        self._memory = self.map()
         self.loan: weakref.ref[Any] | None = None
         """Object that all arrays in the slot refer to, while it is held."""
-
-    @property
-    def name(self) -> FileName:
-        """File name, for the worker."""
-        return self._file.name
 
     @property
     def signer_pid(self) -> int:
         """Id of the process that signed the slot to compute its batch; 0 for none."""
         return int.from_bytes(self._memory[:_PID_BYTES], "little")
 
-    def forget_worker(self) -> None:
-        """Remove the worker's signature."""
-        self._memory[:_PID_BYTES] = bytes(_PID_BYTES)
-
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
-        if len(self._memory) < self._file.size:
-            self._memory = self._file.map()
+        if len(self._memory) < self.size:
+            self._memory = self.map()
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
 
     def unmap(self) -> None:
         """Unmap the file, to which no array refers."""
         with contextlib.suppress(BufferError):  # Garbage still refers to it.
             self._memory.close()
-
-    def close(self) -> None:
-        """Close the file; arrays that refer to it stay valid."""
-        self._file.close()
 
 
 class Slots:
@@ -244,11 +231,9 @@ class Slots:
     def take(self) -> Slot:
         """Take a free slot, or make a new one."""
         try:
-            slot = self._free.pop()
+            return self._free.pop()
         except IndexError:
             return Slot()
-        slot.forget_worker()
-        return slot
 
     def give_back(self, slot: Slot) -> None:
         """Take back a slot that no array refers to."""
@@ -309,11 +294,7 @@ os.register_at_fork(before=_leave_to_a_fork)
 
 
 class SlotWriter:
-    """A slot in a worker process. It keeps no descriptor except that of its mapping.
-
-    Args:
-        name: Name of the slot.
-    """
+    """A slot in a worker process. It keeps no descriptor except that of its mapping."""
 
     def __init__(self, name: FileName) -> None:
         self._name = name
@@ -385,27 +366,22 @@ def _array(memory: Any, place: ArrayInSlot) -> NDArray[Any]:
 # --- how many fit ---
 
 
-class Room(NamedTuple):
-    """Slots available to worker processes."""
-
-    window: int
-    """Batches under way ahead of the consumer."""
-    held: int
-    """Delivered batches that stay in their slots; further ones are copied out."""
-
-
-def room_for(window: int, workers: int) -> Room:
+def room_for(window: int, workers: int) -> tuple[int, int]:
     """Reduce a window to the slots that fit, and warn if it had to be reduced.
 
     Args:
         window: Requested number of batches under way.
         workers: Number of worker processes.
+
+    Returns:
+        The number of batches under way ahead of the consumer, and the number of delivered ones that
+        stay in their slots; further ones are copied out.
     """
     held = 2 * window + 8
     free = descriptors_left() - _DESCRIPTORS_OF_A_WORKER * workers
     slots = free // _DESCRIPTORS_OF_A_SLOT
     if window + held <= slots:
-        return Room(window, held)
+        return window, held
     fits = max(1, min(window, slots // 2))
     if fits < window:
         log.warning(
@@ -417,7 +393,7 @@ def room_for(window: int, workers: int) -> Room:
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             _DESCRIPTORS_OF_A_SLOT,
         )
-    return Room(fits, max(0, slots - fits))
+    return fits, max(0, slots - fits)
 
 
 def descriptors_left() -> int:

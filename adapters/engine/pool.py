@@ -21,7 +21,6 @@ import collections
 import contextlib
 import logging
 import os
-import pickle
 import selectors
 import threading
 import time
@@ -34,7 +33,7 @@ from adapters.engine.process import (
     environment,
     resource_tracker_descriptor,
 )
-from adapters.engine.worker import FORGET, OPENED, UP
+from adapters.engine.worker import forget
 
 log = logging.getLogger("adapters")
 
@@ -78,18 +77,6 @@ class Pool:
         with self._lock:
             return {worker.pid for worker in self._workers if worker.lessee is None}
 
-    def register(self, lessee: Any) -> None:
-        """Register an open executor; idle workers are kept longer for it."""
-        with self._lock:
-            self._lessees.add(id(lessee))
-
-    def unregister(self, lessee: Any) -> None:
-        """Unregister an executor that was closed."""
-        with self._lock:
-            self._lessees.discard(id(lessee))
-            self._put_off(self._idle)
-            self._notify()
-
     def lease(self, lessee: Lessee, count: int, plan_number: int) -> list[Worker]:
         """Lease workers to an executor, preferably ones that have opened this plan before.
 
@@ -100,11 +87,12 @@ class Pool:
         with self._lock:
             if self._ended:
                 raise InterpreterEndsError("cannot start worker processes")
+            self._lessees.add(id(lessee))
             self._await_draining(count)
             self._end_the_outdated()
             # A sorted copy: the garbage collector may return other workers during the sort.
             ordered = sorted(
-                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.up)
+                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.used)
             )
             leased = ordered[max(0, len(ordered) - count) :][::-1]
             for worker in leased:
@@ -118,9 +106,14 @@ class Pool:
                 raise
             return leased
 
-    def give_back(self, lessee: Lessee, workers: list[Worker]) -> None:
-        """Take workers back; ``drained`` is called when the last one is idle."""
+    def give_back(self, lessee: Lessee, workers: list[Worker], for_good: bool = False) -> None:
+        """Take workers back; ``drained`` is called when the last one is idle.
+
+        Idle workers are kept longer while there are lessees that haven't given back for good.
+        """
         with self._lock:
+            if for_good:
+                self._lessees.discard(id(lessee))
             busy = []
             for worker in workers:
                 worker.lessee = None
@@ -145,14 +138,6 @@ class Pool:
         """
         with self._lock:
             self._forgotten.append(plan_number)
-            self._notify()
-
-    def end_idle(self) -> None:
-        """End the workers that are not leased, soon."""
-        with self._lock:
-            for worker in self._workers:
-                if worker.lessee is None:
-                    worker.deadline = 0.0
             self._notify()
 
     def close(self) -> None:
@@ -248,24 +233,22 @@ class Pool:
             for worker in workers:
                 if plan_number in worker.opened_plans or plan_number in worker.awaited_plans:
                     worker.opened_plans.discard(plan_number)
-                    worker.send(None, FORGET, plan_number)
+                    worker.send(None, forget, plan_number)
 
     def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
         assert self._selector is not None
         with self._lock:
             late = [w.deadline for w in self._workers if w.lessee is None]
             for worker in self._workers:
-                self._listen(worker)
+                # A worker's messages, and its readiness for more data if there is unsent data.
+                key = self._selector.get_map().get(worker.line)
+                wanted = selectors.EVENT_READ
+                if worker.line.is_full:
+                    wanted |= selectors.EVENT_WRITE
+                if key is not None and key.events != wanted:
+                    self._selector.modify(worker.line, wanted, worker)
         timeout = max(0.0, min(late) - time.monotonic()) if late else None
         return self._selector.select(timeout)
-
-    def _listen(self, worker: Worker) -> None:
-        """Select a worker's messages, and its readiness for more data if there is unsent data."""
-        assert self._selector is not None
-        key = self._selector.get_map().get(worker.line)
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.line.is_full else 0)
-        if key is not None and key.events != wanted:
-            self._selector.modify(worker.line, wanted, worker)
 
     def _look_at(self, worker: Worker, what: Any) -> None:
         dead = what == worker.sentinel
@@ -287,36 +270,24 @@ class Pool:
         if dead:
             self._bury(worker)
 
-    def _hear(self, worker: Worker, data: bytes) -> None:
-        kind, *content = pickle.loads(data)
-        if kind == UP:
-            worker.up = True
-            lessee = worker.lessee
-            if lessee is not None:
-                lessee.up(worker)
-            return
+    def _hear(self, worker: Worker, answer: bytes) -> None:
         with self._lock:
-            if kind == OPENED:
+            sent = worker.unanswered.popleft()
+            if sent.job is None:
                 if not worker.used:
                     self.start_seconds = time.monotonic() - worker.started_at
                 worker.used = True
-                worker.opened_plans.add(content[0])
-            sent = worker.unanswered.popleft()
+                worker.opened_plans.add(sent.plan_number)
             lessee = worker.lessee
             if worker.drains_for is not None and not worker.unanswered:
                 self._become_idle(worker)
-        if lessee is None:
-            return
-        if kind == OPENED:
-            lessee.opened(worker, content[0])
-        else:
-            lessee.answered(worker, sent, content[0])
+        if lessee is not None:
+            lessee.answered(sent, answer)
 
     def _become_idle(self, worker: Worker) -> None:
         """Make a worker idle that has done its last job for an earlier executor."""
         self._idle.append(worker)
-        if worker.deadline:  # Otherwise its end was requested.
-            self._put_off([worker])
+        self._put_off([worker])
         self._one_is_idle.notify_all()
         self._end_draining(worker)
 

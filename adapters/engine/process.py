@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -52,7 +52,7 @@ class SentMessage(NamedTuple):
     """A message to a worker that it will answer."""
 
     job: Any
-    """None if nothing is to be computed."""
+    """None if a plan is to be opened."""
     done: Any
     """Callback to report the job done."""
     plan_number: int
@@ -62,32 +62,20 @@ class SentMessage(NamedTuple):
 class Lessee(Protocol):
     """Executor that leases a worker; called from the pool's thread."""
 
-    def up(self, worker: Worker) -> None:
-        """Handle that the worker has started."""
-        ...
-
-    def opened(self, worker: Worker, plan_number: int) -> None:
-        """Handle that the worker has opened this plan."""
-        ...
-
-    def answered(self, worker: Worker, sent: Any, answer: bytes) -> None:
-        """Handle the answer to the worker's oldest unanswered message."""
-        ...
+    def answered(self, sent: SentMessage, answer: bytes) -> None:
+        """Handle an answer to a worker's oldest message: it has opened a plan, or done a job."""
 
     def died(self, worker: Worker, unanswered: list[Any]) -> None:
         """Handle the death of the worker, with the messages that it hasn't answered."""
-        ...
 
     def may_fork(self) -> bool:
         """True if a new worker may be a fork of this process, made in the calling thread."""
-        ...
 
     def drained(self) -> None:
         """Handle that no returned worker computes anything for the executor any more.
 
         May be called with the pool's lock held, so it must not lease workers.
         """
-        ...
 
 
 class Worker:
@@ -133,6 +121,7 @@ class Worker:
         self.environment = environment()
         self.started_at = time.monotonic()
         self.used = False
+        """True if it has opened a plan, so that its start is over."""
         self._unsent = unsent
         with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
             certain = os.pidfd_open(self.pid)
@@ -140,8 +129,6 @@ class Worker:
             self.sentinel = certain
         self.accepts_messages = True
         """False if it is dead, though that may not have been noticed yet."""
-        self.up = False
-        """True if the process has started, and has imported what every worker needs."""
         self.opened_plans: set[int] = set()
         """Numbers of the plans that it has opened."""
         self.unanswered: collections.deque[SentMessage] = collections.deque()
@@ -233,9 +220,14 @@ def _spawn(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
     # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     command = [sys.executable, *flags, "-c", _PROGRAM, str(socket), NAME]
-    passed = [socket, *others]
-    with _ctrl_c_later():
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed)  # noqa: S603
+    # The worker starts with Ctrl-C blocked, until ``serve`` ignores it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, pass_fds=[socket, *others]
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Fork:
@@ -245,10 +237,7 @@ class _Fork:
         self._pids: list[int] = []
 
     def start(self, run: Callable[[], None]) -> None:
-        """Fork this process.
-
-        Args:
-            run: Called in the forked process, which ends afterwards.
+        """Fork this process, and call ``run`` in the fork, which ends afterwards.
 
         Raises:
             OSError: There is too little memory for a copy of this process.
@@ -302,16 +291,6 @@ def resource_tracker_descriptor() -> int | None:
     return found if isinstance(found, int) else None
 
 
-@contextlib.contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Block Ctrl-C in a process started here, until ``serve`` ignores it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def environment() -> dict[str, str]:
     """Environment that a new process would start with, without volatile variables."""
     return {name: value for name, value in os.environ.items() if name not in _VOLATILE}
@@ -324,27 +303,6 @@ _MOST_SHORT = 2**31 - 1
 _CHUNK_BYTES = 2**18
 
 
-class _Unsent:
-    """A message that isn't completely sent yet.
-
-    Ctrl-C may interrupt between any two Python steps. So ``send`` records what was sent within one
-    C call, and the total is summed up when it is needed.
-    """
-
-    def __init__(self, message: bytes) -> None:
-        self._message = memoryview(message)
-        self._counts: list[int] = []
-
-    def send(self, descriptor: int) -> None:
-        """Send as much as the system accepts at once."""
-        self._counts.extend(map(os.write, (descriptor,), (self._message[sum(self._counts) :],)))
-
-    @property
-    def over(self) -> bool:
-        """True if all of it was sent."""
-        return sum(self._counts) == len(self._message)
-
-
 class Line:
     """Channel of messages to and from a worker: the trainer's end of the socket. It never waits.
 
@@ -352,16 +310,15 @@ class Line:
     worker with a long job, or one that waits for its answer to be read, blocks no thread. Messages
     have the format of ``multiprocessing``'s connection at the other end: the length, then the
     bytes.
-
-    Args:
-        connection: A socket; the other end may block.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._descriptor = connection.fileno()
         os.set_blocking(self._descriptor, False)
-        self._unsent: collections.deque[_Unsent] = collections.deque()
+        self._unsent: collections.deque[tuple[memoryview, list[int]]] = collections.deque()
+        """Messages, and the numbers of bytes sent of each. Ctrl-C may interrupt between any two
+        Python steps, so they are written and noted within one C call, and summed up later."""
         self._heard = bytearray()
 
     def fileno(self) -> int:
@@ -381,7 +338,7 @@ class Line:
         """
         size = len(message)
         head = _SHORT.pack(size) if size <= _MOST_SHORT else _LONG.pack(-1, size)
-        self._unsent.append(_Unsent(head + message))
+        self._unsent.append((memoryview(head + message), []))
         self.flush()
 
     def flush(self) -> None:
@@ -392,10 +349,11 @@ class Line:
         """
         try:
             while self._unsent:
-                if self._unsent[0].over:
-                    self._unsent.popleft()
+                message, counts = self._unsent[0]
+                if left := message[sum(counts) :]:
+                    counts.extend(map(os.write, (self._descriptor,), (left,)))
                 else:
-                    self._unsent[0].send(self._descriptor)
+                    self._unsent.popleft()
         except BlockingIOError:
             pass
         except OSError:

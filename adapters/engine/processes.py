@@ -17,20 +17,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import worker as remote
-from adapters.engine.jobs import Done, Job, Pending
-from adapters.engine.memory import ArrayInSlot, Room, Slot, Slots
+from adapters.engine.executors import Settings
+from adapters.engine.jobs import Done, Executor, Job, Pending
+from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
 from adapters.engine.process import SentMessage, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
-from adapters.engine.worker import OPEN, WORK
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -50,7 +50,7 @@ NO_CHILDREN = (
 )
 
 
-class Processes:
+class Processes(Executor):
     """Executor on worker processes.
 
     More processes than CPUs only help with work that waits. They are started when the first batches
@@ -59,13 +59,9 @@ class Processes:
     Args:
         plan: The plan to compute; sent once.
         count: Maximum number of processes.
-        room: Number of slots that fit.
+        settings: The user's settings.
         lock: The dispatcher's lock; held whenever the executor's state changes.
         changed: Called, from the pool's thread, when a worker has become ready or has died.
-        environment: Environment variables to set in the processes before the plan is opened.
-        grows: Start more processes when more shall be active, not by this executor's findings.
-        may_fork: Returns True if processes may be forks of this one now; None starts fresh
-            interpreters.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -78,38 +74,27 @@ class Processes:
     group_seconds = 0.008
 
     def __init__(
-        self,
-        plan: Plan,
-        count: int,
-        room: Room,
-        lock: Any,
-        changed: Callable[[], None],
-        environment: Mapping[str, str] | None = None,
-        grows: bool = False,
-        may_fork: Callable[[], bool] | None = None,
+        self, plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
-        self._most, self.window = count, room.window
-        self.count = min(count, usable_cpus())
-        self._grows, self._may_fork = grows, may_fork
+        super().__init__(min(count, usable_cpus()))
+        self.window, held = room_for(settings.window(count), count)
+        self._most, self._may_fork = count, settings.may_fork
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
-        self._environment = dict(environment or {})
-        self._serialized = self.packed()
+        self._environment = dict(settings.environment)
+        self._serialized = self._packed()
         self._older: dict[int, SerializedPlan] = {}
         """Earlier serialized plans that jobs still use."""
-        self._slots = Slots(room.held)
+        self._slots = Slots(held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
         """Leased workers."""
         self._job_seconds = 0.0
         """Time of the latest job."""
         self._closed = self._resting = self._was_ready = False
-        self.deaths: list[str] = []
-        self.started_at = time.monotonic()
         self._pool = shared_pool()
-        self._pool.register(self)
         try:
             self._lease()
         except BaseException:
@@ -164,23 +149,27 @@ class Processes:
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
             opening = SentMessage(None, None, self._serialized.plan_number)
-            worker.send(opening, OPEN, self._serialized.address, list(sys.path), _folder())
+            surroundings = list(sys.path), _folder(), self._environment
+            worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
 
-    def refresh(self, plan: SerializedPlan) -> None:
-        """Send the plan again, after its source has changed; jobs under way use the earlier one."""
-        self._older[self._serialized.plan_number], self._serialized = self._serialized, plan
-        self._close_older()
-        for worker in self._workers:
-            self._send_plan(worker)
-
-    def packed(self) -> SerializedPlan:
-        """Serialize the plan into shared memory.
+    def refresh(self) -> None:
+        """Send the plan again, after its source has changed; jobs under way use the earlier one.
 
         Raises:
             NotPicklableError: The plan can't be pickled.
         """
+        plan = self._packed()  # Without the lock: answers don't wait while arrays are copied.
+        with self._lock:
+            if self._closed:
+                return
+            self._older[self._serialized.plan_number], self._serialized = self._serialized, plan
+            self._close_older()
+            for worker in self._workers:
+                self._send_plan(worker)
+
+    def _packed(self) -> SerializedPlan:
         try:
-            return SerializedPlan(self._plan, self._environment)
+            return SerializedPlan(self._plan)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
@@ -208,19 +197,19 @@ class Processes:
         sent = SentMessage(job, done, self._serialized.plan_number)
         workers = sorted(self._able, key=lambda each: len(each.unanswered))
         # Up to the first worker that accepts it.
-        return any(worker.send(sent, WORK, self._serialized.address, task) for worker in workers)
+        return any(
+            worker.send(sent, remote.work, self._serialized.address, task) for worker in workers
+        )
 
     def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs; leases more workers if ``active`` needs them.
+        """Maximum number of submitted jobs: one for each process that is ready, or two.
 
         A process gets its next job before it is done if all processes are ready and jobs are short:
         behind a long job, it would wait while another process is free.
         """
-        if self._grows and self.count < min(active, self._most):
-            self._lease_up_to(min(active, self._most))
-        brief = 0.0 < self._job_seconds < _SHORT_SECONDS
-        ahead = brief and active >= self.count and self.ready == self.count
-        return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
+        ready = self.ready
+        ahead = 0.0 < self._job_seconds < _SHORT_SECONDS and ready == self.count
+        return ready * (_JOBS_AHEAD if ahead else 1)
 
     def collect(self, pending: Pending) -> Assembled:
         """Make arrays of the data in the batch's slot."""
@@ -252,23 +241,17 @@ class Processes:
             workers, self._workers = self._workers, []
         for serialized in (self._serialized, *self._older.values()):
             self._pool.forget(serialized.plan_number)
-        self._pool.unregister(self)
-        self._pool.give_back(self, workers)
+        self._pool.give_back(self, workers, for_good=True)
 
     # --- called by the pool, from its thread ---
 
-    def up(self, worker: Worker) -> None:
-        """Note that a worker has started."""
-        self.opened(worker)
-
-    def opened(self, worker: Worker, plan_number: int | None = None) -> None:
-        """Note that a worker has opened a plan."""
-        with self._lock:
-            self._was_ready = self._was_ready or self.ready > 0
-        self._changed()
-
-    def answered(self, worker: Worker, sent: SentMessage, answer: bytes) -> None:
-        """Note that a worker has done a job."""
+    def answered(self, sent: SentMessage, answer: bytes) -> None:
+        """Note that a worker has opened a plan, or done a job."""
+        if sent.job is None:
+            with self._lock:
+                self._was_ready = self._was_ready or self.ready > 0
+            self._changed()
+            return
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
         try:
@@ -276,8 +259,8 @@ class Processes:
         except BaseException as error:  # An answer that does not unpickle.
             answers, problem = [], error
         with self._lock:
-            if self._closed or sent.job is None or sent.done is None:
-                return
+            if self._closed:  # Meanwhile.
+                return  # type: ignore[unreachable]
             if self._older:
                 self._close_older()
             if problem is not None:
@@ -296,7 +279,7 @@ class Processes:
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
             for sent in unanswered:
-                if sent.job is not None and sent.done is not None:
+                if sent.job is not None:
                     self._blame(sent.job, worker)
                     sent.job.lost = True
                     sent.done(sent.job)
@@ -340,23 +323,21 @@ class Processes:
     def _look_at(self, spent: Spent) -> None:
         """Lease the other processes, if they would help."""
         looked = len(self._taken) >= _LOOKS * self.count
-        if self._grows or self.count == self._most or looked or spent.noisy:
+        if self.count == self._most or looked or spent.noisy:
             return
         self._taken.append(spent)
         if len(self._taken) == _LOOKS * self.count:
             usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
             total = sum(spent.own_seconds for spent in usual)
             busy = sum(spent.busy_seconds for spent in usual)
-            if busy < _WAITS * total:
-                self._lease_up_to(self._most)
-
-    def _lease_up_to(self, count: int) -> None:
-        self.count = count
-        try:
-            self._lease()
-        except OSError as error:
-            log.warning("no more worker processes could be started: %s", error)
-            self.count = self._most = len(self._workers)
+            if busy >= _WAITS * total:
+                return
+            self.count = self._most
+            try:
+                self._lease()
+            except OSError as error:
+                log.warning("no more worker processes could be started: %s", error)
+                self.count = self._most = len(self._workers)
 
 
 def _folder() -> str:

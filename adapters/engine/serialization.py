@@ -18,14 +18,13 @@ import importlib
 import io
 import logging
 import operator
-import os
 import pickle
 import random
 import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import cloudpickle
@@ -75,8 +74,6 @@ class Address(NamedTuple):
     """Offset of the table at the end of the file: start and length of each array and the pickle."""
     imports: tuple[str, ...] = ()
     """Modules to import before the plan is opened."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Environment variables to set before the plan is opened."""
 
     @property
     def plan_number(self) -> int:
@@ -105,13 +102,12 @@ class SerializedPlan:
 
     Args:
         content: The object.
-        environment: Environment variables to set in the process that opens it.
 
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
     """
 
-    def __init__(self, content: Any, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, content: Any) -> None:
         pickled, buffers, imports = pickled_apart(content)
         parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
         places, end = np.empty((len(parts), 2), np.int64), 0
@@ -124,8 +120,7 @@ class SerializedPlan:
             for (start, length), part in zip(places, parts):
                 memory[start : start + length] = part
             memory[end:] = places.tobytes()
-        variables = tuple((environment or {}).items())
-        self.address = Address(self._file.name, end, imports, variables)
+        self.address = Address(self._file.name, end, imports)
 
     @property
     def plan_number(self) -> int:
@@ -175,7 +170,6 @@ def import_before(modules: Iterable[str]) -> None:
 
 def load_plan(address: Address) -> Any:
     """Open a serialized object in another process; its arrays stay in the shared memory."""
-    os.environ.update(address.environment)
     import_before(address.imports)
     memory = memoryview(map_private(address.name))
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()

@@ -28,9 +28,6 @@ class Stream:
     """An endless sequence of batches.
 
     Args:
-        supply: Manager of the workers.
-        epoch: Epoch of the first batch.
-        step: Step of the first batch in its epoch.
         shuffled: Permute whole batches within an epoch.
         num_batches: Batches in an epoch; None if it has no end, or the number is unknown.
         continuation: A resumed epoch, whose batches aren't permuted.
@@ -103,7 +100,7 @@ class Stream:
         return assembled.batch
 
     def peek(self, count: int) -> list[Any]:
-        """Return the next batches without consuming them."""
+        """Return the next batches without consuming them; of 0, workers start on the next ones."""
         self._enter(self.position[0])
         while self._supply.undecided and len(self._window) < count and not self.failed:
             self._supply.choose_workers(self)
@@ -121,11 +118,6 @@ class Stream:
             raise ClosedError("the stream was closed while a batch was taken from it")
         self._window.popleft()
 
-    def read_ahead(self) -> None:
-        """Have workers start on the batches that may be under way, before one is requested."""
-        self._enter(self.position[0])
-        self._ask(0)
-
     def _enter(self, epoch: int) -> None:
         if self.closed or self._supply.closed:
             raise ClosedError("batches were asked of a closed sequence")
@@ -140,23 +132,22 @@ class Stream:
         self.fulfil(pending)
         return pending
 
-    def append_next(self) -> Pending:
-        """Add the next unrequested batch to the window; the caller submits or computes it."""
+    def append_next(self, needed: bool = True) -> Pending:
+        """Add the next unrequested batch to the window; the caller submits or computes it.
+
+        Args:
+            needed: False for one that the reader may never request.
+
+        Raises:
+            Exhausted: There is none, or it is unknown until the reader gets there.
+        """
+        if not (needed or self._may_read_ahead()):
+            raise Exhausted
         epoch, step = self._asked
         pending = Pending(self._key(epoch, step))
         self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
-
-    def append_another(self) -> Pending:
-        """Add the batch after that, which the reader may never request.
-
-        Raises:
-            Exhausted: There is none, or it is unknown until the reader gets there.
-        """
-        if not self._may_read_ahead():
-            raise Exhausted
-        return self.append_next()
 
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
@@ -179,7 +170,7 @@ class Stream:
         """Drop the batches under way."""
         if not self.closed:
             self.closed = True
-            self._supply.drop(list(self._window))
+            self._supply.dispatcher.drop(list(self._window))
             # An error among them would keep all frames of its traceback alive.
             self._window.clear()
             self._memory.close()
@@ -204,13 +195,11 @@ class Stream:
             return
         try:
             while len(self._window) < min(wanted, max(least, supply.window)):
-                if len(self._window) >= least and not self._may_read_ahead():
-                    break
-                supply.ask(self.append_next())
+                supply.ask(self.append_next(needed=len(self._window) < least))
         except Exhausted:
             if len(self._window) < least:
                 raise
-        supply.start_jobs()
+        supply.dispatcher.start_jobs()
 
     def _may_read_ahead(self) -> bool:
         return not self._supply.plan.changes_between_epochs or self._asked[0] == self._entered
@@ -238,12 +227,7 @@ class Stream:
 class DrawnStream(Stream):
     """One epoch of batches whose samples are drawn elsewhere, for example by a sampler.
 
-    Args:
-        supply: Manager of the workers.
-        epoch: Number of the epoch.
-        batches: Sample numbers of each batch; drawn as far ahead as batches are requested.
-        count: Number of batches in the epoch; None if unknown.
-        step: Step of the first batch in the epoch.
+    The samples are drawn as far ahead as batches are requested.
     """
 
     def __init__(

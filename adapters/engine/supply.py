@@ -22,8 +22,7 @@ Several numbers limit the batches ahead of the consumer:
 | number              | limits                                                                  |
 |---------------------|-------------------------------------------------------------------------|
 | ``max_queue_size``  | batches that are ready; the user's setting                              |
-| ``_executor_limit`` | batches that the executor has memory for                                |
-| ``most_ready``      | the smaller of these two                                                |
+| ``most_ready``      | the same, or fewer if the executor lacks memory for them                |
 | ``window``          | batches ready or in progress; larger if there are many active workers   |
 | ``batches_ahead``   | the part of the window that the stream fills; 0 without active workers  |
 | ``group_limit``     | batches that TensorFlow's reader takes at once                          |
@@ -49,7 +48,7 @@ from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
 from adapters.engine.jobs import FAILED, HERE, UNSUBMITTED, Executor, InterpreterEndsError, Pending
-from adapters.engine.tuning import Choice, Trial, Tuner, Untried
+from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
@@ -71,12 +70,7 @@ class WorkerState(enum.Enum):
 
 
 class Supply:
-    """Workers of one sequence, and their choice.
-
-    Args:
-        plan: The plan to compute.
-        settings: The user's settings.
-    """
+    """Workers that compute a sequence's plan, and their choice, by the user's settings."""
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.plan = plan
@@ -84,34 +78,35 @@ class Supply:
         self._choice: Choice | None = None
         if settings.workers != "auto":
             kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
-            self._choice = Choice(kind if settings.workers else "inline", settings.workers)
+            self._choice = Choice(kind, settings.workers) if settings.workers else Choice()
+        self._trial: Trial | None = None
+        self._comparison: Comparison | None = None
+        """Comparison of numbers of active workers, to find the fastest for the consumer."""
+        self._compared: Choice | None = None
+        """Choice whose numbers of workers are compared."""
+        self.dispatcher = Dispatcher(
+            plan, self._open_executor, lambda: self._active, settings.max_queue_size
+        )
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
         self.staged = 0
         """Batches ahead of the trainer that are on its device, or being copied there."""
-        self._trial: Trial | None = None
-        self._tuner: Tuner | None = None
-        self._dispatcher = Dispatcher(
-            plan, self._open_executor, self._active, settings.max_queue_size
-        )
-        self._executor_limit = math.inf
-        """Number of batches that the executor has memory for."""
-        self.waits = Waits()
         self.batches_left: float = 0
         """Number of batches until the end of the epoch in the stream that is being read."""
         self.batches_after: float = 0
         """Number of batches known to be requested after that."""
+        self.waits = Waits()
+        self._losses = Losses()
         self._batch_seconds = 0.0
         """Time of the latest batch."""
         self._alone_seconds = math.inf
         """Time of a batch without competition for the GIL, see ``_note_time``."""
-        self._losses = Losses()
-        self._comparison: Comparison | None = None
-        """Comparison of numbers of active workers, to find the fastest for the consumer."""
-        self._has_warned = self._left_processes = False
+        self._has_warned = False
         self._outdated = False
-        """True if processes have the plan of an earlier epoch."""
+        """True if workers have the plan of an earlier epoch."""
         self._lock = threading.RLock()
+
+    # --- the choice ---
 
     @property
     def undecided(self) -> bool:
@@ -121,78 +116,87 @@ class Supply:
     @property
     def state(self) -> WorkerState:
         """State of the workers."""
-        choice, dispatcher = self._choice, self._dispatcher
+        choice, executor = self._choice, self.dispatcher.executor
         if choice is None:
             return WorkerState.UNDECIDED
         if not choice.count:
             return WorkerState.INLINE
-        if choice.kind != "processes" or not self._inline_meanwhile:
+        settings = self._settings
+        awaited = settings.isolated or (settings.use_multiprocessing and settings.at_once)
+        if choice.kind != "processes" or awaited:
             return WorkerState.WORKING
-        if dispatcher.is_open:
-            return WorkerState.STARTING if dispatcher.starting else WorkerState.WORKING
-        return WorkerState.DEFERRED
+        if executor is None:
+            return WorkerState.DEFERRED
+        return WorkerState.STARTING if executor.starting else WorkerState.WORKING
 
     @property
     def at_full_speed(self) -> bool:
         """True if the workers are chosen and all ready, so that measurements show their speed."""
-        choice = self._choice
+        choice, executor = self._choice, self.dispatcher.executor
         if choice is None or self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
-        opened = self._dispatcher.is_open or choice.kind != "processes"
-        return opened and self._dispatcher.complete
+        return choice.kind != "processes" if executor is None else executor.complete
 
-    def choose_workers(self, stream: Untried) -> None:
-        """Compute and measure the stream's next batches, and choose when enough is known."""
+    def choose_workers(self, stream: Any) -> None:
+        """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
         if self._trial is None:
             self._trial = Trial(self.plan, self._settings.use_multiprocessing)
         self._choice = self._trial.step(stream)
         if self._choice is not None:
             log.info("%s", self._choice.reason)
 
-    @property
-    def chosen(self) -> Settings:
-        """Settings that would request the present workers."""
-        choice = self._choice
+    def _compare(self) -> Comparison | None:
+        """Return the comparison of numbers of workers; None if there is nothing to compare."""
+        if self._compared is not self._choice:
+            choice, counts = self._choice, self._counts()
+            most = self._settings.window(max(counts, default=0))
+            self._comparison = Comparison(counts, most + 2) if counts else None
+            self._compared = choice
+        return self._comparison
+
+    def _counts(self) -> list[int]:
+        """Numbers of workers that may be the fastest, and the first one to use."""
+        choice, settings = self._choice, self._settings
         if choice is None:
-            return self._settings
-        active = self._tuner.active if self._tuner is not None else choice.count
-        processes = choice.kind == "processes"
-        return dataclasses.replace(self._settings, workers=active, use_multiprocessing=processes)
+            return []
+        if choice.only_if_busy:
+            # Long batches are better read ahead meanwhile.
+            return [1, 0] if choice.seconds > _LONG_BATCH_SECONDS else [0, 1]
+        # A time limit for a batch works only in another thread.
+        none = [0] if math.isinf(settings.timeout_seconds) else []
+        if choice.kind == "threads":
+            if self.plan.one_thread_at_a_time or choice.count == 1:
+                return [1, *none]
+            more = [choice.ceiling] if choice.ceiling > choice.count else []
+            return [choice.count, *more, 1, *none]
+        requested = settings.workers != "auto" or settings.use_multiprocessing or settings.isolated
+        return [] if choice.kind != "processes" or requested else [choice.count, *none]
 
     @property
-    def description(self) -> str:
-        """Description of the workers, for people."""
-        choice, state = self._choice, self.state
+    def _active(self) -> int:
+        """Number of workers that may be busy."""
+        choice, comparison = self._choice, self._compare()
         if choice is None:
-            return '"auto", which the first batches will decide'
-        there = ""
-        if self._dispatcher.starting:
-            there = ", which are starting"
-        elif state is WorkerState.DEFERRED:
-            there = ", which are started once there is work enough for them"
-        if choice.reason:
-            return f"{choice.reason}{there}{'' if choice.only_if_busy else self._fewer}"
-        if not choice.count:
-            return "none, batches are made when they are asked for"
-        found = self.finding
-        return f"{choice.count} {choice.kind}{there}{found and ': '}{found}{self._fewer}"
+            return 0
+        if choice.kind != "threads" or comparison is None:
+            return choice.count
+        # A single thread keeps the order: some data sets count their calls.
+        return max(1, comparison.current)
 
     @property
-    def _fewer(self) -> str:
-        """Number of workers that work at once, for people; empty if all of them do."""
-        choice, comparison = self._choice, self._comparison
-        if choice is None or not self._may_use_fewer:
-            return ""
-        if comparison is None or not comparison.decided or comparison.current == choice.count:
-            return ""
-        if not comparison.current:
-            return "; none at work, as batches come faster to the trainer without"
-        return "; one at work, as batches come faster to the trainer than from several"
+    def window(self) -> int:
+        """Number of batches that may be ready or in progress, for the workers active now."""
+        return self._within_memory(self._settings.window(self._active))
 
     @property
-    def finding(self) -> str:
-        """Findings of the workers about their work, for people."""
-        return self._dispatcher.finding
+    def most_ready(self) -> int:
+        """Number of batches that may be ready ahead of the trainer."""
+        return self._within_memory(self._settings.max_queue_size)
+
+    def _within_memory(self, batches: int) -> int:
+        executor = self.dispatcher.executor
+        most = None if executor is None else executor.window
+        return batches if most is None else min(batches, most)
 
     @property
     def batches_ahead(self) -> int:
@@ -202,67 +206,17 @@ class Supply:
             return 0
         if choice.only_if_busy and self.ahead_elsewhere:
             return 0
-        if self._may_use_fewer and not self._comparison_of_workers().current:
+        comparison = self._compare()
+        if comparison is not None and not comparison.current:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
     @property
-    def window(self) -> int:
-        """Number of batches that may be ready or in progress, for the workers active now."""
-        choice = self._choice
-        chosen = 0 if choice is None else choice.count
-        working = chosen if self._tuner is None else self._tuner.active
-        threads = choice is not None and choice.kind == "threads"
-        if threads and (
-            self.plan.one_thread_at_a_time or self._comparison_of_workers().current < chosen
-        ):
-            working = min(working, 1)
-        return int(min(self._executor_limit, self._settings.window(working)))
-
-    @property
-    def most_ready(self) -> int:
-        """Number of batches that may be ready ahead of the trainer."""
-        return int(min(self._executor_limit, self._settings.max_queue_size))
-
-    @property
-    def _may_use_fewer(self) -> bool:
-        """True if batches may also be computed by fewer workers than chosen, or by none."""
-        choice, settings = self._choice, self._settings
-        if choice is None:
-            return False
-        if choice.kind == "threads":
-            return True
-        requested = settings.workers != "auto" or settings.use_multiprocessing
-        return choice.kind == "processes" and not (requested or settings.isolated)
-
-    def _comparison_of_workers(self) -> Comparison:
-        """Comparison of all chosen workers with fewer of them, and with none."""
-        if self._comparison is None:
-            choice = self._choice
-            assert choice is not None
-            if choice.only_if_busy:
-                # Long batches are better read ahead meanwhile.
-                counts = [1, 0] if choice.seconds > _LONG_BATCH_SECONDS else [0, 1]
-            else:
-                counts = [choice.count]
-                if choice.kind == "threads":
-                    counts = (
-                        [1]
-                        if self.plan.one_thread_at_a_time or choice.count == 1
-                        else [choice.count, 1]
-                    )
-                # A time limit for a batch works only in another thread.
-                if math.isinf(self._settings.timeout_seconds):
-                    counts.append(0)
-            most = self._settings.window(max(counts))
-            self._comparison = Comparison(counts, most + 2)
-        return self._comparison
-
-    @property
-    def _inline_meanwhile(self) -> bool:
-        """True if batches are computed inline until processes are ready."""
-        settings = self._settings
-        return not (settings.isolated or (settings.use_multiprocessing and settings.at_once))
+    def group_limit(self) -> int:
+        """Batches that may be taken at once without exceeding the limit ahead of the trainer."""
+        if self.undecided or self.batches_ahead:
+            return 1
+        return max(1, self.window - self.ahead_elsewhere)
 
     def change_workers(self) -> None:
         """Start processes that ``"auto"`` has chosen, once they pay for their start.
@@ -275,33 +229,11 @@ class Supply:
             if self._losses.outweigh_processes(left, self._settings.start_seconds):
                 self.start_workers()
         elif state is WorkerState.STARTING:
-            if (death := self._dispatcher.death_at_start) is None:
+            executor = self.dispatcher.executor
+            if executor is None or not executor.deaths:
                 self.start_workers()  # Wakes them if they rest.
                 return
-            self._fall_back_to_inline(WorkerError(f"{death} before it was ready"))
-            self._dispatcher.stop(for_good=False)
-
-    @property
-    def group_limit(self) -> int:
-        """Batches that may be taken at once without exceeding the limit ahead of the trainer."""
-        if self.undecided or self.batches_ahead:
-            return 1
-        return max(1, self.window - self.ahead_elsewhere)
-
-    # --- batches ---
-
-    def ask(self, pending: Pending) -> None:
-        """Have workers compute a batch, if there are any."""
-        if self.batches_ahead and self.start_workers():
-            processes = self._choice is not None and self._choice.kind == "processes"
-            with self._lock:
-                if self._outdated:
-                    self._outdated = False
-                    self._send_again()
-                    if not self.batches_ahead:
-                        return
-            self.plan.prefetch(pending.key, elsewhere=processes)
-            self._dispatcher.ask(pending, self._batch_seconds)
+            self._fall_back_to_inline(WorkerError(f"{executor.deaths[-1]} before it was ready"))
 
     def start_workers(self) -> bool:
         """Start the workers, if any are chosen.
@@ -312,21 +244,100 @@ class Supply:
         if self._choice is None or not self._choice.count:
             return False
         try:
-            self._dispatcher.open()
+            self.dispatcher.open()
         except NotPicklableError as error:
             self._fall_back_to_inline(error)
         except InterpreterEndsError:
             # The main thread has ended, and another thread still trains.
-            self._choice = Choice("inline", 0)
+            self._choice = Choice()
         except (OSError, RuntimeError, TypeError) as error:
             if self._settings.workers != "auto" or self._settings.use_multiprocessing:
                 raise
             self._fall_back_to_inline(error)
         return self._choice.count > 0
 
-    def start_jobs(self) -> None:
-        """Let workers start on queued batches."""
-        self._dispatcher.start_jobs()
+    def _fall_back_to_inline(self, error: Exception) -> None:
+        kind = "threads" if self._choice and self._choice.kind == "threads" else "processes"
+        log.warning("batches are computed inline, as %s can't be used: %s", kind, error)
+        self._compute_inline(f"inline ({error})")
+
+    def _compute_inline(self, reason: str) -> None:
+        """Compute all batches inline from now on."""
+        self._choice = Choice(reason=reason)
+        self.dispatcher.stop(for_good=False)
+
+    # --- for people ---
+
+    @property
+    def chosen(self) -> Settings:
+        """Settings that would request the present workers."""
+        choice = self._choice
+        if choice is None:
+            return self._settings
+        current = 0 if self._comparison is None else self._comparison.current
+        return dataclasses.replace(
+            self._settings,
+            workers=max(choice.count, current) if choice.count else 0,
+            use_multiprocessing=choice.kind == "processes",
+        )
+
+    @property
+    def description(self) -> str:
+        """Description of the workers, for people."""
+        choice, executor = self._choice, self.dispatcher.executor
+        if choice is None:
+            return '"auto", which the first batches will decide'
+        there = ""
+        if executor is not None and executor.starting:
+            there = ", which are starting"
+        elif self.state is WorkerState.DEFERRED:
+            there = ", which are started once there is work enough for them"
+        if choice.reason:
+            return f"{choice.reason}{there}{'' if choice.only_if_busy else self._at_work}"
+        if not choice.count:
+            return "none, batches are made when they are asked for"
+        found = self.finding
+        return f"{choice.count} {choice.kind}{there}{found and ': '}{found}{self._at_work}"
+
+    @property
+    def _at_work(self) -> str:
+        """Number of workers that work at once, for people; empty if all of them do."""
+        choice, comparison = self._choice, self._comparison
+        if choice is None or not choice.count or comparison is None or not comparison.decided:
+            return ""
+        current = comparison.current
+        if current == choice.count:
+            return ""
+        if not current:
+            return "; none at work, as batches come faster to the trainer without"
+        if current > choice.count:
+            return f"; {current} at work, as batches come faster to the trainer than from fewer"
+        return "; one at work, as batches come faster to the trainer than from several"
+
+    @property
+    def finding(self) -> str:
+        """Findings of the workers about their work, for people."""
+        executor = self.dispatcher.executor
+        return "" if executor is None else executor.finding
+
+    # --- batches ---
+
+    def ask(self, pending: Pending) -> None:
+        """Have workers compute a batch, if there are any."""
+        if not self.batches_ahead:
+            return
+        with self._lock:
+            executor = self.dispatcher.executor
+            if self._outdated and executor is not None:
+                self._outdated = False
+                try:
+                    executor.refresh()
+                except NotPicklableError as error:
+                    self._fall_back_to_inline(error)
+        if self.start_workers():
+            processes = self._choice is not None and self._choice.kind == "processes"
+            self.plan.prefetch(pending.key, elsewhere=processes)
+            self.dispatcher.ask(pending, self._batch_seconds)
 
     def compute(self, key: BatchKey, allocate: Allocate = aligned_empty) -> Assembled:
         """Compute a batch in the calling thread, in memory from ``allocate``."""
@@ -390,34 +401,25 @@ class Supply:
 
         A file descriptor, for example, can be sent to another process but has no meaning there.
         """
-        settings, choice = self._settings, self._choice
-        by_auto = settings.workers == "auto" and not settings.use_multiprocessing
-        # Other batches may have failed there before the first one was found to work here.
-        processes = choice is not None and (choice.kind == "processes" or self._left_processes)
+        by_auto = self._settings.workers == "auto" and not self._settings.use_multiprocessing
         # UNSUBMITTED: its error has been raised, so that the next read computes it again.
         failed = pending.state is UNSUBMITTED and not isinstance(error, (ClosedError, WorkerError))
-        if not (by_auto and processes and failed):
+        if not (by_auto and failed and getattr(pending.executor, "name", "") == "processes"):
             return False
         try:
             self._compute_here(pending)
         except Exception:
             return False
-        if not self._left_processes:
-            self._leave_processes(error)
+        if self._choice is not None and self._choice.count:  # Not yet for an earlier batch.
+            reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
+            log.warning("%s", reason)
+            self._compute_inline(reason)
         return True
-
-    def _leave_processes(self, error: Exception) -> None:
-        """Compute inline from now on, as batches fail in worker processes."""
-        self._left_processes = True
-        reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
-        log.warning("%s", reason)
-        self._choice, self._tuner = Choice("inline", 0, 0, reason), None
-        self._dispatcher.stop(for_good=False)
 
     def _wait(self, pending: Pending) -> None:
         try:
             with left_to_others(), user_code.left_to_others():
-                self._dispatcher.wait(pending, self._settings.timeout_seconds)
+                self.dispatcher.wait(pending, self._settings.timeout_seconds)
         except ClosedError:
             if pending.abandoned or self.closed:
                 raise
@@ -429,20 +431,15 @@ class Supply:
     ) -> None:
         """Record how long the consumer was busy with one batch and waited for the next."""
         self.waits.note(position, moment, waited_seconds, busy_seconds)
-        choice = self._choice
-        if choice is not None and self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
+        choice, state, executor = self._choice, self.state, self.dispatcher.executor
+        if state in (WorkerState.DEFERRED, WorkerState.STARTING):
             self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
-        threads = choice is not None and choice.kind == "threads"
-        working, complete = self.state is WorkerState.WORKING, self._dispatcher.complete
-        if self._may_use_fewer and working and (complete or threads):
-            self._comparison_of_workers().delivered(moment, self._alone_seconds)
-        # While workers start, or rest, waiting says nothing about their number.
-        if self._tuner is not None and complete and self.batches_ahead:
-            self._tuner.observe(waited_seconds)
-
-    def drop(self, pendings: list[Pending]) -> None:
-        """Abandon these batches."""
-        self._dispatcher.drop(pendings)
+        if choice is None or state is not WorkerState.WORKING:
+            return
+        # While processes start, or rest, the pace says nothing about their number.
+        ready = choice.kind == "threads" or executor is None or executor.complete
+        if ready and (comparison := self._compare()) is not None:
+            comparison.delivered(moment, self._alone_seconds)
 
     def enter_epoch(self, epoch: int) -> None:
         """Tell a source that changes between epochs that this epoch begins.
@@ -455,61 +452,30 @@ class Supply:
                     self.refresh()
 
     def refresh(self) -> None:
-        """Send processes the source as it is now; threads always see it."""
-        with self._lock:
-            # Processes without jobs get it with their first job, not in each epoch.
-            self._outdated = self.state is WorkerState.STARTING
-            if not self._outdated:
-                self._send_again()
-
-    def _send_again(self) -> None:
-        try:
-            self._dispatcher.refresh()
-        except NotPicklableError as error:
-            self._fall_back_to_inline(error)
-            self._dispatcher.stop(for_good=False)
-
-    def _fall_back_to_inline(self, error: Exception) -> None:
-        kind = "threads" if self._choice and self._choice.kind == "threads" else "processes"
-        log.warning("batches are computed inline, as %s can't be used: %s", kind, error)
-        self._choice = Choice("inline", 0, 0, f"inline ({error})")
+        """Send processes the source as it is now, before their next job; threads always see it."""
+        self._outdated = True
 
     @property
     def closed(self) -> bool:
         """True if the workers have ended for good."""
-        return self._dispatcher.closed
+        return self.dispatcher.closed
 
     # --- for the dispatcher ---
 
     def _open_executor(self, lock: Any, changed: Callable[[], None]) -> Executor:
-        """Make the executor, and the tuner of its number of workers."""
-        choice, settings = self._choice, self._settings
+        """Make the executor; warns once if its threads wait for each other."""
+        choice, settings, unsafe = self._choice, self._settings, self.plan.not_thread_safe
         assert choice is not None
+        self._outdated = False  # The plan is sent as it is now.
         count = choice.ceiling or choice.count
-        if settings.workers == "auto":
-            self._tuner = Tuner(choice)
         executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)
-        self._executor_limit = math.inf if executor.window is None else executor.window
-        return executor
-
-    def _warn_of_one_at_a_time(self, threads: int) -> None:
-        """Warn once if requested threads wait for each other, as user code isn't thread-safe."""
-        unsafe = self.plan.not_thread_safe
-        if threads > 1 and unsafe and self._settings.workers != "auto" and not self._has_warned:
+        requested = choice.kind == "threads" and settings.workers != "auto"
+        if requested and unsafe and choice.count > 1 and not self._has_warned:
             self._has_warned = True
             log.warning(
                 "%s: run by one of %d threads at a time, as not declared thread-safe; write "
                 "thread_safe=True if several threads may run it at once, or use processes",
                 " and ".join(unsafe),
-                threads,
+                choice.count,
             )
-
-    def _active(self, executor: Executor) -> int:
-        """Number of workers that may be busy; warns if they wait for each other."""
-        if executor.name == "threads":
-            self._warn_of_one_at_a_time(executor.count)
-            at_once = 1 if self.plan.one_thread_at_a_time else self._comparison_of_workers().current
-            # A single thread keeps the order: some data sets count their calls.
-            if at_once <= 1:
-                return 1
-        return self._tuner.active if self._tuner is not None else executor.count
+        return executor

@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.jobs import Done, InterpreterEndsError, Job, Pending
+from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job
 from adapters.engine.memory import Arena
 
 log = logging.getLogger("adapters")
@@ -32,7 +33,7 @@ _here = threading.local()
 
 
 def works_for(plan: Plan) -> bool:
-    """Return True if this is a worker thread that computes a batch of ``plan``.
+    """True if this is a worker thread that computes a batch of this very plan.
 
     The user's code may read another loader there, whose consumer this thread then is.
     """
@@ -44,26 +45,16 @@ def note_program_end() -> None:
     _program_ends.set()
 
 
-class Threads:
-    """Executor on threads.
-
-    Args:
-        plan: The plan to compute.
-        count: Number of threads.
-    """
+class Threads(Executor):
+    """Executor on threads, which share the plan."""
 
     name = "threads"
-    window = None
     group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).
-    lacks_workers = starting = False
 
     def __init__(self, plan: Plan, count: int) -> None:
+        super().__init__(count)
         self._plan = plan
-        self.count = self.ready = count
-        self.deaths: list[str] = []
-        self.started_at = time.monotonic()
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        self._closed = False
         self._arena = Arena()
         # All threads start here. TensorFlow requests batches from a thread of its own; a thread
         # started there would leave a dummy thread object in Python for TensorFlow's.
@@ -83,43 +74,13 @@ class Threads:
                 raise
             raise InterpreterEndsError("cannot start worker threads") from error
 
-    def most_jobs(self, active: int) -> int:
-        """Return one job for each active thread."""
-        return active
-
     def submit(self, job: Job, done: Done) -> bool:
         """Queue the job for a thread."""
-        if self._closed:
-            return False
         self._tasks.put(lambda: self._run(job, done))
         return True
 
-    def collect(self, pending: Pending) -> Assembled:
-        """Return the batch that its thread has stored."""
-        assert pending.outcome is not None
-        return pending.outcome
-
-    def discard(self, pending: Pending) -> None:
-        """Do nothing: only the batch's arrays hold memory."""
-
-    def packed(self) -> None:
-        """Do nothing: threads use the source itself."""
-
-    def refresh(self, plan: None) -> None:
-        """Do nothing: no plan is sent."""
-
-    def restart(self) -> None:
-        """Do nothing: threads don't die."""
-
-    def rest(self) -> None:
-        """Do nothing: other loaders can't use the threads."""
-
-    def wake(self) -> None:
-        """Do nothing: the threads are still there."""
-
     def close(self, wait: bool) -> None:
         """Drop queued jobs; with ``wait``, wait a limited time for running ones."""
-        self._closed = True
         self._arena.close()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -151,14 +112,17 @@ class Threads:
             if not pending.wanted:
                 continue
             try:
-                outcome = self._plan.batch(pending.key, self._arena.empty)
-                self._plan.wait_for(outcome)
-                pending.outcome = outcome  # Only now, because it may be taken at once.
+                pending.outcome = self._compute(pending.key)  # It may be taken at once.
             except BaseException as error:  # Raised where the batch is read.
                 pending.note_error(error)
         _here.plan = None  # A waiting thread doesn't keep the plan alive.
         job.seconds = time.perf_counter() - started
         done(job)
+
+    def _compute(self, key: BatchKey) -> Assembled:
+        outcome = self._plan.batch(key, self._arena.empty)
+        self._plan.wait_for(outcome)
+        return outcome
 
 
 def _work(tasks: queue.SimpleQueue[Task | None]) -> None:

@@ -1,17 +1,16 @@
-"""``workers="auto"``: measures the first batches, chooses the workers, and tunes their number.
+"""``workers="auto"``: measures the first batches, and chooses the kind and number of workers.
 
 The measured batches are the first ones of the run; they are delivered like any others.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import multiprocessing
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from adapters import user_code
 from adapters.batch.plan import Plan
@@ -45,15 +44,6 @@ _WAITS = 0.5
 _MOST_WAITING_THREADS = 64
 # Each process takes 50 to 100 MB of memory, and 0.5 s or more of a CPU to start.
 _WAITING_PROCESSES_PER_CPU, _MOST_WAITING_PROCESSES = 4, 16
-# A decision is reviewed after this many batches and this time.
-_TUNE_BATCHES = 16
-_TUNE_SECONDS = 0.5
-# Share of the time that the trainer waits: above the first, a quarter more workers; below the
-# second, for some periods, one less.
-_STARVED, _FED = 0.05, 0.002
-# Above this share, twice as many workers.
-_STARVING = 0.5
-_FED_PERIODS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +53,12 @@ class Choice:
     Args:
         kind: ``"inline"`` or a key of ``EXECUTORS``.
         count: Number to start with; 0 for inline.
-        ceiling: Maximum of the number, if it may grow.
+        ceiling: Largest number of threads, if more may be faster.
         reason: Reason, for the log.
     """
 
-    kind: str
-    count: int
+    kind: str = "inline"
+    count: int = 0
     ceiling: int = 0
     reason: str = ""
     only_if_busy: bool = False
@@ -77,97 +67,66 @@ class Choice:
     """Shortest time of a measured batch."""
 
 
-class Untried(Protocol):
-    """Stream whose first batches are measured."""
-
-    def append_next(self) -> Pending:
-        """Add the next unrequested batch, which the caller will ``fulfil``, to the window.
-
-        Raises:
-            Exhausted: There is none.
-        """
-
-    def append_another(self) -> Pending:
-        """Add the batch after that, if it is known before the reader gets there.
-
-        Raises:
-            Exhausted: It is unknown, or there is none.
-        """
-
-    def fulfil(self, pending: Pending) -> None:
-        """Compute a batch in the calling thread; an error is raised when the batch is read."""
-
-    def compute(self) -> Pending:
-        """Call ``expect`` and ``fulfil``."""
-
-
 class Trial:
     """Measurement for ``workers="auto"``: one or two batches at a time, as the reader needs them.
 
     The first batch may load and cache things, so it doesn't count. If one thread doesn't settle the
     choice, two batches are computed at once on two threads, up to four times.
-
-    Args:
-        plan: The plan to compute.
-        use_multiprocessing: The user has chosen processes.
     """
 
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
         self._plan = plan
         self._processes = use_multiprocessing
-        self._serial = plan.one_thread_at_a_time
+        self._cpus = usable_cpus()
+        # From 5 CPUs on, as many threads as CPUs must make a third of what as many processes would.
+        scales = 2 * (self._cpus - 1) / (self._cpus + 1)
+        self._scales = min(max(_SCALES, scales), _SCALES_AT_MOST)
+        """Gain of two threads from which threads are chosen."""
         self._alone: list[Pending] = []
         self._undecided_alone = True
         self._together = math.inf
         self._tries = 0
 
-    @functools.cached_property
-    def _cpus(self) -> int:
-        return usable_cpus()
-
-    @property
-    def _scales(self) -> float:
-        """Gain of two threads from which threads are chosen."""
-        for_a_third = 2 * (self._cpus - 1) / (self._cpus + 1)
-        return min(max(_SCALES, for_a_third), _SCALES_AT_MOST)
-
-    def step(self, stream: Untried) -> Choice | None:
-        """Compute the stream's next batches; return the choice when it can be made."""
+    def step(self, stream: Any) -> Choice | None:
+        """Compute a ``Stream``'s next batches; return the choice when it can be made."""
         if self._processes:
-            cpus = self._cpus
-            reason = f'workers="auto": {cpus} processes, as asked for'
-            return Choice("processes", cpus, cpus, reason)
-        if self._undecided_alone:
-            measured = self._compute_alone(stream)
-            if measured < 2 or (self._quietest.noisy and measured < _LOOKS_IN_NOISE):
-                return None
-            if measured < _LOOKS and _TRIVIAL_SECONDS <= self._seconds < _SHORT_SECONDS:
-                return None
-            self._undecided_alone = False
-            return self._early_choice()
-        if self._gain < self._scales and self._tries < _TRIES:
+            reason = f'workers="auto": {self._cpus} processes, as asked for'
+            return Choice("processes", self._cpus, reason=reason)
+        if not self._undecided_alone and self._needs_two_threads:
             together = _on_two_threads(stream)
             if together is not None:
                 self._together = min(self._together, together)
                 self._tries += 1
             return None
-        # The batch to compare with may have been slow because it was one of the first.
+        # After two threads, too: the batch to compare with may have been an early, slow one.
         self._compute_alone(stream)
-        if self._gain < self._scales and self._tries < _TRIES:
-            return None
-        if self._seconds < _TRIVIAL_SECONDS:
-            return self._read_ahead(f"{self._cost}, which needs no more")
-        gain = self._gain
-        if self._waits and gain >= self._scales:
-            return self._waiting_threads()
-        return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
+        if not self._undecided_alone:
+            return None if self._needs_two_threads else self._late_choice()
+        self._undecided_alone = not self._known_alone
+        return None if self._undecided_alone else self._early_choice()
 
-    def _compute_alone(self, stream: Untried) -> int:
-        """Compute the next batch in this thread; return the number computed so far."""
+    @property
+    def _gain(self) -> float:
+        """Batches made by two threads, relative to one."""
+        return 2 * self._seconds / self._together
+
+    @property
+    def _needs_two_threads(self) -> bool:
+        return self._gain < self._scales and self._tries < _TRIES
+
+    def _compute_alone(self, stream: Any) -> None:
+        """Compute the next batch in this thread."""
         pending = stream.compute()
         if pending.error is None:
             self._alone.append(pending)
-        return len(self._alone)
+
+    @property
+    def _known_alone(self) -> bool:
+        """True if enough batches were computed on one thread."""
+        measured = len(self._alone)
+        if measured < 2 or (self._quietest.noisy and measured < _LOOKS_IN_NOISE):
+            return False
+        return measured >= _LOOKS or not _TRIVIAL_SECONDS <= self._seconds < _SHORT_SECONDS
 
     @property
     def _seconds(self) -> float:
@@ -181,43 +140,98 @@ class Trial:
         return min(spent, key=lambda each: (each.noisy, each.own_seconds))
 
     @property
-    def _samples(self) -> int:
-        """Number of samples in the second batch; a sampler's batches may vary in size."""
-        second = self._alone[1]
-        return self._plan.rows(second.key)
+    def _waits(self) -> bool:
+        """True if a batch spends most of its time waiting."""
+        return self._quietest.busy_seconds < _WAITS * self._quietest.own_seconds
 
     @property
-    def _gain(self) -> float:
-        """Batches made by two threads, relative to one."""
-        return 2 * self._seconds / self._together
+    def _obstacle(self) -> Obstacle:
+        epoch_seconds = self._seconds * (self._plan.num_batches or math.inf)
+        return obstacle_to_processes(self._plan, epoch_seconds)
 
     @property
     def _cost(self) -> str:
         return f"a batch takes {1000 * self._seconds:.3g} ms"
 
+    # --- choices ---
+
     def _early_choice(self) -> Choice | None:
         """Choose by the batches on one thread; None if two threads must be tried."""
-        alone = self._quietest.own_seconds
-        if not self._plan.threads:
-            return self._threadless_choice()
-        if self._serial:
+        plan, alone = self._plan, self._quietest.own_seconds
+        if not plan.threads or plan.one_thread_at_a_time:
             return self._serial_choice()
         if alone < _TRIVIAL_SECONDS:
             return self._read_ahead(f"{self._cost}, which needs no more")
-        if self._waits and not self._plan.not_thread_safe:
+        if self._waits and not plan.not_thread_safe:
             return self._waiting_threads()
         if self._cpus == 1:
             return self._read_ahead(f"{self._cost}, and there is one CPU")
-        if self._plan.calls_users_functions and not obstacle_to_processes(self._plan):
+        if plan.calls_users_functions and not obstacle_to_processes(plan):
             return self._scaled_choice(1.0, "its functions take turns on threads")
-        if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
+        # A sampler's batches may vary in size.
+        if plan.only_decodes and alone > _DECODING_SECONDS * plan.rows(self._alone[1].key):
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
         return None
 
-    @property
-    def _waits(self) -> bool:
-        """True if a batch spends most of its time waiting."""
-        return self._quietest.busy_seconds < _WAITS * self._quietest.own_seconds
+    def _late_choice(self) -> Choice:
+        """Choose by the gain of two threads."""
+        gain = self._gain
+        if self._seconds < _TRIVIAL_SECONDS:
+            return self._read_ahead(f"{self._cost}, which needs no more")
+        if self._waits and gain >= self._scales:
+            return self._waiting_threads()
+        return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
+
+    def _scaled_choice(self, gain: float, measured: str) -> Choice:
+        """Choose threads if two of them gain enough, else processes if they can be used."""
+        obstacle = None if gain >= self._scales else self._obstacle
+        if gain >= (_SCALES if obstacle else self._scales):
+            reason = f'workers="auto": {self._cpus} threads ({self._cost}; {measured})'
+            return Choice("threads", self._cpus, reason=reason)
+        if obstacle:
+            return self._read_ahead(f"{self._cost}; {measured}; {obstacle}")
+        return self._of_processes(measured)
+
+    def _serial_choice(self) -> Choice:
+        """Choose inline, one read-ahead thread, or processes, for code for one thread at a time."""
+        draws, obstacle = not self._plan.threads, self._obstacle
+        if draws:
+            unsafe = "it draws from the process's random generators, which threads would share"
+        else:
+            unsafe = f"{' and '.join(self._plan.not_thread_safe)} not declared thread_safe"
+        if self._seconds < _TRIVIAL_SECONDS:
+            why = f"{self._cost}, which needs no more"
+        elif obstacle:
+            why = f"{self._cost}; {unsafe}; {obstacle}"
+        elif self._cpus == 1 and (draws or not self._waits):
+            why = f"{self._cost}, and there is one CPU"
+        else:
+            return self._of_processes(unsafe)
+        # An opened object may be bound to its thread, as sqlite3's connections are.
+        if draws or obstacle.opened:
+            why = f"{self._cost}; {unsafe}" if draws else why
+            return Choice(reason=f'workers="auto": inline ({why})')
+        return self._read_ahead(why)
+
+    def _read_ahead(self, why: str) -> Choice:
+        reason = f'workers="auto": inline, with one thread that reads ahead ({why})'
+        return Choice("threads", 1, reason=reason, only_if_busy=True, seconds=self._seconds)
+
+    def _waiting_threads(self) -> Choice:
+        count = self._at_once(_MOST_WAITING_THREADS)
+        reason = f'workers="auto": {count} threads ({self._waiting})'
+        # Later batches may wait longer than those that were measured.
+        return Choice("threads", count, min(2 * count, _MOST_WAITING_THREADS), reason)
+
+    def _of_processes(self, measured: str) -> Choice:
+        count = self._cpus
+        number, cost = f"{count}", self._cost
+        if self._waits:
+            most = max(count, min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count))
+            count = max(count, self._at_once(most))
+            number, cost = f"{number} to {count}", self._waiting
+        reason = f'workers="auto": {number} processes ({cost}; {measured})'
+        return Choice("processes", count, reason=reason)
 
     def _at_once(self, most: int) -> int:
         """Number of waiting batches to make at once to keep the CPUs busy."""
@@ -228,65 +242,6 @@ class Trial:
     def _waiting(self) -> str:
         busy = self._quietest.busy_seconds / self._quietest.own_seconds
         return f"{self._cost}, {1 - busy:.0%} of it waiting"
-
-    def _waiting_threads(self) -> Choice:
-        count = self._at_once(_MOST_WAITING_THREADS)
-        reason = f'workers="auto": {count} threads ({self._waiting})'
-        return Choice("threads", count, _MOST_WAITING_THREADS, reason)
-
-    def _serial_choice(self) -> Choice:
-        """Choose inline, one read-ahead thread, or processes, for code that isn't thread-safe."""
-        unsafe = f"{' and '.join(self._plan.not_thread_safe)} not declared thread_safe"
-        obstacle = obstacle_to_processes(self._plan, self._epoch_seconds)
-        if self._seconds < _TRIVIAL_SECONDS:
-            why = f"{self._cost}, which needs no more"
-        elif obstacle:
-            why = f"{self._cost}; {unsafe}; {obstacle}"
-        elif self._cpus == 1 and not self._waits:
-            why = f"{self._cost}, and there is one CPU"
-        else:
-            return self._of_processes(unsafe)
-        # An opened object may be bound to its thread, as sqlite3's connections are.
-        if obstacle.opened:
-            return Choice("inline", 0, 0, f'workers="auto": inline ({why})')
-        return self._read_ahead(why)
-
-    @property
-    def _epoch_seconds(self) -> float:
-        """Time of an epoch computed inline."""
-        return self._seconds * (self._plan.num_batches or math.inf)
-
-    def _read_ahead(self, why: str) -> Choice:
-        reason = f'workers="auto": inline, with one thread that reads ahead ({why})'
-        return Choice("threads", 1, 1, reason, only_if_busy=True, seconds=self._seconds)
-
-    def _threadless_choice(self) -> Choice:
-        measured = "it draws from the process's random generators, which threads would share"
-        choice = self._scaled_choice(1.0, measured)
-        worth_it = self._cpus > 1 and self._seconds >= _TRIVIAL_SECONDS
-        if choice.kind == "processes" and worth_it:
-            return choice
-        return Choice("inline", 0, 0, f'workers="auto": inline ({self._cost}; {measured})')
-
-    def _scaled_choice(self, gain: float, measured: str) -> Choice:
-        cpus = self._cpus
-        enough = gain >= self._scales
-        obstacle = None if enough else obstacle_to_processes(self._plan, self._epoch_seconds)
-        if gain >= (_SCALES if obstacle else self._scales):
-            reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
-            return Choice("threads", cpus, cpus, reason)
-        if obstacle:
-            return self._read_ahead(f"{self._cost}; {measured}; {obstacle}")
-        return self._of_processes(measured)
-
-    def _of_processes(self, measured: str) -> Choice:
-        count = most = self._cpus
-        number, cost = f"{count}", self._cost
-        if self._waits:
-            most = max(count, min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count))
-            number, cost = f"{count} to {self._at_once(most)}", self._waiting
-        reason = f'workers="auto": {number} processes ({cost}; {measured})'
-        return Choice("processes", count, most, reason)
 
 
 def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstacle:
@@ -308,7 +263,7 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
     return Obstacle(NO_CHILDREN, possible=False)
 
 
-def _on_two_threads(stream: Untried) -> float | None:
+def _on_two_threads(stream: Any) -> float | None:
     """Measure the time that two batches take on two threads, in seconds.
 
     Infinite if one of them fails, or if they did not run at the same time: a busy machine may run
@@ -316,14 +271,12 @@ def _on_two_threads(stream: Untried) -> float | None:
 
     None if the stream has only one batch left.
     """
-    batches = [stream.append_next()]
+    batches: list[Pending] = [stream.append_next()]
     try:
-        batches.append(stream.append_another())
+        batches.append(stream.append_next(needed=False))
     except Exhausted:
         stream.fulfil(batches[0])
         return None
-    # One of the two is this thread: the system often leaves two new threads on one CPU.
-    begun = threading.Event()
     spans: list[tuple[float, float]] = []
 
     def fulfil(batch: Pending) -> None:
@@ -331,14 +284,10 @@ def _on_two_threads(stream: Untried) -> float | None:
         stream.fulfil(batch)
         spans.append((started, time.perf_counter()))
 
-    def first() -> None:
-        begun.set()
-        fulfil(batches[0])
-
-    thread = threading.Thread(target=first)
+    # One of the two is this thread: the system often leaves two new threads on one CPU.
+    thread = threading.Thread(target=fulfil, args=(batches[0],))
     thread.start()
     try:
-        begun.wait()
         fulfil(batches[1])
     finally:
         with user_code.left_to_others():
@@ -353,46 +302,3 @@ def _overlap(spans: list[tuple[float, float]]) -> bool:
     """True if two spans overlap by more than half of the shorter one."""
     common = min(end for _, end in spans) - max(begin for begin, _ in spans)
     return common > 0.5 * min(end - begin for begin, end in spans)
-
-
-class Tuner:
-    """Number of active workers, adjusted by how long the trainer waits.
-
-    Called from the consumer's thread; ``active`` may be read from any thread.
-
-    Args:
-        choice: The initial choice.
-    """
-
-    def __init__(self, choice: Choice) -> None:
-        self.active = choice.count
-        self._ceiling = max(choice.ceiling, choice.count)
-        self._floor = 1
-        self._fed_periods = 0
-        self._start()
-
-    def _start(self) -> None:
-        self._since = time.perf_counter()
-        self._batches = 0
-        self._waited = 0.0
-
-    def observe(self, waited_seconds: float) -> None:
-        """Record the wait for a batch."""
-        self._batches += 1
-        self._waited += waited_seconds
-        if self._batches < _TUNE_BATCHES:
-            return
-        elapsed = time.perf_counter() - self._since
-        if elapsed < _TUNE_SECONDS:
-            return
-        share = self._waited / elapsed
-        self._fed_periods = self._fed_periods + 1 if share < _FED else 0
-        if share > _STARVED and self.active < self._ceiling:
-            # This many don't suffice, so their number won't be reduced to this again.
-            self._floor = self.active + 1
-            more = self.active * 2 if share > _STARVING else self.active * 5 // 4
-            self.active = min(self._ceiling, max(self.active + 1, more))
-        elif self._fed_periods >= _FED_PERIODS and self.active > self._floor:
-            self.active -= 1
-            self._fed_periods = 0
-        self._start()

@@ -122,9 +122,7 @@ class Losses:
             batches_left: Number of batches known to follow.
             start_seconds: Time that a process takes to start, until it has been measured.
         """
-        from adapters.engine.pool import (
-            shared_pool,
-        )  # Here, because programs without processes need none.
+        from adapters.engine.pool import shared_pool  # Programs without processes need none.
 
         pool = shared_pool()
         # A single stretch may have waited for something else.

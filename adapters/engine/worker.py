@@ -2,19 +2,18 @@
 
 Messages come in and answers go out, one at a time and in order:
 
-    trainer                                      worker
-    Origin -------------------------->           (after the module path, see ``process``)
-            <------------------------- (UP,)             has started
-    (OPEN, Address, path, folder) --->
-            <--------- (OPENED, plan number)             has imported what the plan needs
-    (WORK, Address, Task) ----------->
-            <------------- (ANSWER, answers)
-    (FORGET, plan number) ----------->
+    trainer                                        worker
+    sys.path, Origin ---------------------------->
+    open_plan, Address, surroundings ------------>
+            <------------------------------- b""   has imported what the plan needs
+    work, Address, Task ------------------------->
+            <--------------------------- answers
+    forget, plan number ------------------------->
 
-Each message is a pickle on the worker's own socket. A worker ends when its socket is closed, or
-when its parent ends. It imports no framework. A task computes one job, and its answers are small;
-the batches themselves are written to slots. Plans, and mappings of slots, are kept between tasks,
-until their executor closes.
+Each message is a pickle on the worker's own socket: a function of this module, and its arguments. A
+worker ends when its socket is closed, or when its parent ends. It imports no framework. A task
+computes one job, and its answers are small; the batches themselves are written to slots. Plans, and
+mappings of slots, are kept between tasks, until their executor closes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -41,13 +39,7 @@ import numpy as np
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
-from adapters.engine.memory import (
-    ArrayInSlot,
-    FileName,
-    SlotWriter,
-    close_inherited,
-    descriptors_left,
-)
+from adapters.engine.memory import FileName, SlotWriter, close_inherited, descriptors_left
 from adapters.engine.serialization import Address, load_plan
 from adapters.errors import note
 from adapters.failure import Failure
@@ -74,50 +66,30 @@ Task = list[tuple[BatchKey, FileName]]
 
 
 def work(address: Address, task: Task) -> bytes:
-    """Compute some batches.
-
-    Returns:
-        The pickled answers, one per batch; some are pickled separately, as a list of one.
-    """
-    slots = _opened(address).slots
-    answers: list[Answer | bytes] = []
-    *earlier, (last_key, last_name) = task
-    for key, name in earlier:
-        answer = _guarded(_compute, address, key, name)
-        answers.append(_pickled([answer]) if _may_change(answer) else answer)
-        slots.get(name).end()
-    answers.append(_guarded(_compute, address, last_key, last_name))
-    data = _pickled(answers)
-    # Only now, because pickling an answer may kill the worker.
-    slots.get(last_name).end()
-    return data
-
-
-def _may_change(answer: Answer) -> bool:
-    """True if the next batch may change what this one has outside of its slot."""
-    return isinstance(answer, Written) and not all(
-        isinstance(leaf, (ArrayInSlot, str, bytes, int, float, type(None)))
-        or getattr(leaf, "never_changes", False)
-        for leaf in answer.leaves
-    )
-
-
-def _pickled(answers: Sequence[Answer | bytes]) -> bytes:
-    for dumps in (pickle.dumps, cloudpickle.dumps):
-        try:
-            return dumps(answers, protocol=5)
-        except Exception as error:
-            obstacle = error
-    note(obstacle, "the batch holds something that can't be sent from a worker process")
-    return pickle.dumps([Failure.of(obstacle)] * len(answers))
+    """Compute some batches; returns their pickled answers, pickled together."""
+    _enter(address)
+    opened = _open_plans[address.plan_number]
+    answers = []
+    for key, name in task:
+        # Pickled now, as the next batch may change what this one has outside of its slot.
+        answers.append(_pickled(_guarded(_compute, address, key, name)))
+        opened.sign_off(name)  # Only now, because pickling an answer may kill the worker.
+    return pickle.dumps(answers, 5)
 
 
 def opened_answers(data: bytes) -> list[Answer]:
     """Unpickle the answers of ``work``, in the trainer's process."""
-    answers: list[Answer] = []
-    for answer in pickle.loads(data):
-        answers += pickle.loads(answer) if isinstance(answer, bytes) else [answer]
-    return answers
+    return [pickle.loads(answer) for answer in pickle.loads(data)]
+
+
+def _pickled(answer: Answer) -> bytes:
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        try:
+            return dumps(answer, protocol=5)
+        except Exception as error:
+            obstacle = error
+    note(obstacle, "the batch holds something that can't be sent from a worker process")
+    return pickle.dumps(Failure.of(obstacle))
 
 
 def _guarded(function: Any, *arguments: Any) -> Answer:
@@ -129,9 +101,9 @@ def _guarded(function: Any, *arguments: Any) -> Answer:
 
 def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     started = Spent.now()
-    slot = _opened(address).slots.get(name)
+    slot = _open_plans[address.plan_number].slot(name)
     slot.begin()
-    assembled = open_plan(address).batch(key, slot.allocate)
+    assembled = _plan(address).batch(key, slot.allocate)
     leaves, skeleton = flatten(assembled.batch)
     placed: list[Any] = []
     for leaf in leaves:
@@ -141,55 +113,58 @@ def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     return Written(skeleton, placed, assembled.skipped, started.until_now())
 
 
-class _Slots:
-    """Slots of one plan's batches; those used last stay mapped.
+class _OpenPlan:
+    """A plan that was sent here, and the slots of its batches; those used last stay mapped.
 
     Unmapping a slot loses nothing: its data is in the shared file.
     """
 
     def __init__(self) -> None:
-        self._mapped: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
-        self._most = max(2, min(descriptors_left(), 65536) - _SPARE_DESCRIPTORS)
-
-    def get(self, name: FileName) -> SlotWriter:
-        """Return the slot with this name, mapped."""
-        slot = self._mapped.get(name.serial)
-        if slot is None:
-            while len(self._mapped) >= self._most:
-                self._mapped.popitem(last=False)
-            slot = self._mapped[name.serial] = SlotWriter(name)
-        else:
-            self._mapped.move_to_end(name.serial)
-        return slot
-
-
-class _OpenPlan:
-    """A plan that was sent here, and what belongs to it."""
-
-    def __init__(self) -> None:
+        self.path: list[str] = []
+        """Places where the trainer looked for modules."""
+        self.folder = ""
+        """The trainer's folder; empty if it was deleted."""
+        self.environment: dict[str, str] = {}
+        """Variables to set."""
         self.plan: Plan | None = None
         """None if it couldn't be opened yet."""
-        self.slots = _Slots()
-        self.surroundings: _Surroundings | None = None
+        self._slots: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
+        self._most = max(2, min(descriptors_left(), 65536) - _SPARE_DESCRIPTORS)
+
+    def slot(self, name: FileName) -> SlotWriter:
+        """Return the slot with this name, mapped."""
+        if name.serial not in self._slots:
+            while len(self._slots) >= self._most:
+                self._slots.popitem(last=False)
+            self._slots[name.serial] = SlotWriter(name)
+        self._slots.move_to_end(name.serial)
+        return self._slots[name.serial]
+
+    def sign_off(self, name: FileName) -> None:
+        """Note that the batch in a slot is done, if the slot could be mapped."""
+        if name.serial in self._slots:
+            self._slots[name.serial].end()
 
 
 _open_plans: dict[int, _OpenPlan] = {}
 """By plan number."""
+_latest = -1
+"""Plan whose places were entered last."""
 
 
-def _opened(address: Address) -> _OpenPlan:
-    number = address.plan_number
-    if number not in _open_plans:
-        _open_plans[number] = _OpenPlan()
-    return _open_plans[number]
+def open_plan(address: Address, path: list[str], folder: str, environment: dict[str, str]) -> bytes:
+    """Open a plan, with the trainer's places of modules and files.
 
-
-def open_plan(address: Address) -> Plan:
-    """Return the plan; it is opened only once."""
-    opened = _opened(address)
-    if opened.plan is None:
-        opened.plan = load_plan(address)
-    return opened.plan
+    Errors are suppressed: the next task tries again, and reports them to the reader.
+    """
+    opened = _open_plans.setdefault(address.plan_number, _OpenPlan())
+    opened.path, opened.folder, opened.environment = path, folder, environment
+    _enter(address)
+    with contextlib.suppress(BaseException):
+        _forget_changed_modules()
+        _plan(address)
+    _remember_modules()
+    return b""
 
 
 def forget(number: int) -> None:
@@ -197,11 +172,61 @@ def forget(number: int) -> None:
     _open_plans.pop(number, None)
 
 
+def _enter(address: Address) -> None:
+    """Look for modules and files where the trainer did when it sent the plan."""
+    global _latest
+    if address.plan_number != _latest:
+        opened = _open_plans[address.plan_number]
+        sys.path[:] = opened.path
+        os.environ.update(opened.environment)
+        with contextlib.suppress(OSError):
+            os.chdir(opened.folder)
+        _latest = address.plan_number
+
+
+def _plan(address: Address) -> Plan:
+    opened = _open_plans[address.plan_number]
+    if opened.plan is None:
+        opened.plan = load_plan(address)
+    return opened.plan
+
+
+_INSTALLED = (sys.prefix, sys.base_prefix)
+_seen: dict[str, Any] = {}
+"""Source files of modules, without installed ones, and their modification times."""
+
+
+def _remember_modules() -> None:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if module is sys.modules.get("__main__"):
+            continue  # In a fork, the training script.
+        if isinstance(file, str) and file not in _seen and not file.startswith(_INSTALLED):
+            _seen[file] = _changed(file)
+
+
+def _forget_changed_modules() -> None:
+    """Drop the user's modules if any was edited since, so that they are imported again."""
+    if all(_changed(file) == then for file, then in _seen.items()):
+        return
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file in _seen and not name.startswith("adapters") and name != "__main__":
+            del sys.modules[name]
+    _seen.clear()
+
+
+def _changed(file: str) -> int | None:
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return None
+
+
 # --- main loop ---
 
 NAME = "adapters-worker"
 """Name of a worker, and last argument of its command line."""
-UP, OPEN, OPENED, WORK, ANSWER, FORGET = range(6)
 # Interval at which a computing worker checks that its parent is alive; it may have been killed.
 _PARENT_POLL_SECONDS = 1.0
 
@@ -270,14 +295,11 @@ def serve(connection: Connection) -> None:
 def _answer(connection: Connection) -> None:
     try:
         pickle.loads(connection.recv_bytes()).take_over()
-        connection.send_bytes(pickle.dumps((UP,)))
         while True:
-            kind, *content = pickle.loads(connection.recv_bytes())
-            if kind == FORGET:
-                forget(*content)
-                continue
-            answer = (OPENED, _open(*content)) if kind == OPEN else (ANSWER, _work(*content))
-            connection.send_bytes(pickle.dumps(answer, 5))
+            function, *arguments = pickle.loads(connection.recv_bytes())
+            answer = function(*arguments)
+            if answer is not None:
+                connection.send_bytes(answer)
     except (EOFError, OSError):
         pass
     # Threads left by user code or a framework must not delay the exit.
@@ -285,84 +307,3 @@ def _answer(connection: Connection) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)
-
-
-@dataclass(frozen=True)
-class _Surroundings:
-    """Places where the trainer looked for modules and files when it sent a plan."""
-
-    path: list[str]
-    folder: str
-    environment: tuple[tuple[str, str], ...]
-
-    def enter(self) -> None:
-        """Look for modules and files in the same places."""
-        sys.path[:] = self.path
-        os.environ.update(self.environment)
-        with contextlib.suppress(OSError):
-            os.chdir(self.folder)
-
-
-_latest = -1
-"""Plan whose surroundings were entered last."""
-
-
-def _enter(address: Address) -> None:
-    global _latest
-    surroundings = _opened(address).surroundings
-    if address.plan_number != _latest and surroundings is not None:
-        surroundings.enter()
-        _latest = address.plan_number
-
-
-def _work(address: Address, task: Any) -> Any:
-    _enter(address)
-    return work(address, task)
-
-
-def _open(address: Address, path: list[str], folder: str) -> int:
-    """Open a plan, with the trainer's places of modules and files.
-
-    Errors are suppressed: the next task tries again, and reports them to the reader.
-    """
-    _opened(address).surroundings = _Surroundings(path, folder, address.environment)
-    _enter(address)
-    with contextlib.suppress(BaseException):
-        _forget_changed_modules()
-        open_plan(address)
-    _remember_modules()
-    return address.plan_number
-
-
-_seen: dict[str, Any] = {}
-"""Source files of modules, without installed ones, and their modification times."""
-
-
-def _remember_modules() -> None:
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if module is sys.modules.get("__main__"):
-            continue  # In a fork, the training script.
-        if isinstance(file, str) and file not in _seen and not file.startswith(_INSTALLED):
-            _seen[file] = _changed(file)
-
-
-def _forget_changed_modules() -> None:
-    """Drop the user's modules if any was edited since, so that they are imported again."""
-    if all(_changed(file) == then for file, then in _seen.items()):
-        return
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file in _seen and not name.startswith("adapters") and name != "__main__":
-            del sys.modules[name]
-    _seen.clear()
-
-
-def _changed(file: str) -> int | None:
-    try:
-        return os.stat(file).st_mtime_ns
-    except OSError:
-        return None
-
-
-_INSTALLED = (sys.prefix, sys.base_prefix)

@@ -73,8 +73,17 @@ def workers_and_idle() -> list[psutil.Process]:
 
 def end_idle_workers() -> None:
     """Have the processes end that are kept for the next engine."""
-    pool.shared_pool().end_idle()
-    wait_until(lambda: pool.shared_pool()._thread is None)
+    wait_until(_idle_workers_have_ended)
+
+
+def _idle_workers_have_ended() -> bool:
+    kept = pool.shared_pool()
+    with kept._lock:
+        for worker in kept._workers:
+            if worker.lessee is None:
+                worker.deadline = 0.0
+        kept._notify()
+    return kept._thread is None
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +12,8 @@ import pytest
 
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
-from adapters.engine import Engine, Settings, tuning
+from adapters.engine import Engine, Settings
 from adapters.engine.autotune import Comparison
-from adapters.engine.tuning import Choice, Tuner
 from tests.engine.executors import opened
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
@@ -74,6 +72,16 @@ def test_loop_that_gets_faster_by_itself_changes_nothing():
     assert comparison.current == 0
 
 
+@pytest.mark.parametrize(("pace", "current"), [(0.004, 16), (0.002, 32)], ids=["fed", "starved"])
+def test_starved_trainer_gets_more_workers(pace, current):
+    """Batches wait, for longer than those that were measured."""
+    comparison = Comparison([16, 32, 1, 0], SETTLE)
+    loop = Loop(comparison, lambda workers: max(pace, 0.06 / max(workers, 1)), alone=0.06)
+    loop.run(1000)
+    assert (comparison.decided, comparison.current) == (True, current)
+    assert {*loop.used} == {16, 32}
+
+
 # Batches of 64 JPEGs on two cores: fewer workers were tried for nine epochs of 640.
 @pytest.mark.parametrize(("pace", "alone"), [(0.02, 0.1), (0.009, 0.0175)])
 def test_fewer_are_not_tried_with_slow_batches(pace, alone):
@@ -126,51 +134,6 @@ def test_long_waits_for_the_gil_are_no_gaps():
 
 
 # --- how many are active ---
-
-
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(tuning.time, "perf_counter", lambda: self.now)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-def observe(tuner: Tuner, clock: Clock, waiting_share: float, periods: int = 1) -> list[int]:
-    """Active workers after each period in which the trainer waits that share of its time."""
-    active = []
-    for _ in range(periods):
-        for _ in range(20):
-            clock.now += 0.05
-            tuner.observe(0.05 * waiting_share)
-        active.append(tuner.active)
-    return active
-
-
-def test_starved_trainer_gets_more_workers(clock):
-    tuner = Tuner(Choice("threads", 4, 8))
-    active = observe(tuner, clock, 0.5, periods=8)
-    assert active == sorted(active)
-    assert (active[0], active[-1]) == (5, 8)
-
-
-def test_fed_trainer_gives_workers_back(clock):
-    active = observe(Tuner(Choice("threads", 3, 8)), clock, 0.0, periods=40)
-    assert all(later in (now, now - 1) for now, later in itertools.pairwise(active))
-    assert (active[0], active[-1]) == (3, 1)
-
-
-def test_worker_that_was_needed_is_not_given_back_again(clock):
-    tuner = Tuner(Choice("threads", 4, 4))
-    observe(tuner, clock, 0.0, periods=5)
-    assert tuner.active == 3
-    observe(tuner, clock, 0.5, periods=1)
-    assert observe(tuner, clock, 0.0, periods=30)[-1] == 4
 
 
 @pytest.mark.serial

@@ -309,6 +309,7 @@ def test_worker_given_up_while_it_sends_holds_nobody_up(monkeypatch):
             return await real(rpc, keys, worker)
 
         monkeypatch.setattr(distributed.worker, "get_data_from_worker", fetched)
+        monkeypatch.setattr("adapters.engine.dask._LOOK_SECONDS", 0.2)
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(read(engine, 50)))
         thread.start()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import pytest
@@ -78,8 +79,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 # --- Ctrl-C ---
 
 
-@pytest.mark.parametrize("seconds", [0.005, 0.3])
-@pytest.mark.parametrize("executor", ["inline", "threads-2", "processes-2", "auto"])
+@pytest.mark.parametrize(
+    ("executor", "seconds"),
+    [("inline", 0.005), ("auto", 0.005), *product(["threads-2", "processes-2"], [0.005, 0.3])],
+)
 def test_ctrl_c_ends_everything(executor, seconds):
     with script(read(executor, seconds) + AND_ON) as running:
         running.wait_for("reads")
@@ -133,8 +136,6 @@ engine.close()
 LAST_WORDS = {
     "nothing closed": ("", 0),
     "closed twice": ("engine.close(); engine.close(); stream.close()", 0),
-    "stream closed": ("stream.close()", 0),
-    "deleted": ("del stream, engine", 0),
     "deleted in a cycle": ("engine.me = engine; stream.me = stream; del stream, engine", 0),
     "an exception": ("raise SystemExit('spoilt')", 1),
     "half a batch": ("threading.Thread(target=stream.next, daemon=True).start()", 0),
@@ -232,7 +233,7 @@ def test_earlier_ctrl_c_takes_no_patience_away(monkeypatch):
     monkeypatch.setattr("adapters.engine.threads._INTERRUPTED_PATIENCE_SECONDS", 0.0)
     engine = Engine(plan_of(Numbers(8), 4, transform=slow), Settings(1))
     stream = engine.stream(0, 0, False)
-    stream.read_ahead()
+    stream.peek(0)
     time.sleep(0.05)
     engine.close()
     assert not any(each.name.startswith("adapters-worker") for each in threading.enumerate())
@@ -248,7 +249,7 @@ def test_closing_without_waiting_returns_at_once():
 
     engine = Engine(plan_of(Numbers(8), 4, transform=held), Settings(1))
     stream = engine.stream(0, 0, False)
-    stream.read_ahead()
+    stream.peek(0)
     assert going.wait(20)
     started = time.monotonic()
     engine.close(wait=False)
@@ -283,7 +284,7 @@ import numpy as np
 from adapters import SafeSequence
 
 def trains():
-    with SafeSequence(np.arange(4000.0), 4, workers=1, use_multiprocessing=True) as sequence:
+    with SafeSequence(np.arange(2400.0), 4, workers=1, use_multiprocessing=True) as sequence:
         count = 0
         for batch in sequence:
             time.sleep(0.002)
@@ -299,7 +300,7 @@ def test_thread_trains_on_after_the_main_thread():
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     program = [sys.executable, "-c", ENDING]
     found = subprocess.run(program, capture_output=True, text=True, env=environment)
-    assert found.stdout == "1000\n", found.stderr[-2000:]
+    assert found.stdout == "600\n", found.stderr[-2000:]
 
 
 HANG_SECONDS = 10
@@ -364,7 +365,7 @@ def read_for_ever(stream: Any) -> None:
 
 
 def test_closing_is_told_to_another_reader():
-    for _ in range(30):
+    for _ in range(10):
         engine = Engine(plan_of(Numbers(100_000), 1), Settings(2, True, 4))
         stream = engine.stream(0, 0, False)
         stream.next()

@@ -141,7 +141,7 @@ def test_workers_given_back_by_the_collector_are_kept():
             stream.next()
         for engine in (one, other):
             wait_until(
-                lambda engine=engine: engine.at_full_speed and not engine._dispatcher._running
+                lambda engine=engine: engine.at_full_speed and not engine.dispatcher._running
             )
 
         one.close()  # Two idle workers; the others are given back in the midst of the choice.
@@ -314,7 +314,7 @@ class Keys:
 
 def test_long_jobs_and_answers_pass_each_other():
     gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
-    keys = ["d" * 150 + f"{number:06d}" for number in range(60_000)]
+    keys = ["d" * 150 + f"{number:06d}" for number in range(32_000)]
     batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
     with gluon.gluon_loader(
         Keys(),
@@ -332,7 +332,7 @@ def test_forgetting_waits_for_no_sending():
     """The garbage collector may come there."""
     with opened(Numbers(8), "processes-1") as engine:
         read(engine, 1)
-        executor = engine._dispatcher._executor
+        executor = engine.dispatcher.executor
         (worker,) = executor._workers
         with worker._lock:
             forgetting = threading.Thread(

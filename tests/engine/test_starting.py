@@ -34,7 +34,7 @@ def measured(new_processes):
     """An engine whose measurement has just come to an end, in favour of two processes."""
     plan = plan_of(np.arange(4 * BATCHES), 4, transform=with_pid)
     engine = Engine(plan, Settings("auto"))
-    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2, 2)
+    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2)
     yield engine
     engine.close()
 
@@ -67,7 +67,7 @@ def slow_elsewhere(new_processes):
     """An engine that has chosen two processes, which take much longer than none."""
     plan = plan_of(np.arange(80_000), 4, transform=SlowElsewhere())
     engine = Engine(plan, Settings("auto"))
-    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2, 2)
+    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2)
     engine.retain()
     engine.start_workers()
     yield engine
@@ -209,7 +209,7 @@ def waiting(sample: int) -> Any:
 def auto_in_processes(batches: int = 4000) -> Engine:
     """An engine whose measurement has just come to an end, in favour of two processes."""
     engine = Engine(plan_of(Numbers(4 * batches), 4, transform=waiting), Settings("auto"))
-    engine._choice = Choice("processes", 2, 2)
+    engine._choice = Choice("processes", 2)
     engine._losses.seconds = 100.0
     return engine
 

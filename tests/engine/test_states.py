@@ -151,7 +151,7 @@ class Streaming(RuleBasedStateMachine):
 
     @rule(place=PLACES)
     def read_ahead(self, place: int) -> None:
-        self.streams[place].read_ahead()
+        self.streams[place].peek(0)
 
     @rule(place=PLACES)
     def late(self, place: int) -> None:
@@ -170,7 +170,7 @@ class Streaming(RuleBasedStateMachine):
 
     def nothing_is_lent(self) -> bool:
         """To batches that nobody wants; what is forgotten stays until the executor closes."""
-        executor: Any = self.engine._dispatcher._executor
+        executor: Any = self.engine.dispatcher.executor
         return not (self.processes and executor is not None and executor._in_slots) or self.forgot
 
     # How a stream ends.
@@ -222,7 +222,7 @@ class Streaming(RuleBasedStateMachine):
     @rule()
     def workers_go(self) -> None:
         """Whatever is asked for and isn't here, the reader computes."""
-        self.engine._dispatcher.stop(for_good=False)
+        self.engine.dispatcher.stop(for_good=False)
 
     @rule(place=PLACES, whole=st.booleans())
     def close_while_somebody_reads(self, place: int, whole: bool) -> None:
@@ -259,7 +259,7 @@ class Streaming(RuleBasedStateMachine):
 
     def reads_on(self, stream: Stream, count: int) -> bool:
         if self.processes:  # Which would take a second to start.
-            self.engine._choice = Choice("inline", 0)
+            self.engine._choice = Choice()
         for _ in range(count):
             expected = self.expected(stream.position)
             if self.take(stream) != expected:
@@ -341,7 +341,7 @@ def test_late_errors_come_with_their_batch():
     late = Late(plan.source, plan.order)
     engine = Engine(late, Settings(1))
     stream = engine.stream(0, 0, False)
-    stream.read_ahead()
+    stream.peek(0)
     assert late.returned.wait(20)
     timer = threading.Timer(0.05, late.allowed.set)
     timer.start()

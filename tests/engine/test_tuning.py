@@ -53,15 +53,12 @@ class Scripted:
     def spent(self) -> Spent:
         return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
-    def append_next(self) -> Pending:
+    def append_next(self, needed: bool = True) -> Pending:
         pending = Pending(BatchKey(0, self.made), State.HERE)
         self.made += 1
         if self.made <= self.errors:
             pending.state, pending.error = State.FAILED, ValueError("spoilt")
         return pending
-
-    def append_another(self) -> Pending:
-        return self.append_next()
 
     def fulfil(self, pending: Pending) -> None:
         started = Spent.now()
@@ -76,7 +73,7 @@ def choice_for(
     """What is chosen, after as many steps as it takes."""
     trial = Trial(plan or plan_of(Numbers()), use_multiprocessing)
     for _ in range(steps):
-        choice = trial.step(stream)  # type: ignore[arg-type]
+        choice = trial.step(stream)
         if choice is not None:
             return choice
     return None

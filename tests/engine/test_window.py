@@ -286,7 +286,7 @@ print("right")
 
 
 @pytest.mark.parametrize(
-    ("depth", "batches", "times"), [(2, 100, 0), (64, 500, 1), (1000, 2500, 1), (20000, 2500, 1)]
+    ("depth", "batches", "times"), [(2, 100, 0), (64, 500, 1), (20000, 2500, 1)]
 )
 def test_window_is_as_deep_as_descriptors_allow(depth, batches, times):
     finished = subprocess.run(
