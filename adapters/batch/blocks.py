@@ -111,18 +111,13 @@ class Blocks:
 # Compared by identity, as caches need it.
 @dataclass(frozen=True, eq=False)
 class BlockOrder(Arrangement):
-    """Global order in blocks.
-
-    Args:
-        samples: Samples in the data set.
-        block: Samples in a block, at most ``samples``.
-        window: Blocks in a window.
-        seed: Seed of the order.
-    """
+    """Global order of ``samples`` samples in blocks."""
 
     samples: int
     block: int
+    """Samples in a block, at most ``samples``."""
     window: int
+    """Blocks in a window."""
     seed: int
 
     @property

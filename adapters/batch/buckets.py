@@ -80,11 +80,7 @@ class Buckets:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
     def of(self, size: int, shuffle: bool, seed: int) -> BucketOrder:
-        """Make the order for ``size`` samples.
-
-        Raises:
-            ValueError: Not one length per sample.
-        """
+        """Make the order for ``size`` samples, or raise ``ValueError`` for other lengths."""
         if len(self._samples) != size:
             raise ValueError(
                 f"bucket_by must have one length for each of the {size} samples, got "
@@ -98,25 +94,21 @@ class Buckets:
 # Compared by identity, as caches need it.
 @dataclass(frozen=True, eq=False)
 class BucketOrder(Arrangement):
-    """Global order in buckets.
-
-    Args:
-        samples: Sample numbers, one bucket after another.
-        starts: Start of each bucket among these, and the end of the last one.
-        group: Samples in a batch of all shards together.
-        shuffle: Permute buckets and batches; otherwise samples come from the shortest bucket on.
-        seed: Seed of the order.
-        bounds: Lengths to which the samples of each bucket are padded.
-        lengths: Length of each sample, by its number.
-    """
+    """Global order in buckets."""
 
     samples: NDArray[np.int64]
+    """Sample numbers, one bucket after another."""
     starts: NDArray[np.int64]
+    """Start of each bucket among these, and the end of the last one."""
     group: int
+    """Samples in a batch of all shards together."""
     shuffle: bool
+    """Permute buckets and batches; otherwise samples come from the shortest bucket on."""
     seed: int
     bounds: list[Any]
+    """Lengths to which the samples of each bucket are padded."""
     lengths: NDArray[Any]
+    """Length of each sample, by its number."""
 
     @property
     def size(self) -> int:

@@ -69,11 +69,7 @@ class Weighted:
         self.samples = None if samples is None else int(samples)
 
     def of(self, size: int, seed: int) -> Draws:
-        """Make the order of draws from ``size`` samples.
-
-        Raises:
-            ValueError: Not one weight per sample, or weights that can't be drawn by.
-        """
+        """Make the order of draws from ``size`` samples; ``ValueError`` if that can't be done."""
         if len(self.weights) != size:
             raise ValueError(
                 f"weights must have one number for each of the {size} samples, got "
@@ -83,16 +79,7 @@ class Weighted:
 
 
 class Draws(Arrangement):
-    """Draws with replacement.
-
-    Args:
-        weights: Weight of each sample, ``(samples,)``; shared with worker processes, not copied.
-        size: Draws in an epoch.
-        seed: Seed of the draws.
-
-    Raises:
-        ValueError: Weights below 0, infinite or NaN, or all 0.
-    """
+    """Draws with replacement; worker processes share the weights."""
 
     chunk = 256
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,18 +93,13 @@ class GluonFrontEnd(FrontEnd):
         kinds: list[Any] = [mx.gluon.data.DataLoader, DataLoader]
         own = [kind.__iter__ for kind in kinds]
         for kind, plain in zip(kinds, own):
-            kind.__iter__ = _observed(plain, observer)
+            kind.__iter__ = lambda self, plain=plain: observer.loop(self, lambda: plain(self))
         try:
             with read_only():
                 yield
         finally:
             for kind, plain in zip(kinds, own):
                 kind.__iter__ = plain
-
-
-def _observed(plain: Callable[[Any], Iterator[Any]], observer: Observer) -> Any:
-    """Return an ``__iter__`` that hands the loop to the observer."""
-    return lambda self: observer.loop(self, lambda: plain(self))
 
 
 class GluonFetching(GluonPlan):

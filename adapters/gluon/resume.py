@@ -1,11 +1,5 @@
 """``Resume``: continues a killed training with Gluon.
 
-    for epoch in resume.epochs(3, net, trainer):     restores the saved state at the start
-        for data, label in loader:                   at first the rest of the epoch
-            ...
-            trainer.step(len(data))
-            resume.step()                            saves if due
-
 A training is saved after a batch within an epoch, or after an epoch. The same object is an event
 handler for an ``Estimator``, whose ``fit`` always runs a first epoch; if none is left, that epoch
 has no batches.
@@ -29,13 +23,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon.contrib.estimator import (
-    BatchEnd,
-    EpochBegin,
-    EpochEnd,
-    TrainBegin,
-    TrainEnd,
-)
+from mxnet.gluon.contrib.estimator import BatchEnd, EpochBegin, EpochEnd, TrainBegin, TrainEnd
 from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer

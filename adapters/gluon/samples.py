@@ -9,6 +9,7 @@ called sample by sample. The result is a function of the seed, the epoch and the
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,10 +37,10 @@ FIRST_RUN = 1
 ``Place``."""
 # Stream of the seeds of the global generators. Streams 0 and 1 are for transforms.
 _SEEDS = 2
-WHOLE_BATCH = 1 << 32
-"""Place of functions of a whole batch, above the places of functions called per sample."""
-_SOURCE = WHOLE_BATCH + 1  # Place of the user's functions in a source, such as ``decode``.
-_OTHERS = WHOLE_BATCH + 2  # Place of functions that nothing else seeds, such as ``on_error``.
+WHOLE_BATCH = _SEEDS + (1 << 32)
+"""Stream for functions of a whole batch, above those for functions called per sample."""
+_SOURCE = WHOLE_BATCH + 1  # For the user's functions in a source, such as ``decode``.
+_OTHERS = WHOLE_BATCH + 2  # For functions that nothing else seeds, such as ``on_error``.
 
 
 class Members(NamedTuple):
@@ -59,13 +60,6 @@ def samples_of(state: State) -> list[Any]:
         return state
     columns = [_items_of(column) for column in state.columns]
     return columns[0] if state.single else list(zip(*columns))
-
-
-def compute(state: State) -> None:
-    """Wait for the NDArrays in samples, so that errors of MXNet's engine are raised here."""
-    for each in [state] if isinstance(state, list) else state.columns:
-        if isinstance(each, list):
-            map_arrays(lambda array: array.wait_to_read(), each, lists=True)
 
 
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
@@ -101,6 +95,14 @@ class Request:
     first: int = 0
     """Position of the first sample in the batch."""
 
+    @functools.cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """Numbers that the samples' random draws depend on: positions, if names aren't numbers."""
+        numbers = integers(self.names)
+        if numbers is None:
+            numbers = np.arange(self.first, self.first + len(self.names)) + (self.key.index << 24)
+        return numbers
+
 
 class Runner:
     """Runs a pipeline, from any thread; ``checked`` sample numbers come from a user's sampler."""
@@ -122,23 +124,12 @@ class Runner:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
-        if not self.runs:
-            assert state is not None
-            return state
-        key, names = request.key, request.names
-        numbers = integers(names)
-        if numbers is None:  # Random numbers then depend on the positions in the batch.
-            numbers = np.arange(request.first, request.first + len(names)) + (key.index << 24)
         for place, run in enumerate(self.runs):
-            if not isinstance(run, NativeOp):
-                state = self._called(run, state, request, numbers.tolist(), place)
-                continue
-            assert state is not None
-            drawn = np.empty((len(names), 0))
-            if draws := run.stage.draws:
-                drawn = uniforms(self._seed, key.epoch, numbers, run.number, draws)
-            memory = request.allocate if place == len(self.runs) - 1 else np.empty
-            state = self._staged(run, state, request, drawn, memory)
+            if isinstance(run, NativeOp):
+                assert state is not None
+                state = self._staged(run, state, request, place)
+            else:
+                state = self._called(run, state, request, place)
         assert state is not None
         return state
 
@@ -213,7 +204,7 @@ class Runner:
             rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
             if source.makes_samples and place is not None:
                 place.sample(number)
-            seed_place(request.draws, self._seed, epoch, number, _SOURCE)
+            seed(request.draws, self._seed, epoch, number, _SOURCE)
             try:
                 try:
                     sample = source.sample(number, rng)
@@ -233,12 +224,7 @@ class Runner:
     # --- runs ---
 
     def _called(
-        self,
-        ops: list[PythonOp],
-        state: State | None,
-        request: Request,
-        numbers: Sequence[int],
-        place: int = 0,
+        self, ops: list[PythonOp], state: State | None, request: Request, place: int
     ) -> list[Any]:
         """Run the user's functions on each sample; without a ``state``, of the base.
 
@@ -260,12 +246,13 @@ class Runner:
             samples = iter(samples_of(state))
         results: list[Any] = []
         current, draws, epoch = current_place(), request.draws, request.key.epoch
+        numbers = request.numbers.tolist()
         try:
             for row in range(len(names)):
                 if current is not None:
                     current.sample(numbers[row], place + FIRST_RUN)
                 if draws:
-                    seed_place(draws, self._seed, epoch, numbers[row], place)
+                    seed(draws, self._seed, epoch, numbers[row] % 2**63, _SEEDS + place)
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
@@ -274,39 +261,38 @@ class Runner:
             note(error, f"in sample {names[len(results)]!r}")
             raise
         if copies is None and len(results) > 1:
-            before = _arrays_in(results)
+            leaves = flatten(map_arrays(as_numpy, results, lists=True))[0]
+            arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
+            before = [array for array in arrays if array.size and not array.dtype.hasobject]
             shared = len({array.ctypes.data for array in before}) < len(before)
             self._copies[place] = shared
             if shared:
-                results = self._called(ops, state, request, numbers, place)
+                results = self._called(ops, state, request, place)
         return results
 
-    def _staged(
-        self,
-        run: NativeOp,
-        state: State,
-        request: Request,
-        drawn: NDArray[np.float64],
-        memory: Allocate,
-    ) -> State:
+    def _staged(self, run: NativeOp, state: State, request: Request, place: int) -> State:
         """Run a stage on the samples, or on their first members."""
-        names = request.names
+        stage, names = run.stage, request.names
         if isinstance(state, list):
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
                 # Tuples of different lengths can't be split into columns.
                 results: list[Any] = []
                 for row, sample in enumerate(state):
-                    one = replace(request, names=names[row : row + 1])
-                    done = self._staged(run, [sample], one, drawn[row : row + 1], np.empty)
-                    results += samples_of(done)
+                    own = names[row : row + 1]
+                    one = replace(request, names=own, first=request.first + row, allocate=np.empty)
+                    results += samples_of(self._staged(run, [sample], one, place))
                 return results
             state = split(state, names)
         if not (run.first or state.single):
             # MXNet passes all members of a tuple to a block, which can't take them.
-            return self._called([PythonOp((run.stage.block,))], state, request, range(len(names)))
+            return self._called([PythonOp((stage.block,))], state, request, place)
+        drawn = np.empty((len(names), 0))
+        if draws := stage.draws:
+            drawn = uniforms(self._seed, request.key.epoch, request.numbers, run.number, draws)
+        memory = request.allocate if place == len(self.runs) - 1 else np.empty
         # transform_first also unpacks a tuple of one.
         column, *others = state.columns
-        column = _transformed(run.stage, column, drawn, names, memory)
+        column = _transformed(stage, column, drawn, names, memory)
         return Members([column, *others], state.single or not others)
 
 
@@ -386,15 +372,6 @@ def _is_flat(skeleton: Any) -> bool:
     return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
 
 
-# --- memory that user code reuses ---
-
-
-def _arrays_in(samples: list[Any]) -> list[NDArray[Any]]:
-    leaves = flatten(map_arrays(as_numpy, samples, lists=True))[0]
-    arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
-    return [array for array in arrays if array.size and not array.dtype.hasobject]
-
-
 def _copied(sample: Any) -> Any:
     copied = detached(sample)
     map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
@@ -416,33 +393,21 @@ def seeded_batch(
 ) -> Iterator[frozenset[str]]:
     """Seed the global generators that the code may use for a batch, and restore them at the end.
 
-    Yields those to seed for each sample, with ``seed_place``. MXNet's generator needs no
-    restoring in worker processes.
+    Yields those to seed for each sample. MXNet's generator needs no restoring in worker processes.
     """
     per_sample = used - {"mxnet"}
     with seeded(used):  # One thread at a time, also for MXNet's generator alone.
-        seed_place(per_sample, own_seed, epoch, index, _OTHERS)
+        seed(per_sample, own_seed, epoch, index, _OTHERS)
         if "mxnet" not in used:
             yield per_sample
             return
-        before = _draw_seed() if restore else None
+        before = None
+        if restore:
+            with mx.Context("cpu", 0):
+                before = int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())
         mx.random.seed(int(generator(own_seed, epoch, index, _SEEDS).integers(2**31)))
         try:
             yield per_sample
         finally:
             if before is not None:
                 mx.random.seed(before)
-
-
-def seed_place(used: frozenset[str], own_seed: int, epoch: int, number: int, place: int) -> None:
-    """Seed ``random`` and ``numpy.random`` for a sample or batch, within ``seeded_batch``.
-
-    ``place`` is the number of the functions that follow; ``WHOLE_BATCH`` for those of a batch.
-    """
-    if used:
-        seed(used, own_seed, epoch, number % 2**63, _SEEDS + place)
-
-
-def _draw_seed() -> int:
-    with mx.Context("cpu", 0):
-        return int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())
