@@ -54,11 +54,9 @@ def taken(
     *arguments: Any,
     lock: contextlib.AbstractContextManager[Any] = _UNLOCKED,
 ) -> Any:
-    """Call a user's function with the lock held, and take what it returns.
+    """Call a user's function with the lock held, and take what it returns, as NumPy arrays.
 
-    Returns:
-        The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
-        Copies above 16 KiB lie in memory from ``allocate``.
+    No other code can write to them. Copies above 16 KiB lie in memory from ``allocate``.
     """
     with lock:
         batch = function(*arguments)
