@@ -162,13 +162,6 @@ def current_place() -> Place | None:
     return getattr(_own, "place", None)
 
 
-def run_for_batch(run: int) -> None:
-    """Declare that this thread runs user code for its whole batch from now on; see ``Place``."""
-    place = current_place()
-    if place is not None:
-        place.batch(run)
-
-
 def source_generator() -> np.random.Generator:
     """Make the generator for a sample that the program, or user code in a plan, reads itself.
 

@@ -160,11 +160,8 @@ class Pipeline:
                 drawn = ", from each sample's own random numbers" if op.stage.draws else ""
                 yield f"{op.stage.name}: a batch at a time{drawn}"
                 continue
-            for name in map(name_of, op.functions):
-                yield (
-                    f"{name}: a sample at a time, by itself; what runs a batch at a time is "
-                    f"{native}"
-                )
+            rest = f"a sample at a time, by itself; what runs a batch at a time is {native}"
+            yield from (f"{name_of(function)}: {rest}" for function in op.functions)
 
     def base_numbers(self, keys: Any) -> Any:
         """Numbers in the base of the samples that the data set calls ``keys``."""

@@ -36,7 +36,6 @@ from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
 
-_COUNTS = ("batch_size", "shards")  # If these change, batches are renumbered.
 _STREAM = 4  # Stream of the seeds of MXNet's generator.
 
 
@@ -225,8 +224,8 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         # With this number of shards, nothing may be left of the saved epoch.
         if over := epoch - state["loader"]["epoch"]:
             self._epoch, self._batch = self._epoch + over, 0
-        elif any(state["data"].get(name) != data.get(name) for name in _COUNTS):
-            self._batch = batch
+        elif any(state["data"].get(name) != data.get(name) for name in ("batch_size", "shards")):
+            self._batch = batch  # Batches are numbered anew.
         log.info(
             "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
         )

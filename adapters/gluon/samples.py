@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
 from adapters.errors import RecordError, note
-from adapters.generators import DECODE, Generators, current_place, generator
+from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
 from adapters.gluon.stages import Stage, uniforms
@@ -86,6 +86,7 @@ class Request:
     """Samples to make for a batch."""
 
     key: BatchKey
+    place: Place
     names: Any
     """Names of the samples: numbers, or whatever the data set accepts."""
     allocate: Allocate
@@ -198,12 +199,12 @@ class Runner:
 
     def _records(self, source: Source, own: NDArray[np.int64], request: Request) -> list[Any]:
         """Read samples one by one; a damaged record by MXNet's data set, if there is one."""
-        epoch, place, base = request.key.epoch, current_place(), self._pipeline.base
+        epoch, base = request.key.epoch, self._pipeline.base
         samples: list[Any] = []
         for number, name in zip(own.tolist(), request.names):
             rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
-            if source.makes_samples and place is not None:
-                place.sample(number)
+            if source.makes_samples:
+                request.place.sample(number)
             seed(request.draws, self._seed, epoch, number, _SOURCE)
             try:
                 try:
@@ -245,12 +246,11 @@ class Runner:
         else:
             samples = iter(samples_of(state))
         results: list[Any] = []
-        current, draws, epoch = current_place(), request.draws, request.key.epoch
+        draws, epoch = request.draws, request.key.epoch
         numbers = request.numbers.tolist()
         try:
             for row in range(len(names)):
-                if current is not None:
-                    current.sample(numbers[row], place + FIRST_RUN)
+                request.place.sample(numbers[row], place + FIRST_RUN)
                 if draws:
                     seed(draws, self._seed, epoch, numbers[row] % 2**63, _SEEDS + place)
                 sample = next(samples)
