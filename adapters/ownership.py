@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from sys import getrefcount
 from typing import Any
@@ -106,9 +107,7 @@ def detach(leaves: list[Any], allocate: Allocate) -> None:
     arrays = [*{id(leaf): leaf for leaf in leaves if isinstance(leaf, np.ndarray)}.values()]
     bases = [array.base for array in arrays]
     # References from these lists, and from the arrays to their bases.
-    held: dict[int, int] = {}
-    for each in map(id, leaves + arrays + bases + bases):
-        held[each] = held.get(each, 0) + 1
+    held = Counter(map(id, leaves + arrays + bases + bases))
     copies = {}
     for place in range(len(arrays)):
         if not _is_own(arrays, bases, place, held):
