@@ -118,30 +118,29 @@ class Order:
             arrangement = arrangement.in_groups(self.batch_size * shard[1])
         return replace(self, shard=shard, arrangement=arrangement)
 
-    @functools.cached_property
-    def shard_size(self) -> int:
-        """Number of samples that this shard visits in an epoch; equal on every shard."""
-        return self._positions // self.shard[1]
-
     @property
     def _positions(self) -> int:
         if self.size is None:
             raise TypeError("an order without an end has no length")
         return self.size
 
-    @property
-    def num_batches(self) -> int | None:
-        """Number of batches in an epoch; None if it has no end."""
-        return None if self.size is None else self._batches
+    @functools.cached_property
+    def shard_size(self) -> int:
+        """Number of samples that this shard visits in an epoch; equal on every shard."""
+        return self._positions // self.shard[1]
 
     @functools.cached_property
-    def _batches(self) -> int:
-        full, rest = divmod(self.shard_size, self.batch_size)
+    def num_batches(self) -> int | None:
+        """Number of batches in an epoch; None if it has no end."""
+        return None if self.size is None else self._batches(self.shard_size)
+
+    def _batches(self, samples: int) -> int:
+        full, rest = divmod(samples, self.batch_size)
         return full + (rest > 0 and not self.drop_remainder)
 
     def __len__(self) -> int:
         """Number of batches in an epoch, equal on every shard; ``TypeError`` if it has no end."""
-        return self._batches
+        return self.num_batches or self._batches(self.shard_size)
 
     def batch(self, epoch: int, index: int, origin: int = 0) -> NDArray[np.int64]:
         """Sample numbers of batch ``index`` of ``epoch``, int64 ``(batch,)``; read-only.
@@ -240,8 +239,7 @@ class Order:
         if self.size is None:
             step = -(-samples // self.consumed(1))
             return Continuation(epoch, step, samples - self.consumed(step))
-        full, rest = divmod((self.size - samples) // self.shard[1], self.batch_size)
-        left = full + (rest > 0 and not self.drop_remainder)
+        left = self._batches((self.size - samples) // self.shard[1])
         step = len(self) - left
         return Continuation(epoch, step, samples - self.consumed(step)) if left else None
 
@@ -253,7 +251,7 @@ class Order:
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
-        block = _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK)
+        block = _shuffled_batches(len(self), self.seed, epoch, step // _BLOCK)
         return block.item(step % _BLOCK)
 
 

@@ -82,6 +82,11 @@ def for_a_generator(error: BaseException) -> BaseException:
 def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
     """Write a replacement into its row of a batch, or raise ``ValueError`` if it doesn't fit."""
     leaves, own = flatten(sample)
+    if len(leaves) != len(rows):
+        raise ValueError(
+            "on_error must return a sample like the others, (array, label), got "
+            f"{len(leaves)} members"
+        )
     if own != skeleton:
         raise ValueError(
             f"on_error must return a sample like the others, of the structure {skeleton}, got {own}"
