@@ -80,7 +80,11 @@ class Buckets:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
     def of(self, size: int, shuffle: bool, seed: int) -> BucketOrder:
-        """Make the order for ``size`` samples, or raise ``ValueError`` for other lengths."""
+        """Make the order for ``size`` samples.
+
+        Raises:
+            ValueError: Not one length per sample.
+        """
         if len(self._samples) != size:
             raise ValueError(
                 f"bucket_by must have one length for each of the {size} samples, got "

@@ -69,7 +69,11 @@ class Weighted:
         self.samples = None if samples is None else int(samples)
 
     def of(self, size: int, seed: int) -> Draws:
-        """Make the order of draws from ``size`` samples; ``ValueError`` if that can't be done."""
+        """Make the order of draws from ``size`` samples.
+
+        Raises:
+            ValueError: Not one weight per sample, or weights that can't be drawn by.
+        """
         if len(self.weights) != size:
             raise ValueError(
                 f"weights must have one number for each of the {size} samples, got "

@@ -158,7 +158,7 @@ class Pipeline:
         for op in self.ops:
             if isinstance(op, NativeOp):
                 drawn = ", from each sample's own random numbers" if op.stage.draws else ""
-                yield f"{op.stage.name}: a batch at a time{drawn}"
+                yield f"{type(op.stage.block).__name__}: a batch at a time{drawn}"
                 continue
             rest = f"a sample at a time, by itself; what runs a batch at a time is {native}"
             yield from (f"{name_of(function)}: {rest}" for function in op.functions)

@@ -9,10 +9,9 @@ called sample by sample. The result is a function of the seed, the epoch and the
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import mxnet as mx
@@ -95,14 +94,8 @@ class Request:
     """Global generators to seed before each call of user code."""
     first: int = 0
     """Position of the first sample in the batch."""
-
-    @functools.cached_property
-    def numbers(self) -> NDArray[np.int64]:
-        """Numbers that the samples' random draws depend on: positions, if names aren't numbers."""
-        numbers = integers(self.names)
-        if numbers is None:
-            numbers = np.arange(self.first, self.first + len(self.names)) + (self.key.index << 24)
-        return numbers
+    numbers: Any = field(init=False, default=None)
+    """Numbers that the random draws depend on, int64 ``(samples,)``; set by ``Runner.made``."""
 
 
 class Runner:
@@ -125,6 +118,11 @@ class Runner:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
+        if self.runs:
+            numbers = integers(request.names)
+            if numbers is None:  # Random numbers then depend on the positions in the batch.
+                numbers = np.arange(len(request.names)) + request.first + (request.key.index << 24)
+            request.numbers = numbers
         for place, run in enumerate(self.runs):
             if isinstance(run, NativeOp):
                 assert state is not None
@@ -278,8 +276,8 @@ class Runner:
                 # Tuples of different lengths can't be split into columns.
                 results: list[Any] = []
                 for row, sample in enumerate(state):
-                    own = names[row : row + 1]
-                    one = replace(request, names=own, first=request.first + row, allocate=np.empty)
+                    one = replace(request, names=names[row : row + 1], allocate=np.empty)
+                    one.numbers = request.numbers[row : row + 1]
                     results += samples_of(self._staged(run, [sample], one, place))
                 return results
             state = split(state, names)
@@ -342,7 +340,7 @@ def _transformed(
         try:
             items.append(stage.item(item, own))
         except BaseException as error:
-            note(error, f"in {stage.name}, sample {name!r}")
+            note(error, f"in {type(stage.block).__name__}, sample {name!r}")
             raise
     return items
 

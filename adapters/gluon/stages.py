@@ -55,11 +55,6 @@ class Stage:
     def __init__(self, block: Any) -> None:
         self.block = block
 
-    @property
-    def name(self) -> str:
-        """Name of the block's class."""
-        return type(self.block).__name__
-
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         """Transform all images of a batch.
 
@@ -239,8 +234,7 @@ def uniforms(
     """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
 
     Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
-    over a counter, from a start that the arguments determine. ``stream`` is the number of the
-    transform that draws.
+    over a counter. ``stream`` is the number of the transform that draws.
     """
     start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
     state = mix_64(np.asarray(numbers, np.uint64) * GOLDEN + start[0]) ^ start[1]
@@ -271,18 +265,15 @@ _CONTAINERS = (transforms.Compose, mx.gluon.nn.HybridSequential, mx.gluon.nn.Seq
 def stages_of(function: Any) -> list[Stage | Any] | None:
     """Return the stages of a transform; blocks without a stage are included unchanged.
 
-    None if no block has a stage, or ``function`` is no block.
+    None if no block has a stage, or ``function`` is no block, or has hooks or replaced methods.
     """
     kind = type(function)
-    if not (kind in STAGES or kind in _CONTAINERS) or _hooked(function):
+    if not (kind in STAGES or kind in _CONTAINERS):
+        return None
+    replaced = {"forward", "hybrid_forward", "__call__"} & vars(function).keys()
+    if function._forward_hooks or function._forward_pre_hooks or replaced:
         return None
     if kind in STAGES:
         return [STAGES[kind](function)]
     found = [each for child in function._children.values() for each in stages_of(child) or [child]]
     return found if any(isinstance(each, Stage) for each in found) else None
-
-
-def _hooked(block: Any) -> bool:
-    """True if a block has hooks or replaced methods."""
-    replaced = {"forward", "hybrid_forward", "__call__"} & vars(block).keys()
-    return bool(block._forward_hooks or block._forward_pre_hooks or replaced)
