@@ -90,9 +90,8 @@ class Buckets:
                 f"bucket_by must have one length for each of the {size} samples, got "
                 f"{len(self._samples)}"
             )
-        return BucketOrder(
-            self._samples, self._starts, 1, shuffle, seed, self.bounds, self._lengths
-        )
+        bounds, lengths = self.bounds, self._lengths
+        return BucketOrder(size, self._samples, self._starts, 1, shuffle, seed, bounds, lengths)
 
 
 # Compared by identity, as caches need it.
@@ -100,6 +99,7 @@ class Buckets:
 class BucketOrder(Arrangement):
     """Global order in buckets."""
 
+    size: int
     samples: NDArray[np.int64]
     """Sample numbers, one bucket after another."""
     starts: NDArray[np.int64]
@@ -113,11 +113,6 @@ class BucketOrder(Arrangement):
     """Lengths to which the samples of each bucket are padded."""
     lengths: NDArray[Any]
     """Length of each sample, by its number."""
-
-    @property
-    def size(self) -> int:
-        """Number of positions in an epoch: all samples."""
-        return len(self.samples)
 
     @property
     def is_random(self) -> bool:

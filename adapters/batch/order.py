@@ -42,13 +42,10 @@ class Arrangement(abc.ABC):
     pickled for worker processes, which share its arrays.
     """
 
+    size: int
+    """Number of positions in an epoch."""
     chunk = _BLOCK
     """Positions evaluated per call; the overhead of a call equals about a thousand positions."""
-
-    @property
-    @abc.abstractmethod
-    def size(self) -> int:
-        """Number of positions in an epoch."""
 
     @abc.abstractmethod
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:

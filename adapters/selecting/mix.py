@@ -159,14 +159,9 @@ class MixOrder(Arrangement):
         self._sizes = sizes
         self._shuffle, self._seed, self._replacement = shuffle, seed, replacement
         ends = (schedule.position_of(at, size - (stop == "last")) for at, size in enumerate(sizes))
-        self._size = max(ends) + 1 if stop == "last" else min(ends)
+        self.size = max(ends) + 1 if stop == "last" else min(ends)
         # Draws of each source in an epoch of the mix.
-        self._draws = schedule.draws_before(self._size)
-
-    @property
-    def size(self) -> int:
-        """Number of positions in an epoch."""
-        return self._size
+        self._draws = schedule.draws_before(self.size)
 
     @property
     def is_random(self) -> bool:
@@ -177,7 +172,7 @@ class MixOrder(Arrangement):
     @property
     def way(self) -> str:
         """Human-readable description of the order."""
-        told = f"mixed by shares of {_told(self._schedule.shares)}, {self._size} in an epoch"
+        told = f"mixed by shares of {_told(self._schedule.shares)}, {self.size} in an epoch"
         return told + (", with replacement" if self._replacement else "")
 
     @property
