@@ -82,6 +82,7 @@ class SourcePlan(Plan):
     thread_safe: bool | None = None
     _argument: str | None = field(init=False)  # How ``transform`` takes its generator.
     _only_reads: bool = field(init=False)
+    _locks: bool = field(init=False)
     _steps: list[tuple[list[_Stage], bool]] = field(init=False)
     """Stages that run together, and whether only this plan refers to what they return."""
     _copies: int = field(init=False)  # Steps whose result may have to be copied.
@@ -96,6 +97,7 @@ class SourcePlan(Plan):
             [*(("source", each) for each in self.source.users_code), ("transform", self.transform)],
             [("collate", self.collate), ("batch_transform", self.batch_transform)],
         )
+        self._locks = bool(self._gate or self.draws)
 
     def _make_steps(self) -> None:
         self._steps = []
@@ -163,8 +165,11 @@ class SourcePlan(Plan):
         if self._only_reads and self.source.gathers:  # No user code.
             numbers = self.samples(key)
             return Assembled(self.source.gather(numbers, allocate), 0)
-        with Place(self.seed, key.epoch, key.index) as place, self._gate, seeded(self.draws):
-            return Assembled(self._made(key, place, allocate), place.skipped)
+        with Place(self.seed, key.epoch, key.index) as place:
+            if not self._locks:  # Saves 1 us.
+                return Assembled(self._made(key, place, allocate), place.skipped)
+            with self._gate, seeded(self.draws):
+                return Assembled(self._made(key, place, allocate), place.skipped)
 
     def _made(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
         """Assemble a batch, and run the stages; the last copy is made in ``allocate``'s memory."""

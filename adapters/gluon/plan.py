@@ -41,6 +41,8 @@ from adapters.gluon.samples import (
 from adapters.gluon.stages import call
 from adapters.seeding import seed
 
+_UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
+
 
 @dataclass
 class GluonPlan(Plan):
@@ -169,8 +171,9 @@ class GluonPlan(Plan):
 
         Worker threads share them with the training loop, so they are left alone there.
         """
-        used = self.draws if self._remote or not works_for(self) else frozenset[str]()
-        return seeded_batch(used, self.seed, key.epoch, key.index, not self._remote)
+        if not self.draws or (works_for(self) and not self._remote):
+            return _UNSEEDED
+        return seeded_batch(self.draws, self.seed, key.epoch, key.index, not self._remote)
 
     def _made(self, request: Request) -> Assembled:
         state, skipped = self._samples(request)
