@@ -18,7 +18,6 @@ import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array, is_np_shape, np_array, set_np_shape
 
-from adapters import generators
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder, Order
@@ -26,6 +25,15 @@ from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, Replacements
 from adapters.engine.threads import works_for
 from adapters.errors import note
+from adapters.generators import (
+    BATCH_TRANSFORM,
+    COLLATE,
+    OF_COLLATE,
+    Place,
+    call_with,
+    generator,
+    generator_argument,
+)
 from adapters.gluon.batchify import Skeleton, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
 from adapters.gluon.pipeline import Pipeline, name_of
@@ -64,8 +72,8 @@ class GluonPlan(Plan):
     thread_safe: bool | None = None
 
     def __post_init__(self) -> None:
-        self._argument = generators.generator_argument(self.batch_transform)
-        self._batchify_argument = generators.generator_argument(self.batchify)
+        self._argument = generator_argument(self.batch_transform)
+        self._batchify_argument = generator_argument(self.batchify)
         self._remote = False
         self._size = len(self.data)
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
@@ -141,11 +149,7 @@ class GluonPlan(Plan):
         try:
             if self._remote or works_for(self):
                 self._enter_semantics()
-            with (
-                self._gate,
-                generators.Place(self.seed, *key[:2]) as place,
-                self._seeded(key) as draws,
-            ):
+            with self._gate, Place(self.seed, *key[:2]) as place, self._seeded(key) as draws:
                 return self._made(Request(key, place, names, memory, draws))
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
@@ -265,14 +269,10 @@ class GluonPlan(Plan):
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.
         if self.batchify is not None:
-            request.place.batch(generators.COLLATE)
-            rng_of = functools.partial(
-                generators.generator, self.seed, epoch, index, generators.OF_COLLATE
-            )
+            request.place.batch(COLLATE)
+            rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
             batchify = self._bound_batchify(request)
-            batch = generators.call_with(
-                rng_of, self._batchify_argument, batchify, samples_of(state)
-            )
+            batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch)
             elif function is not None and self._collates:
@@ -286,18 +286,16 @@ class GluonPlan(Plan):
             del leaves  # Only the batch may refer to its arrays.
         if function is None:
             return batch
-        rng_of = functools.partial(
-            generators.generator, self.seed, epoch, index, generators.BATCH_TRANSFORM
-        )
+        rng_of = functools.partial(generator, self.seed, epoch, index, BATCH_TRANSFORM)
         if own is not None:
             function = own
         elif isinstance(function, mx.gluon.Block):
             function = functools.partial(call, function)
         held = [batch]
         del batch
-        request.place.batch(generators.BATCH_TRANSFORM)
+        request.place.batch(BATCH_TRANSFORM)
         try:
-            transformed = generators.call_with(rng_of, self._argument, function, held.pop())
+            transformed = call_with(rng_of, self._argument, function, held.pop())
             if transformed is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
@@ -317,7 +315,7 @@ class GluonPlan(Plan):
 
         def alone(name: Any) -> Any:
             key = BatchKey(0, 0)
-            with generators.Place(self.seed, 0, 0) as place, self._seeded(key) as draws:
+            with Place(self.seed, 0, 0) as place, self._seeded(key) as draws:
                 return self._sample(request, name, key=key, place=place, draws=draws)
 
         return bind(request.names, alone)  # type: ignore[no-any-return]
