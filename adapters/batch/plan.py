@@ -9,7 +9,6 @@ shared with the trainer.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from adapters.batch.key import BatchKey
@@ -41,10 +40,12 @@ class Plan(abc.ABC):
     _gate: Gate
     _batch_gate: Gate
 
-    def _make_gates(self, of_samples: Iterable[Any], of_batches: Iterable[Any]) -> None:
+    def _make_gates(
+        self, of_samples: list[tuple[str, Any]], of_batches: list[tuple[str, Any]]
+    ) -> None:
         """Find out which code one thread at a time may run: all of it, or only that of batches."""
-        replaces = [("on_error", self.on_error)] if callable(self.on_error) else []
-        of_samples, of_batches = [*of_samples, *replaces], list(of_batches)
+        if callable(self.on_error):
+            of_samples = [*of_samples, ("on_error", self.on_error)]
         self._batch_gate = Gate(of_batches, self.thread_safe)
         self._gate = Gate(of_samples, self.thread_safe)
         # The global generators are locked inside, so the gate has to be the outer lock.

@@ -351,7 +351,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 resumed, see ``state_dict``.
         """
         sampler, order, rest = self._with_shard()._batch_sampler, self._order, WHOLE
-        elastic, at, counted = order is not None and order.elastic, None, None
+        at = counted = None
+        elastic = order is not None and order.elastic
         if order is not None and elastic:
             at = arguments.samples_of(state, order.size, "loader")
         if order is not None and at is not None:
