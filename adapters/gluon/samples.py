@@ -80,7 +80,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     return Members([list(members) for members in zip(*samples)], False)
 
 
-@dataclass
+@dataclass(slots=True)
 class Request:
     """Samples to make for a batch."""
 
