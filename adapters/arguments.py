@@ -19,10 +19,6 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
     """Check that ``value`` is an integer, and at least ``least`` if that is given.
 
     ``otherwise`` names other allowed values for the message: ``' or "auto"'``.
-
-    Raises:
-        TypeError: Not an integer.
-        ValueError: Too small.
     """
     bound = "" if least is None else f" >= {least}"
     try:
@@ -105,9 +101,6 @@ def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | Non
     """Read (epoch, samples) from a state; None if the state counts batches.
 
     ``size`` is the number of samples in an epoch, None if it has no end.
-
-    Raises:
-        ValueError: Not a state of a data set of this size.
     """
     if not (isinstance(state, dict) and "samples" in state):
         return None
@@ -124,9 +117,6 @@ def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[i
 
     A batch has ``samples`` samples over all shards, and an epoch ``size``. With fewer shards, an
     epoch may have one batch more than here.
-
-    Raises:
-        ValueError: The state counts batches of another size, or is for a data set of another size.
     """
     if not isinstance(state, dict):
         return None
@@ -154,9 +144,6 @@ def position_of(
 
     ``count`` returns the number of batches in an epoch, or None if it is unknown. For the message,
     ``kind`` is the kind of object that the state is for, and ``other`` what differs in its own.
-
-    Raises:
-        ValueError: Not a state of a sequence or loader of this length.
     """
     try:
         epoch, batch = operator.index(state["epoch"]), operator.index(state[unit])

@@ -1,8 +1,8 @@
 """Exceptions sent from a worker process, with their own type, whatever their constructor takes.
 
 Pickle calls an exception's class with ``args``, which fails if the constructor takes something
-else. Here, class, args, attributes and notes are pickled separately, and the exception is rebuilt
-without calling its constructor.
+else. Here, class, args and attributes are pickled, and the exception is rebuilt without calling its
+constructor.
 """
 
 from __future__ import annotations
@@ -24,22 +24,19 @@ _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Since Python 3.11.
 class Failure:
     """Pickled parts of an exception, and a text in case they can't be pickled."""
 
-    kind: bytes | None
-    args: bytes | None
-    attributes: bytes | None
+    parts: bytes | None
     notes: tuple[str, ...]
     summary: str
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Take ``error`` apart, in the worker."""
+        """Take ``error`` apart, in the worker; attributes that can't be pickled are left out."""
+        parts = type(error), _arguments(error)
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         told = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
         return cls(
-            _pickled(type(error)),
-            _pickled(_arguments(error)),
-            _pickled(attributes),
+            _pickled((*parts, attributes)) or _pickled((*parts, {})),
             (*getattr(error, "__notes__", ()), told),
             f"{type(error).__qualname__}: {error}",
         )
@@ -47,26 +44,25 @@ class Failure:
     def restore(self) -> BaseException:
         """Rebuild the exception, in the trainer's process."""
         try:
-            error = self._restored()
+            if self.parts is None:
+                raise ValueError("not pickled")
+            error = _restored(*cloudpickle.loads(self.parts))
         except Exception:
             error = RuntimeError(f"{self.summary} (an exception that could not be sent as it is)")
         error.__notes__ = list(self.notes)  # type: ignore[attr-defined]
         return error
 
-    def _restored(self) -> BaseException:
-        if self.kind is None or self.args is None:
-            raise ValueError("not pickled")
-        kind, args = cloudpickle.loads(self.kind), cloudpickle.loads(self.args)
-        if issubclass(kind, _GROUP):
-            error: BaseException = kind.__new__(kind, args[0], [each.restore() for each in args[1]])
-        elif kind.__module__ == "builtins":
-            error = kind(*args)
-        else:
-            error = kind.__new__(kind, *args)
-            error.args = args
-        if self.attributes is not None:
-            vars(error).update(cloudpickle.loads(self.attributes))
-        return error
+
+def _restored(kind: Any, args: Any, attributes: dict[str, Any]) -> BaseException:
+    if issubclass(kind, _GROUP):
+        error: BaseException = kind.__new__(kind, args[0], [each.restore() for each in args[1]])
+    elif kind.__module__ == "builtins":
+        error = kind(*args)
+    else:
+        error = kind.__new__(kind, *args)
+        error.args = args
+    vars(error).update(attributes)
+    return error
 
 
 def _arguments(error: BaseException) -> tuple[Any, ...]:

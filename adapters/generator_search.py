@@ -109,11 +109,7 @@ def draws_unseeded(value: Any, depth: int = 0) -> bool:
 
 
 class _Search:
-    """Visits objects and what they refer to, each once.
-
-    Args:
-        objects: Where to begin.
-    """
+    """Visits objects and what they refer to, each once."""
 
     def __init__(self, *objects: Any) -> None:
         self.named: set[str] = set()
@@ -278,12 +274,8 @@ def _references(
     """Resolve the global names, imports, and attributes of modules that a function loads.
 
     A local variable that a module is assigned to is followed. A module is given itself if it isn't
-    known what is used of it.
-
-    Args:
-        code: The function's code.
-        names: Its global variables.
-        outer: Modules in the variables of the functions around it.
+    known what is used of it. ``names`` are the function's global variables, and ``outer`` has the
+    modules in the variables of the functions around it.
     """
     local = {**outer}
     if code.co_name == "hybrid_forward" and "mxnet" in sys.modules and code.co_argcount > 1:

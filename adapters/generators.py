@@ -36,9 +36,6 @@ class _Key(ISpawnableSeedSequence):
 
     With ``key=...``, Philox would request entropy from the system to seed spawned generators, which
     takes three times as long and needs the GIL. Here, spawned generators depend on the place too.
-
-    Args:
-        place: Seed, epoch, number and stream.
     """
 
     def __init__(self, *place: int) -> None:
@@ -69,12 +66,6 @@ class Generators:
     Takes a fifth of the time of ``generator``. Each one is valid until the next call in the same
     thread, which resets the same generator. ``key`` and ``counters`` give the initial states, for
     code that draws for many samples at once.
-
-    Args:
-        seed: Seed of everything random.
-        epoch: From 0.
-        stream: Purpose of the draws.
-        numbers: Numbers of the samples.
     """
 
     def __init__(self, seed: int, epoch: int, stream: int, numbers: NDArray[np.int64]) -> None:
@@ -131,17 +122,11 @@ class Place:
 
     A context around the computation of a batch, in one thread. Within it, ``source_generator``
     returns generators that depend on the seed, the epoch, the sample and the number of earlier
-    calls for it, and therefore not on the worker.
-
-    Args:
-        seed: Seed of the plan.
-        epoch: From 0.
-        index: Number of the batch; user code runs for the batch until ``sample`` is called.
+    calls for it, and therefore not on the worker. User code runs for batch ``index`` until
+    ``sample`` is called.
     """
 
-    __slots__ = (
-        "_count", "_index", "_number", "_outer", "_place", "_stream", "skipped",
-    )  # fmt: skip
+    __slots__ = ("_count", "_index", "_number", "_outer", "_place", "_stream", "skipped")
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
         self._place = seed, epoch
@@ -175,13 +160,6 @@ class Place:
 def current_place() -> Place | None:
     """Place that this thread runs user code for; None outside of a plan."""
     return getattr(_own, "place", None)
-
-
-def run_for_batch(run: int) -> None:
-    """Declare that this thread runs user code for its whole batch from now on; see ``Place``."""
-    place = current_place()
-    if place is not None:
-        place.batch(run)
 
 
 def source_generator() -> np.random.Generator:

@@ -10,11 +10,9 @@ from typing import Any
 
 
 def bound(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make a package's ``__getattr__``.
+    """Make a package's ``__getattr__`` from the module of each name.
 
-    Args:
-        package: The package's ``__name__``.
-        modules: Module of each name; a submodule maps to its own full name.
+    A submodule maps to its own full name.
     """
 
     def look_up(name: str) -> Any:

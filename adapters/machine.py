@@ -34,18 +34,13 @@ _VBMI_FLAGS = {"avx512bw", "avx512vl", "avx512vbmi"}
 
 @dataclass(frozen=True)
 class Features:
-    """Features that the speed of loading depends on.
-
-    Args:
-        cpus: Number of usable CPUs.
-        kernel: True if the native kernel is installed and not switched off.
-        vbmi: True if it can use AVX-512 VBMI, which decodes JPEGs faster.
-        gpus: Names of the GPUs, from NVIDIA's driver.
-    """
+    """Features that the speed of loading depends on."""
 
     cpus: int
     kernel: bool
+    """True if the native kernel is installed and not switched off."""
     vbmi: bool
+    """True if it can use AVX-512 VBMI, which decodes JPEGs faster."""
     gpus: tuple[str, ...]
 
     @property

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from sys import getrefcount
 from typing import Any
@@ -54,11 +55,9 @@ def taken(
     *arguments: Any,
     lock: contextlib.AbstractContextManager[Any] = _UNLOCKED,
 ) -> Any:
-    """Call a user's function with the lock held, and take what it returns.
+    """Call a user's function with the lock held, and take what it returns, as NumPy arrays.
 
-    Returns:
-        The structure with NumPy arrays, as from ``as_arrays``, which no other code can write to.
-        Copies above 16 KiB lie in memory from ``allocate``.
+    No other code can write to them. Copies above 16 KiB lie in memory from ``allocate``.
     """
     with lock:
         batch = function(*arguments)
@@ -108,9 +107,7 @@ def detach(leaves: list[Any], allocate: Allocate) -> None:
     arrays = [*{id(leaf): leaf for leaf in leaves if isinstance(leaf, np.ndarray)}.values()]
     bases = [array.base for array in arrays]
     # References from these lists, and from the arrays to their bases.
-    held: dict[int, int] = {}
-    for each in map(id, leaves + arrays + bases + bases):
-        held[each] = held.get(each, 0) + 1
+    held = Counter(map(id, leaves + arrays + bases + bases))
     copies = {}
     for place in range(len(arrays)):
         if not _is_own(arrays, bases, place, held):

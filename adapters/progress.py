@@ -16,16 +16,9 @@ from typing import Any
 def bar(
     name: str, unit: str = "step", shown: bool | None = None
 ) -> Iterator[Callable[[int, int], Any]]:
-    """Show a progress bar.
+    """Show a progress bar, None: if standard error is a terminal; yield ``progress(done, total)``.
 
-    Args:
-        name: Label of the bar.
-        unit: Unit of the count.
-        shown: False for no bar; None shows it if standard error is a terminal.
-
-    Yields:
-        ``progress(done, total)``. A smaller ``done`` than before restarts the bar, for example for
-        the next file.
+    A smaller ``done`` than before restarts the bar, for example for the next file.
     """
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda done, total: None

@@ -40,11 +40,7 @@ _OTHERS = {
 
 
 def recognized(head: bytes) -> str | None:
-    """Name the format of a file with these first bytes, and a remedy; None if it is unknown.
-
-    Args:
-        head: The first ``HEAD_BYTES`` bytes, or all bytes of a shorter file.
-    """
+    """Name the format of a file with these ``HEAD_BYTES`` bytes, and a remedy; None if unknown."""
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, which stands for the file: git lfs pull fetches it"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()

@@ -118,9 +118,8 @@ def _is_of(module: str, packages: Iterable[str]) -> bool:
 class Gate:
     """Lets one thread at a time run code that isn't thread-safe; true if there is such code.
 
-    Args:
-        code: Names, for messages, and the user's objects or functions.
-        thread_safe: The user's declaration for all of it; None to check each one.
+    The ``code`` comes with names for messages. ``thread_safe`` is the user's declaration for all of
+    it; None to check each one.
     """
 
     def __init__(self, code: Iterable[tuple[str, Any]], thread_safe: bool | None = None) -> None:

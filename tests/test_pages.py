@@ -1,7 +1,7 @@
 """README and the pages in docs/: their programs run, and their links lead somewhere.
 
 A page's programs run one after the other in one process, beside the files that they name. Those of
-docs/sources.md run section by section, and those of docs/recipes/ by the framework that they need.
+docs/sources.md run in one process, and those of docs/recipes/ by the framework that they need.
 h5py, zarr, datasets, pandas, pyarrow, grain and torch are in no extra: what needs them runs where
 they are.
 """
@@ -103,6 +103,25 @@ def run(program: str, folder: Path, name: str = "program", backend: str = "jax")
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.endswith("done\n")
+
+
+def run_each(group: dict[str, str], tmp_path: Path, backend: str) -> None:
+    """Run programs in one process, each in an empty folder of its own."""
+    lines = ["import os, runpy"]
+    for title, program in group.items():
+        if missing(program):
+            continue
+        (tmp_path / title).mkdir()
+        (tmp_path / title / "program.py").write_text(program)
+        lines += [
+            f"os.chdir({str(tmp_path / title)!r})",
+            "runpy.run_path('program.py', run_name='__main__')",
+        ]
+    if len(lines) == 1:
+        pytest.skip(f"what {[*group]} need isn't installed")
+    (tmp_path / "temporary").mkdir()
+    lines.insert(1, f"os.environ['TMPDIR'] = {str(tmp_path / 'temporary')!r}")
+    run("\n".join(lines), tmp_path, backend=backend)
 
 
 _SHORT = {"concepts.md", "gluon.md", "quickstart.md", "records.md"}
@@ -235,13 +254,14 @@ def test_every_section_is_known_here():
     assert sorted(sections()) == sorted(SECTIONS)
 
 
-@pytest.mark.parametrize("title", SECTIONS)
-def test_the_program_of_a_section_runs(title, tmp_path):
-    program = sections()[title]
-    if absent := missing(program):
-        pytest.skip(f"not installed: {absent}")
-    before, after = SECTIONS[title]
-    run("\n".join(["import numpy as np", before, program, after]), tmp_path)
+def test_the_programs_of_sections_run(tmp_path):
+    """In one process, which imports the frameworks once."""
+    parts = (
+        (title, before, sections()[title], after) for title, (before, after) in SECTIONS.items()
+    )
+    run_each(
+        {title: "\n".join(["import numpy as np", *rest]) for title, *rest in parts}, tmp_path, "jax"
+    )
 
 
 # --- docs/recipes/ ---
@@ -280,22 +300,7 @@ def groups() -> Iterator[tuple[str, dict[str, str]]]:
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "group"), [pytest.param(*each, id=each[0]) for each in groups()])
 def test_the_programs_of_recipes_run(name, group, tmp_path):
-    """Each in an empty folder of its own."""
-    lines = ["import os, runpy"]
-    for title, program in group.items():
-        if missing(program):
-            continue
-        (tmp_path / title).mkdir()
-        (tmp_path / title / "recipe.py").write_text(program)
-        lines += [
-            f"os.chdir({str(tmp_path / title)!r})",
-            "runpy.run_path('recipe.py', run_name='__main__')",
-        ]
-    if len(lines) == 1:
-        pytest.skip(f"what the recipes with {name} need isn't installed")
-    (tmp_path / "temporary").mkdir()
-    lines.insert(1, f"os.environ['TMPDIR'] = {str(tmp_path / 'temporary')!r}")
-    run("\n".join(lines), tmp_path, backend=BACKENDS[name])
+    run_each(group, tmp_path, BACKENDS[name])
 
 
 def test_the_index_names_every_recipe_once():

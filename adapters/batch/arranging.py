@@ -65,9 +65,6 @@ def order_of(
 
     ``size`` is None for a data set without an end, which can only be read in its own order. If
     ``tolerant``, samples that can't be read are replaced.
-
-    Raises:
-        ValueError: Arguments that exclude each other, or that the source doesn't allow.
     """
     blocks = blocks_of(shuffle)
     asked = {"shuffle": blocks, "weights": weights, "bucket_by": bucket_by}

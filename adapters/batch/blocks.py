@@ -111,34 +111,24 @@ class Blocks:
 # Compared by identity, as caches need it.
 @dataclass(frozen=True, eq=False)
 class BlockOrder(Arrangement):
-    """Global order in blocks.
+    """Global order in blocks of all samples."""
 
-    Args:
-        samples: Samples in the data set.
-        block: Samples in a block, at most ``samples``.
-        window: Blocks in a window.
-        seed: Seed of the order.
-    """
-
-    samples: int
+    size: int
     block: int
+    """Samples in a block, at most ``samples``."""
     window: int
+    """Blocks in a window."""
     seed: int
-
-    @property
-    def size(self) -> int:
-        """Number of positions in an epoch: all samples."""
-        return self.samples
 
     @property
     def blocks(self) -> int:
         """Number of whole blocks."""
-        return self.samples // self.block
+        return self.size // self.block
 
     @property
     def rest(self) -> int:
         """Number of samples after the last whole block."""
-        return self.samples % self.block
+        return self.size % self.block
 
     @property
     def way(self) -> str:
@@ -256,10 +246,10 @@ class BlockOrder(Arrangement):
         # The window before this one is being read. Other workers may still compute batches of the
         # one before that, until the first quarter of the blocks (an eighth of a window) was hinted.
         over = number - (2 if lane >= lanes / 4 else 3)
-        order = hash((self.samples, self.block, self.window, self.seed, shard))
+        order = hash((self.size, self.block, self.window, self.seed, shard))
         told = Window(order, number, over, asked)
         if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
-            found.append((self.blocks * self.block, self.samples, told))
+            found.append((self.blocks * self.block, self.size, told))
         if lanes % count or (begin + lane) % count == index:
             block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[lane])
             found.append((block * self.block, (block + 1) * self.block, told))

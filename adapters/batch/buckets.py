@@ -90,38 +90,29 @@ class Buckets:
                 f"bucket_by must have one length for each of the {size} samples, got "
                 f"{len(self._samples)}"
             )
-        return BucketOrder(
-            self._samples, self._starts, 1, shuffle, seed, self.bounds, self._lengths
-        )
+        bounds, lengths = self.bounds, self._lengths
+        return BucketOrder(size, self._samples, self._starts, 1, shuffle, seed, bounds, lengths)
 
 
 # Compared by identity, as caches need it.
 @dataclass(frozen=True, eq=False)
 class BucketOrder(Arrangement):
-    """Global order in buckets.
+    """Global order in buckets."""
 
-    Args:
-        samples: Sample numbers, one bucket after another.
-        starts: Start of each bucket among these, and the end of the last one.
-        group: Samples in a batch of all shards together.
-        shuffle: Permute buckets and batches; otherwise samples come from the shortest bucket on.
-        seed: Seed of the order.
-        bounds: Lengths to which the samples of each bucket are padded.
-        lengths: Length of each sample, by its number.
-    """
-
+    size: int
     samples: NDArray[np.int64]
+    """Sample numbers, one bucket after another."""
     starts: NDArray[np.int64]
+    """Start of each bucket among these, and the end of the last one."""
     group: int
+    """Samples in a batch of all shards together."""
     shuffle: bool
+    """Permute buckets and batches; otherwise samples come from the shortest bucket on."""
     seed: int
     bounds: list[Any]
+    """Lengths to which the samples of each bucket are padded."""
     lengths: NDArray[Any]
-
-    @property
-    def size(self) -> int:
-        """Number of positions in an epoch: all samples."""
-        return len(self.samples)
+    """Length of each sample, by its number."""
 
     @property
     def is_random(self) -> bool:

@@ -25,11 +25,7 @@ def collate(
     allocate: Allocate,
     remedy: Callable[[tuple[int, ...]], str] = lambda shape: "pad, crop or resize in transform",
 ) -> Any:
-    """Write samples into a new batch; ``numbers`` and ``remedy(shape)`` are for error messages.
-
-    Raises:
-        ValueError: Samples of different structures or shapes.
-    """
+    """Write samples into a new batch; ``numbers`` and ``remedy(shape)`` are for error messages."""
     iterator = iter(samples)
     first, skeleton = flatten(next(iterator))
     if not first:

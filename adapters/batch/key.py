@@ -58,10 +58,7 @@ class Continuation(NamedTuple):
     ) -> BatchKey:
         """Return the key of the batch at a step.
 
-        Args:
-            epoch: Any epoch.
-            step: Step in the epoch.
-            number: Maps a step of a whole epoch to a batch; None if they are the same.
+        ``number`` maps a step of a whole epoch to a batch; None if they are the same.
         """
         if self.covers(epoch, step):
             return BatchKey(epoch, step, origin=self.origin)

@@ -42,25 +42,14 @@ class Arrangement(abc.ABC):
     pickled for worker processes, which share its arrays.
     """
 
+    size: int
+    """Number of positions in an epoch."""
     chunk = _BLOCK
     """Positions evaluated per call; the overhead of a call equals about a thousand positions."""
 
-    @property
-    @abc.abstractmethod
-    def size(self) -> int:
-        """Number of positions in an epoch."""
-
     @abc.abstractmethod
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples at these positions.
-
-        Args:
-            epoch: From 0.
-            positions: int64 ``(n,)``, each in ``range(size)``, in any order.
-
-        Returns:
-            A new array, int64 ``(n,)``.
-        """
+        """Return the samples at these positions of an epoch, a new array; both int64 ``(n,)``."""
 
     @property
     @abc.abstractmethod
@@ -105,27 +94,18 @@ class Arrangement(abc.ABC):
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """The order in which one shard visits the samples of a data set, batch by batch.
-
-    Args:
-        size: Positions in an epoch: the samples of the data set, or the arrangement's size. None
-            for a data set without an end, which is read in its own order.
-        batch_size: Samples in a batch.
-        shuffle: Permute the samples, differently in every epoch.
-        seed: Non-negative; same seed, same order.
-        drop_remainder: Leave out the last batch if it isn't full.
-        shard: ``(index, count)``.
-        arrangement: The global order, if it is neither the data set's nor a full permutation;
-            ``shuffle`` is then True.
-    """
+    """The order in which one shard, ``(index, count)``, visits the samples, batch by batch."""
 
     size: int | None
+    """Positions in an epoch; None for a data set without an end, which is read in its own order."""
     batch_size: int
     shuffle: bool = False
     seed: int = 0
     drop_remainder: bool = False
     shard: tuple[int, int] = (0, 1)
     arrangement: Arrangement | None = None
+    """The global order, if it is neither the data set's nor a full permutation; ``shuffle`` is then
+    True."""
     _recent: _Recent = field(init=False, repr=False, default_factory=lambda: _Recent())
 
     def of_shard(self, shard: tuple[int, int]) -> Order:
@@ -135,42 +115,34 @@ class Order:
             arrangement = arrangement.in_groups(self.batch_size * shard[1])
         return replace(self, shard=shard, arrangement=arrangement)
 
-    @functools.cached_property
-    def shard_size(self) -> int:
-        """Number of samples that this shard visits in an epoch; equal on every shard."""
-        return self._positions // self.shard[1]
-
     @property
     def _positions(self) -> int:
         if self.size is None:
             raise TypeError("an order without an end has no length")
         return self.size
 
-    @property
-    def num_batches(self) -> int | None:
-        """Number of batches in an epoch; None if it has no end."""
-        return None if self.size is None else self._batches
+    @functools.cached_property
+    def shard_size(self) -> int:
+        """Number of samples that this shard visits in an epoch; equal on every shard."""
+        return self._positions // self.shard[1]
 
     @functools.cached_property
-    def _batches(self) -> int:
-        full, rest = divmod(self.shard_size, self.batch_size)
+    def num_batches(self) -> int | None:
+        """Number of batches in an epoch; None if it has no end."""
+        return None if self.size is None else self._batches(self.shard_size)
+
+    def _batches(self, samples: int) -> int:
+        full, rest = divmod(samples, self.batch_size)
         return full + (rest > 0 and not self.drop_remainder)
 
     def __len__(self) -> int:
-        """Number of batches in an epoch; equal on every shard.
-
-        Raises:
-            TypeError: The epoch has no end.
-        """
-        return self._batches
+        """Number of batches in an epoch, equal on every shard; ``TypeError`` if it has no end."""
+        return self.num_batches or self._batches(self.shard_size)
 
     def batch(self, epoch: int, index: int, origin: int = 0) -> NDArray[np.int64]:
         """Sample numbers of batch ``index`` of ``epoch``, int64 ``(batch,)``; read-only.
 
-        Args:
-            epoch: From 0.
-            index: Number of the batch in the epoch.
-            origin: Position at which batch 0 would begin, see ``continuation``.
+        Batch 0 would begin at position ``origin``, see ``continuation``.
         """
         (shard, count), start = self.shard, index * self.batch_size
         stop = start + self.batch_size
@@ -259,15 +231,12 @@ class Order:
 
         They may have been consumed by another number of shards, in batches of another size. The
         remaining samples are dealt out again, each once, except those that don't fill all shards.
-
-        Returns:
-            The remaining part of the epoch; None if no batch is left.
+        None if no batch is left.
         """
         if self.size is None:
             step = -(-samples // self.consumed(1))
             return Continuation(epoch, step, samples - self.consumed(step))
-        full, rest = divmod((self.size - samples) // self.shard[1], self.batch_size)
-        left = full + (rest > 0 and not self.drop_remainder)
+        left = self._batches((self.size - samples) // self.shard[1])
         step = len(self) - left
         return Continuation(epoch, step, samples - self.consumed(step)) if left else None
 
@@ -279,18 +248,15 @@ class Order:
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
-        block = _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK)
+        block = _shuffled_batches(len(self), self.seed, epoch, step // _BLOCK)
         return block.item(step % _BLOCK)
 
 
 class DrawnOrder(NamedTuple):
-    """An order that isn't known ahead: the keys of the batches carry their samples.
-
-    Args:
-        batch_size: Samples in most batches.
-    """
+    """An order that isn't known ahead: the keys of the batches carry their samples."""
 
     batch_size: int
+    num_batches: int | None = None
 
 
 class _Recent:

@@ -31,6 +31,8 @@ PACKED = 10
 _ROUNDS = 8
 # With fewer bits, halves of one or two bits leave a bias that a chi-square test finds (sizes 5, 7).
 _MIN_BITS = 6
+# The step of SplitMix64's counter.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Largest half for which a bijection is tabulated; the tables then take 0.8 MB.
 _MOST_TABULATED = 1 << 12
 
@@ -222,9 +224,8 @@ def _tabulated_feistel(
 def uniform(positions: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.float64]:
     """Return a number for each position, as if drawn from [0, 1): 53 bits, independent."""
     first, second = _number_keys(key)
-    mixed = positions.astype(np.uint64)
-    mixed = _mix_64(_mix_64(mixed + first) ^ second)
-    found: NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
+    mixed = mix_64(positions.astype(np.uint64) + first + GOLDEN) ^ second
+    found: NDArray[np.float64] = (mix_64(mixed + GOLDEN) >> np.uint64(11)) * 2.0**-53
     return found
 
 
@@ -233,15 +234,14 @@ def _number_keys(key: tuple[int, ...]) -> NDArray[np.uint64]:
     return np.random.SeedSequence(key).generate_state(2, np.uint64).astype(np.uint64)
 
 
-def _mix_64(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """MurmurHash3's 64-bit finaliser, in the variant of SplitMix64."""
-    mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+def mix_64(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """MurmurHash3's 64-bit finaliser, in the variant of SplitMix64; overwrites ``words``."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
 
 
 def chosen(count: int, key: tuple[int, ...]) -> int:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from adapters.batch.key import BatchKey
 from adapters.ownership import Allocate as Allocate
+from adapters.user_code import Gate
 
 
 class Assembled(NamedTuple):
@@ -27,15 +28,29 @@ class Assembled(NamedTuple):
 class Plan(abc.ABC):
     """Computes the batches of one loader."""
 
-    @property
-    @abc.abstractmethod
-    def num_batches(self) -> int | None:
-        """Number of batches in an epoch; None if it has no end, or the number is unknown."""
+    order: Any
+    """The ``Order`` of the samples; a ``DrawnOrder`` if the keys carry them."""
+    draws: frozenset[str] = frozenset()
+    """Global random generators that user code may draw from, such as ``"numpy"``."""
+    on_error: Any = "raise"
+    thread_safe: bool | None = None
+    """True if several threads may run user code; None to follow what each part declares."""
+    calls_users_functions = False
+    """True if it calls functions that run better in processes than in several threads."""
+    _gate: Gate
+    _batch_gate: Gate
 
-    @property
-    @abc.abstractmethod
-    def batch_size(self) -> int:
-        """Number of samples in most batches."""
+    def _make_gates(
+        self, of_samples: list[tuple[str, Any]], of_batches: list[tuple[str, Any]]
+    ) -> None:
+        """Find out which code one thread at a time may run: all of it, or only that of batches."""
+        if callable(self.on_error):
+            of_samples = [*of_samples, ("on_error", self.on_error)]
+        self._batch_gate = Gate(of_batches, self.thread_safe)
+        self._gate = Gate(of_samples, self.thread_safe)
+        # The global generators are locked inside, so the gate has to be the outer lock.
+        if self._gate or (self.draws and self._batch_gate):
+            self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     @abc.abstractmethod
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
@@ -45,9 +60,25 @@ class Plan(abc.ABC):
             Exception: Any error from user code, with notes that say where.
         """
 
-    @abc.abstractmethod
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches in an epoch; None if it has no end, or the number is unknown."""
+        count: int | None = self.order.num_batches
+        return count
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples in most batches."""
+        size: int = self.order.batch_size
+        return size
+
+    def samples(self, key: BatchKey) -> Any:
+        """Numbers of the samples of a batch, or whatever names a sampler has drawn."""
+        return self.order.batch(*key.order_arguments) if key.samples is None else key.samples
+
     def rows(self, key: BatchKey) -> int:
         """Number of samples in a batch."""
+        return len(self.samples(key))
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
@@ -68,22 +99,17 @@ class Plan(abc.ABC):
     @property
     def threads(self) -> bool:
         """True if threads may compute several batches at once, with the same results."""
-        return True
+        return not self.draws  # They share the global generators.
 
     @property
     def one_thread_at_a_time(self) -> bool:
         """True if one thread at a time makes samples, because user code isn't thread-safe."""
-        return False
+        return bool(self._gate)
 
     @property
     def not_thread_safe(self) -> tuple[str, ...]:
         """Arguments whose code only one thread at a time may run."""
-        return ()
-
-    @property
-    def calls_users_functions(self) -> bool:
-        """True if it calls functions that run better in processes than in several threads."""
-        return False
+        return self._gate.names or self._batch_gate.names
 
     @property
     def only_decodes(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.batch.key import BatchKey
 from adapters.errors import UnlikeError, note
 from adapters.structure import flatten
 
@@ -18,33 +19,22 @@ _TRIES = 100
 
 
 class Replacements:
-    """Replacements in one batch.
-
-    Args:
-        on_error: The user's ``on_error``.
-        size: Samples in the data set.
-        where: Description of the batch, for notes.
-        sample: Makes a sample by its number.
-    """
+    """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``."""
 
     def __init__(
-        self, on_error: OnError, size: int, where: str, sample: Callable[[int], Any]
+        self, on_error: OnError, size: int, key: BatchKey, sample: Callable[[int], Any]
     ) -> None:
         self._on_error = on_error
         self._size = size
-        self._where = where
+        self._key = key
         self._sample = sample
         self.count = 0
 
     def of(
         self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
     ) -> Any:
-        """Return the replacement of a sample that failed, perhaps made by ``sample(number)``.
-
-        Raises:
-            BaseException: ``error``, with a note, if there is no replacement.
-        """
-        note(error, f"in sample {number}, {self._where}")
+        """Return the replacement of a sample, perhaps made by ``sample``, or raise its error."""
+        note(error, f"in sample {number}, batch {self._key.index} of epoch {self._key.epoch}")
         if (
             self._on_error == "raise"
             or not isinstance(error, Exception)

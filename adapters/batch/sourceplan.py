@@ -48,7 +48,6 @@ from adapters.ownership import apart, taken
 from adapters.seeding import seed, seeded
 from adapters.sources import Source
 from adapters.structure import private, unflatten
-from adapters.user_code import Gate
 
 
 class _Stage(NamedTuple):
@@ -66,17 +65,7 @@ class _Stage(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class SourcePlan(Plan):
-    """The pure function key -> batch.
-
-    Most arguments are those of ``SafeSequence``.
-
-    Args:
-        source: Source of samples, or of whole batches.
-        order: Order of the samples.
-        hooked: Hooks change what the functions do between epochs.
-        draws: The global generators, ``"random"`` or ``"numpy"``, that the functions draw from.
-        lengthened: Added by a source that pads to lengths that vary.
-    """
+    """The pure function key -> batch; most arguments are those of ``SafeSequence``."""
 
     source: Source
     order: Order
@@ -85,15 +74,15 @@ class SourcePlan(Plan):
     seed: int = 0
     on_error: OnError = "raise"
     hooked: bool = False
+    """True if hooks change what the functions do between epochs."""
     draws: frozenset[str] = frozenset()
     collate: Callable[[list[Any]], Any] | None = None
     lengthened: int = 0
+    """Added by a source that pads to lengths that vary."""
     thread_safe: bool | None = None
     _argument: str | None = field(init=False)  # How ``transform`` takes its generator.
     _only_reads: bool = field(init=False)
     _locks: bool = field(init=False)
-    _gate: Gate = field(init=False)
-    _batch_gate: Gate = field(init=False)
     _steps: list[tuple[list[_Stage], bool]] = field(init=False)
     """Stages that run together, and whether only this plan refers to what they return."""
     _copies: int = field(init=False)  # Steps whose result may have to be copied.
@@ -104,7 +93,11 @@ class SourcePlan(Plan):
         self._only_reads = plain and not (users_code or self.source.whole_batches)
         self._argument = generator_argument(self.transform)
         self._make_steps()
-        self._make_gates()
+        self._make_gates(
+            [*(("source", each) for each in self.source.users_code), ("transform", self.transform)],
+            [("collate", self.collate), ("batch_transform", self.batch_transform)],
+        )
+        self._locks = bool(self._gate or self.draws)
 
     def _make_steps(self) -> None:
         self._steps = []
@@ -127,40 +120,12 @@ class SourcePlan(Plan):
     def _own_collate(self) -> bool:
         return bool(getattr(self.collate, "only_reads", self.collate is None))
 
-    def _make_gates(self) -> None:
-        """Find out which code one thread at a time may run: all of it, or only that of batches."""
-        of_samples: list[tuple[str, Any]] = [("source", each) for each in self.source.users_code]
-        of_samples.append(("transform", self.transform))
-        if callable(self.on_error):
-            of_samples.append(("on_error", self.on_error))
-        of_batches = [("collate", self.collate), ("batch_transform", self.batch_transform)]
-        self._batch_gate = Gate(of_batches, self.thread_safe)
-        self._gate = Gate(of_samples, self.thread_safe)
-        # The global generators are locked inside, so the gate has to be the outer lock.
-        if self._gate or (self.draws and self._batch_gate):
-            self._gate = Gate(of_samples + of_batches, self.thread_safe)
-        self._locks = bool(self._gate or self.draws)
-
-    @property
-    def num_batches(self) -> int | None:
-        """Number of batches in an epoch; None if it has no end."""
-        return self.order.num_batches
-
-    @property
-    def batch_size(self) -> int:
-        """Number of samples in most batches."""
-        return self.order.batch_size
-
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Start fetching a batch's samples; never blocks."""
         if not self.source.whole_batches:
-            self.source.expect(self.order.batch(*key.order_arguments), elsewhere)
+            self.source.expect(self.samples(key), elsewhere)
             if not elsewhere:
                 self.order.prefetch(key.order_arguments, self.source.will_read, asked=True)
-
-    def rows(self, key: BatchKey) -> int:
-        """Number of samples in a batch."""
-        return len(self.order.batch(*key.order_arguments))
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
@@ -170,21 +135,6 @@ class SourcePlan(Plan):
     def changes_between_epochs(self) -> bool:
         """True if batches change between epochs, so that none may be computed early."""
         return self.hooked or self.source.changes_between_epochs
-
-    @property
-    def threads(self) -> bool:
-        """True if threads may compute several batches at once."""
-        return not self.draws
-
-    @property
-    def one_thread_at_a_time(self) -> bool:
-        """True if one thread at a time makes samples."""
-        return bool(self._gate)
-
-    @property
-    def not_thread_safe(self) -> tuple[str, ...]:
-        """Arguments whose code only one thread at a time may run."""
-        return self._gate.names or self._batch_gate.names
 
     @property
     def only_decodes(self) -> bool:
@@ -209,19 +159,14 @@ class SourcePlan(Plan):
         self.source.renew_locks()
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """Compute a batch.
-
-        Raises:
-            Exception: Any error from the source or a transform, with notes that say where.
-            ValueError: Samples that don't fit together.
-        """
+        """Compute a batch."""
         if not self.source.whole_batches:
             self.order.prefetch(key.order_arguments, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No user code.
-            numbers = self.order.batch(*key.order_arguments)
+            numbers = self.samples(key)
             return Assembled(self.source.gather(numbers, allocate), 0)
         with Place(self.seed, key.epoch, key.index) as place:
-            if not self._locks:
+            if not self._locks:  # Saves 1 us.
                 return Assembled(self._made(key, place, allocate), place.skipped)
             with self._gate, seeded(self.draws):
                 return Assembled(self._made(key, place, allocate), place.skipped)
@@ -282,7 +227,7 @@ class SourcePlan(Plan):
             seed(self.draws, self.seed, 0, number, GLOBAL)
             return self.sample(0, number)
 
-        bound: Callable[..., Any] = bind(self.order.batch(*key.order_arguments), alone)
+        bound: Callable[..., Any] = bind(self.samples(key), alone)
         return bound
 
     # --- samples ---
@@ -292,7 +237,7 @@ class SourcePlan(Plan):
         source = self.source
         if source.whole_batches:
             return self._whole(key, allocate)
-        numbers = self.order.batch(*key.order_arguments)
+        numbers = self.samples(key)
         if self.transform is None and source.gathers:
             return source.gather(numbers, allocate)
         if (known := self._known_leaves()) is not None:
@@ -310,7 +255,7 @@ class SourcePlan(Plan):
     def _listed(self, key: BatchKey, place: Place) -> list[Any]:
         """Make the samples for ``collate``, which may modify them unless it declares otherwise."""
         replacements = self._replacements(key)
-        samples = self._samples(key, self.order.batch(*key.order_arguments), place, replacements)
+        samples = self._samples(key, self.samples(key), place, replacements)
         if self.transform is not None or self.source.makes_samples or callable(self.on_error):
             listed = apart(samples)
         elif self.source.stored and not self._own_collate:
@@ -321,9 +266,8 @@ class SourcePlan(Plan):
         return listed
 
     def _replacements(self, key: BatchKey) -> Replacements:
-        where = f"batch {key.index} of epoch {key.epoch}"
         sample = functools.partial(self.sample, key.epoch)
-        return Replacements(self.on_error, len(self.source), where, sample)
+        return Replacements(self.on_error, len(self.source), key, sample)
 
     def _samples(
         self, key: BatchKey, numbers: NDArray[np.int64], place: Place, replacements: Replacements

@@ -83,21 +83,12 @@ class Weighted:
 
 
 class Draws(Arrangement):
-    """Draws with replacement.
-
-    Args:
-        weights: Weight of each sample, ``(samples,)``; shared with worker processes, not copied.
-        size: Draws in an epoch.
-        seed: Seed of the draws.
-
-    Raises:
-        ValueError: Weights below 0, infinite or NaN, or all 0.
-    """
+    """Draws with replacement; worker processes share the weights."""
 
     chunk = 256
 
     def __init__(self, weights: NDArray[Any], size: int, seed: int) -> None:
-        self._size, self._seed = size, seed
+        self.size, self._seed = size, seed
         if len(weights) % _RUN and len(weights) < _RUN:
             weights = np.pad(weights, (0, _RUN - len(weights)))
         whole = len(weights) // _RUN
@@ -116,14 +107,9 @@ class Draws(Arrangement):
             raise ValueError("weights must not all be 0: no sample could be drawn")
 
     @property
-    def size(self) -> int:
-        """Number of draws in an epoch."""
-        return self._size
-
-    @property
     def way(self) -> str:
         """Description of the order, for people."""
-        return f"{self._size} draws by weight, with replacement"
+        return f"{self.size} draws by weight, with replacement"
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:

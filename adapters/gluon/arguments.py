@@ -112,10 +112,9 @@ def settings_of(
     workers = num_workers if is_auto(num_workers) else max(0, num_workers)
     # A batch_transform alone doesn't justify processes, unless it uses global generators.
     own = plan.calls_users_functions or bool(used.possibly)
-    if is_auto(thread_pool):
-        processes = own and workers not in ("auto", 0)  # With "auto", the engine measures.
-    else:
-        processes = not thread_pool and workers != 0
+    # With "auto" workers, the engine measures.
+    wanted = own and workers != "auto" if is_auto(thread_pool) else not thread_pool
+    processes = wanted and workers != 0
     obstacle = obstacle_to_processes(plan) if processes else None
     if obstacle and not obstacle.possible:
         log.warning("batches are computed inline, as processes can't be used: %s", obstacle)

@@ -86,13 +86,9 @@ def batchify_default(
 ) -> tuple[list[Any], Skeleton]:
     """Batch columns of samples by MXNet's rules: return the arrays and the structure around them.
 
-    Args:
-        columns: A batched array or a list of items, for each member of a sample.
-        single: True if samples are no tuples; the batch is then one array.
-        remote: True to return NumPy arrays in memory from ``allocate``; else MXNet stacks NDArrays.
-        allocate: Allocates memory.
-        keys: Keys of the samples, for errors.
-        remedy: Returns advice for a sample's shape, for errors; None for general advice.
+    A column is a batched array or a list of items; with ``single``, samples are no tuples, and the
+    batch is one array. ``remote`` asks for NumPy arrays in memory from ``allocate``; else MXNet
+    stacks NDArrays. ``keys`` and ``remedy(shape)`` are for errors.
     """
     if not single and all(type(column) is np.ndarray for column in columns):  # Takes 1 of 4 us.
         for column in columns:
@@ -207,12 +203,11 @@ def packed(
 
     # Don't name the structure: its containers must be gone when references are counted.
     tree = map_members(take, make())
-    if remote:
-        return leaves, Skeleton(tree)
-    detach(leaves, np.empty)
-    for leaf in leaves:
-        if isinstance(leaf, mx.nd.NDArray):
-            leaf.wait_to_read()  # What it is copied from may share memory with a NumPy array.
+    if not remote:
+        detach(leaves, np.empty)
+        for leaf in leaves:
+            if isinstance(leaf, mx.nd.NDArray):
+                leaf.wait_to_read()  # What it is copied from may share memory with a NumPy array.
     return leaves, Skeleton(tree)
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataloader as _dataloader
-from numpy.typing import NDArray
 
 from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
@@ -92,18 +91,13 @@ class GluonFrontEnd(FrontEnd):
         kinds: list[Any] = [mx.gluon.data.DataLoader, DataLoader]
         own = [kind.__iter__ for kind in kinds]
         for kind, plain in zip(kinds, own):
-            kind.__iter__ = _observed(plain, observer)
+            kind.__iter__ = lambda self, plain=plain: observer.loop(self, lambda: plain(self))
         try:
             with read_only():
                 yield
         finally:
             for kind, plain in zip(kinds, own):
                 kind.__iter__ = plain
-
-
-def _observed(plain: Callable[[Any], Iterator[Any]], observer: Observer) -> Any:
-    """Return an ``__iter__`` that hands the loop to the observer."""
-    return lambda self: observer.loop(self, lambda: plain(self))
 
 
 class GluonFetching(GluonPlan):
@@ -116,7 +110,8 @@ class GluonFetching(GluonPlan):
             if pipeline.columns is not None:
                 self._runner.gathered(pipeline.columns, names, np.empty)
             elif pipeline.records is not None:
-                pipeline.records.read_and_discard(_numbers(pipeline, names))
+                numbers = np.asarray(pipeline.base_numbers(names), np.int64)
+                pipeline.records.read_and_discard(numbers)
             else:
                 for name in pipeline.base_numbers(list(names)):
                     pipeline.base[name]
@@ -149,7 +144,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         samples = {number: pipeline.base[number] for number in pipeline.base_numbers(keys)}
         pipeline = dataclasses.replace(pipeline, base=KeptSamples(samples, len(pipeline.base)))
     elif records is not None and records is pipeline.base:
-        held = held_of(records, _numbers(pipeline, keys))
+        held = held_of(records, np.asarray(pipeline.base_numbers(keys), np.int64))
         pipeline = dataclasses.replace(pipeline, records=held, base=held)
     memory = dataclasses.replace(plan, order=Repeated.of(kept_batches), pipeline=pipeline)
     alone = dataclasses.replace(memory, batch_transform=None)
@@ -163,10 +158,6 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         collation = dataclasses.replace(alone, pipeline=Pipeline(made))
     decodes = records is not None and records.holds_images
     return Ablations(whole, storage, memory, collation, decodes, gathers, store=store_of(records))
-
-
-def _numbers(pipeline: Pipeline, names: Any) -> NDArray[np.int64]:
-    return np.asarray(pipeline.base_numbers(names), np.int64)
 
 
 def _without_errors(data: Any, batches: list[Any]) -> list[Any]:

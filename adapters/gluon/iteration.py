@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -120,14 +121,14 @@ def mover(ctx: Any, pin_memory: bool | Literal["auto"], pin_device_id: int) -> C
     """
     if pin_memory == "auto":
         pin_memory = ctx is not None and ctx.device_type == "gpu"
-    pinned = mx.cpu_pinned(pin_device_id) if pin_memory else None
+    # Pinning makes lists of tuples, as in MXNet.
+    targets = [(mx.cpu_pinned(pin_device_id), True)] if pin_memory else []
+    if ctx is not None:
+        targets.append((ctx, False))
 
     def move(batch: Any) -> Any:
-        if pinned is not None:
-            # Tuples become lists here, as in MXNet.
-            batch = map_arrays(lambda array: moved(array, pinned), batch, lists=True)
-        if ctx is not None:
-            batch = map_arrays(lambda array: moved(array, ctx), batch)
+        for target, lists in targets:
+            batch = map_arrays(functools.partial(moved, ctx=target), batch, lists)
         return batch
 
     return move

@@ -1,11 +1,5 @@
 """``gluon_loader``: a replacement for ``gluon.data.DataLoader``.
 
-::
-
-    iter(loader)       an Iteration: a pass over the next epoch
-    its first next     starts a stream of the engine
-    each next          (*arrays, Skeleton) of the stream -> NDArrays, on their device
-
 Each pass is a new epoch, even if the previous pass was abandoned. The state is that of the latest
 pass. Only one thread at a time may use a loader, but each of its iterators may be used in a
 different thread.
@@ -192,15 +186,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
         self._shard = ShardArgument(shard)
+        ours = {"shard": self._shard.requested, "weights": weights, "bucket_by": bucket_by}
         self._batch_sampler = samplers.given_sampler(
-            batch_size,
-            shuffle,
-            sampler,
-            last_batch,
-            batch_sampler,
-            shard=self._shard.requested,
-            weights=weights,
-            bucket_by=bucket_by,
+            batch_size, shuffle, sampler, last_batch, batch_sampler, ours
         )
         looked_at = blocks_of(shuffle) is not None or weights is not None or bucket_by is not None
         source = numbered_source(pipeline, dataset, looked_at)
@@ -212,7 +200,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         batchify = batchify_fn
         if self._batch_sampler is None:
             assert batch_size is not None
-            self._check_shard_size(len(dataset))
+            if self._shard.requested is not None:
+                arguments.check_shard_size(len(dataset), self._shard.part)
             known = order_of(
                 len(dataset),
                 batch_size,
@@ -226,9 +215,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 tolerant=on_error != "raise",
             )
             rollover = last_batch == "rollover"
-            self._batch_sampler = (
-                samplers.RolloverBatchSampler if rollover else samplers.OrderBatchSampler
-            )(known)
+            kind = samplers.RolloverBatchSampler if rollover else samplers.OrderBatchSampler
+            self._batch_sampler = kind(known)
             if self._shard.requested and not self._seeded and self._batch_sampler.is_random:
                 raise ValueError(
                     f"shard needs a seed with a random order, got shard={self._shard.requested} "
@@ -245,7 +233,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             seed=int(seed or 0),
             on_error=on_error,
             batchify=batchify,
-            used=used.possibly,
+            draws=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
@@ -268,15 +256,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():  # Only before the first batch.
             sampler = self._batch_sampler
-            self._check_shard_size(len(self._dataset))
+            arguments.check_shard_size(len(self._dataset), self._shard.part)
             sampler.order = sampler.order.of_shard(self._shard.part)
             if not isinstance(self._plan.order, DrawnOrder):
                 self._plan.order = sampler.order
         return self
-
-    def _check_shard_size(self, size: int) -> None:
-        if self._shard.requested is not None:
-            arguments.check_shard_size(size, self._shard.requested)
 
     def __iter__(self) -> Iterator[Any]:
         if self._without_batches:
@@ -372,14 +356,14 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         elastic = order is not None and order.elastic
         if order is not None and elastic:
             at = arguments.samples_of(state, order.size, "loader")
-        if order is not None and at is None:
-            counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
         if order is not None and at is not None:
             epoch, samples = at
             continued = order.continuation(epoch, samples) if samples else WHOLE
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
+            if order is not None:
+                counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
             epoch, batch = counted or arguments.position_of(
                 state, lambda epoch: samplers.length_of(sampler, epoch), "loader"
             )
@@ -450,10 +434,12 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
             ) from None
         made = self._computed(key)
-        origins = [Origin()] * len(numbers)
-        if records is not None:
-            rngs = [generator(plan.seed, epoch, number, DECODE) for number in numbers.tolist()]
-            origins = list(map(records.origin, numbers.tolist(), rngs))
+        origins = [
+            records.origin(number, generator(plan.seed, epoch, number, DECODE))
+            if records is not None
+            else Origin()
+            for number in numbers.tolist()
+        ]
 
         def fetched(number: int) -> Any:
             with Place(plan.seed, epoch, key.index) as place:

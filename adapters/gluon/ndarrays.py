@@ -16,11 +16,11 @@ garbage collector runs, arrays with an incremented semaphore are released.
 from __future__ import annotations
 
 import atexit
-import collections
 import copy
 import ctypes
 import functools
 import gc
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -37,14 +37,7 @@ from adapters.engine.reducers import reducers
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
 DTYPE_NAMES = ", ".join(sorted(np.dtype(dtype).name for dtype in DTYPES))
 
-_FILLED_AS_USUAL = frozenset(
-    {
-        dict.update,
-        dict.__setitem__,
-        collections.OrderedDict.update,
-        collections.OrderedDict.__setitem__,
-    }
-)
+_FILLED_AS_USUAL = {dict.update, dict.__setitem__, OrderedDict.update, OrderedDict.__setitem__}
 
 
 def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
@@ -144,9 +137,7 @@ def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) 
         mapped: Any = copy.copy(tree)
         mapped[:] = members
         return mapped
-    if isinstance(tree, dict) and _FILLED_AS_USUAL.issuperset(
-        (type(tree).update, type(tree).__setitem__)
-    ):
+    if isinstance(tree, dict) and {type(tree).update, type(tree).__setitem__} <= _FILLED_AS_USUAL:
         mapped = copy.copy(tree)  # Subclasses have an order or a default.
         mapped.update((name, map_members(function, each, lists)) for name, each in tree.items())
         return mapped
@@ -177,7 +168,7 @@ _LOOKED_AT = 8
 _collections = 0
 """Number of full garbage collections at the last check."""
 
-_lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
+_lent: deque[tuple[ctypes.c_int64, NDArray[Any]]] = deque()
 _sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
 
 

@@ -160,13 +160,10 @@ class Pipeline:
         for op in self.ops:
             if isinstance(op, NativeOp):
                 drawn = ", from each sample's own random numbers" if op.stage.draws else ""
-                yield f"{op.stage.name}: a batch at a time{drawn}"
+                yield f"{type(op.stage.block).__name__}: a batch at a time{drawn}"
                 continue
-            for name in map(name_of, op.functions):
-                yield (
-                    f"{name}: a sample at a time, by itself; what runs a batch at a time is "
-                    f"{native}"
-                )
+            rest = f"a sample at a time, by itself; what runs a batch at a time is {native}"
+            yield from (f"{name_of(function)}: {rest}" for function in op.functions)
 
     def base_numbers(self, keys: Any) -> Any:
         """Numbers in the base of the samples that the data set calls ``keys``."""
@@ -184,15 +181,25 @@ def pipeline_of(data: Any) -> Pipeline:
     """Decompose a data set."""
     if type(data) is _dataset._LazyTransformDataset:
         pipeline = pipeline_of(data._data)
-        _add(pipeline, data._fn)
+        first = type(data._fn) is _dataset._TransformFirstClosure
+        inner = data._fn._fn if first else data._fn
+        known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
+        ops: list[Any] = stages_of(inner) or [inner]
+        for is_stage, group in itertools.groupby(ops, lambda op: isinstance(op, Stage)):
+            if is_stage:
+                pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
+            else:
+                pipeline.ops.append(PythonOp(tuple(group), first))
         return pipeline
     if type(data) in (_dataset._SampledDataset, _dataset._FilteredDataset):
         return pipeline_of(data._dataset).selected(data, data._indices)
     if type(data) is ImageRecordDataset and (source := _image_source(data)) is not None:
         plain = copy.copy(data)
         plain._transform = None
-        ops = [] if data._transform is None else [PythonOp((data._transform,))]
-        return Pipeline(plain, ops=list(ops), records=source)
+        pipeline = Pipeline(plain, records=source)
+        if data._transform is not None:
+            pipeline.ops.append(PythonOp((data._transform,)))
+        return pipeline
     array = data._data if type(data) is _dataset.SimpleDataset else data
     if isinstance(array, Source):
         if type(array) is MapSource:
@@ -246,19 +253,6 @@ def _column(data: Any) -> Column | None:
     if is_stored(data) and data.shape and not np.dtype(data.dtype).hasobject:
         return Column(Stored(data), np.ndarray)
     return None
-
-
-def _add(pipeline: Pipeline, function: Any) -> None:
-    """Append the ops of ``dataset.transform(function)``."""
-    first = type(function) is _dataset._TransformFirstClosure
-    inner = function._fn if first else function
-    known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
-    ops: list[Any] = stages_of(inner) or [inner]
-    for is_stage, group in itertools.groupby(ops, lambda op: isinstance(op, Stage)):
-        if is_stage:
-            pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
-        else:
-            pipeline.ops.append(PythonOp(tuple(group), first))
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import mxnet as mx
@@ -33,7 +33,6 @@ from adapters.generators import (
     call_with,
     generator,
     generator_argument,
-    run_for_batch,
 )
 from adapters.gluon.batchify import Skeleton, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
@@ -43,14 +42,12 @@ from adapters.gluon.samples import (
     Request,
     Runner,
     State,
-    compute,
     samples_of,
-    seed_place,
     seeded_batch,
     split,
 )
 from adapters.gluon.stages import call
-from adapters.user_code import Gate
+from adapters.seeding import seed
 
 _UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
 
@@ -65,22 +62,14 @@ class GluonPlan(Plan):
     """The loader's data set, for its length."""
     batchify: Callable[[list[Any]], Any] | None = None
     """User's function from a list of samples to a batch; None for MXNet's."""
-    used: frozenset[str] = frozenset()
-    """Global random generators that user code may use."""
+    draws: frozenset[str] = frozenset()
     semantics: tuple[bool, bool] = (False, False)
     """``(is_np_shape(), is_np_array())`` in the thread of the loader."""
     changes_between_epochs: bool = False
-    """True if the data set may change, so that an epoch must not start before the one before it
-    has ended."""
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
     thread_safe: bool | None = None
-    """True if several threads may run user code; None to follow what each part declares."""
-    threads: bool = field(init=False, default=True)
-    one_thread_at_a_time: bool = field(init=False, default=False)
-    not_thread_safe: tuple[str, ...] = field(init=False, default=())
-    calls_users_functions: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
@@ -88,20 +77,13 @@ class GluonPlan(Plan):
         self._remote = False
         self._size = len(self.data)
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
-        of_samples = [("dataset", each) for each in self.pipeline.users_code]
-        if callable(self.on_error):
-            of_samples.append(("on_error", self.on_error))
-        of_batches = [("batchify_fn", self.batchify), ("batch_transform", self.batch_transform)]
-        self._gate = Gate(of_samples, self.thread_safe)
-        self._batch_gate = Gate(of_batches, self.thread_safe)
-        if self._gate or (self.used and self._batch_gate):
-            self._gate = Gate(of_samples + of_batches, self.thread_safe)
+        self._make_gates(
+            [("dataset", each) for each in self.pipeline.users_code],
+            [("batchify_fn", self.batchify), ("batch_transform", self.batch_transform)],
+        )
         # MXNet's rules alone make batches; ``batchify`` is from this package, and uses NumPy.
         self._batches_itself = self.batchify is None and self.batch_transform is None
         self._collates = bool(getattr(self.batchify, "only_reads", False))
-        self.threads = not self.used  # They share the global generators.
-        self.one_thread_at_a_time = bool(self._gate)
-        self.not_thread_safe = self._gate.names or self._batch_gate.names
         foreign = self.batchify is not None and not self._collates
         self.calls_users_functions = foreign or bool(self.pipeline.users_code)
 
@@ -110,27 +92,6 @@ class GluonPlan(Plan):
         return {**self.__dict__, "data": None, "_remote": True}
 
     # --- the plan ---
-
-    @property
-    def num_batches(self) -> int | None:
-        """Number of batches in an epoch; None if a sampler draws them."""
-        return None if isinstance(self.order, DrawnOrder) else self.order.num_batches
-
-    @property
-    def batch_size(self) -> int:
-        """Number of samples in a full batch."""
-        return self.order.batch_size
-
-    def rows(self, key: BatchKey) -> int:
-        """Number of samples in a batch."""
-        return len(self.samples(key))
-
-    def samples(self, key: BatchKey) -> Any:
-        """Names of the samples of a batch: numbers, or whatever a sampler has drawn."""
-        if key.samples is not None:
-            return key.samples
-        assert isinstance(self.order, Order)
-        return self.order.batch(*key.order_arguments)
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for each stage, except the order and the workers."""
@@ -143,23 +104,20 @@ class GluonPlan(Plan):
             yield "on_error: the next sample that works takes the place of one that doesn't"
         elif self.on_error != "raise":
             yield f"on_error: {name_of(self.on_error)} gives what takes a sample's place"
-        if self.used:
-            used = ", ".join(sorted(self.used))
-            yield f"drawn from the global generators of {used}: seeded, except on threads"
+        if self.draws:
+            drawn = ", ".join(sorted(self.draws))
+            yield f"drawn from the global generators of {drawn}: seeded, except on threads"
 
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
-        if (
-            records is not None
-            and records is self.pipeline.base
-            and not self.changes_between_epochs
-        ):
-            numbers = self.pipeline.base_numbers(self.samples(key))
-            if isinstance(numbers, np.ndarray):
-                records.expect(numbers, elsewhere)
-            if not elsewhere:
-                self._prefetch(key, asked=True)
+        if records is None or records is not self.pipeline.base or self.changes_between_epochs:
+            return
+        numbers = self.pipeline.base_numbers(self.samples(key))
+        if isinstance(numbers, np.ndarray):
+            records.expect(numbers, elsewhere)
+        if not elsewhere:
+            self._prefetch(key, asked=True)
 
     def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
         """Give the records a prefetch hint for later batches, in an order in blocks."""
@@ -185,14 +143,15 @@ class GluonPlan(Plan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch, ``(*arrays, Skeleton)``. Errors' notes name the sample and the batch."""
         names = self.samples(key)
-        self._prefetch(key)
+        if self.pipeline.records is not None:
+            self._prefetch(key)
         # If user functions make the batch, the arrays of samples are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
         try:
             if self._remote or works_for(self):
                 self._enter_semantics()
-            with self._gate, Place(self.seed, *key[:2]), self._seeded(key) as draws:
-                return self._made(Request(key, names, memory, draws))
+            with self._gate, Place(self.seed, *key[:2]) as place, self._seeded(key) as draws:
+                return self._made(Request(key, place, names, memory, draws))
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
@@ -217,9 +176,9 @@ class GluonPlan(Plan):
 
         Worker threads share them with the training loop, so they are left alone there.
         """
-        if not self.used or (works_for(self) and not self._remote):
+        if not self.draws or (works_for(self) and not self._remote):
             return _UNSEEDED
-        return seeded_batch(self.used, self.seed, key.epoch, key.index, not self._remote)
+        return seeded_batch(self.draws, self.seed, key.epoch, key.index, not self._remote)
 
     def _made(self, request: Request) -> Assembled:
         state, skipped = self._samples(request)
@@ -228,7 +187,7 @@ class GluonPlan(Plan):
                 leaves, skeleton = self._batchified(state, request, self._remote)
             else:
                 epoch, index = request.key[:2]
-                seed_place(request.draws, self.seed, epoch, index, WHOLE_BATCH)
+                seed(request.draws, self.seed, epoch, index, WHOLE_BATCH)
                 # The NumPy arrays of this package's functions become NDArrays.
                 ours = hasattr(self.batch_transform, "on_own_batch")
                 ours |= self.batch_transform is None and self._collates
@@ -254,8 +213,11 @@ class GluonPlan(Plan):
         return self._replaced(request)
 
     def _computed(self, request: Request) -> State:
+        """Make samples, and wait for their NDArrays, so that errors of MXNet are raised here."""
         state = self._runner.made(request)
-        compute(state)
+        for each in [state] if isinstance(state, list) else state.columns:
+            if isinstance(each, list):
+                map_arrays(lambda array: array.wait_to_read(), each, lists=True)
         return state
 
     def _replaced(self, request: Request) -> tuple[list[Any], int]:
@@ -266,8 +228,7 @@ class GluonPlan(Plan):
 
         samples: list[Any] = []
         names = request.names
-        where = f"batch {request.key.index} of epoch {request.key.epoch}"
-        replacements = Replacements(self.on_error, self._size, where, sample)
+        replacements = Replacements(self.on_error, self._size, request.key, sample)
         for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
                 samples.append(sample(name))
@@ -309,7 +270,7 @@ class GluonPlan(Plan):
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.
         if self.batchify is not None:
-            run_for_batch(COLLATE)
+            request.place.batch(COLLATE)
             rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
             batchify = self._bound_batchify(request)
             batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
@@ -333,7 +294,7 @@ class GluonPlan(Plan):
             function = functools.partial(call, function)
         held = [batch]
         del batch
-        run_for_batch(BATCH_TRANSFORM)
+        request.place.batch(BATCH_TRANSFORM)
         try:
             transformed = call_with(rng_of, self._argument, function, held.pop())
             if transformed is None:
@@ -344,16 +305,18 @@ class GluonPlan(Plan):
         return transformed
 
     def _bound_batchify(self, request: Request) -> Callable[[list[Any]], Any]:
-        """Return ``batchify``, bound to a batch's samples if it asks for that."""
+        """Return ``batchify``, bound to a batch's samples if it asks for that.
+
+        It may also request another single sample, which is made as in epoch 0.
+        """
         assert self.batchify is not None
         bind = getattr(self.batchify, "for_samples", None)
         if bind is None:
             return self.batchify
 
         def alone(name: Any) -> Any:
-            """Make a single sample, also of another batch, as in epoch 0."""
             key = BatchKey(0, 0)
-            with Place(self.seed, 0, 0), self._seeded(key) as draws:
-                return self._sample(request, name, key=key, draws=draws)
+            with Place(self.seed, 0, 0) as place, self._seeded(key) as draws:
+                return self._sample(request, name, key=key, place=place, draws=draws)
 
         return bind(request.names, alone)  # type: ignore[no-any-return]

@@ -1,11 +1,5 @@
 """``Resume``: continues a killed training with Gluon.
 
-    for epoch in resume.epochs(3, net, trainer):     restores the saved state at the start
-        for data, label in loader:                   at first the rest of the epoch
-            ...
-            trainer.step(len(data))
-            resume.step()                            saves if due
-
 A training is saved after a batch within an epoch, or after an epoch. The same object is an event
 handler for an ``Estimator``, whose ``fit`` always runs a first epoch; if none is left, that epoch
 has no batches.
@@ -29,13 +23,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon.contrib.estimator import (
-    BatchEnd,
-    EpochBegin,
-    EpochEnd,
-    TrainBegin,
-    TrainEnd,
-)
+from mxnet.gluon.contrib.estimator import BatchEnd, EpochBegin, EpochEnd, TrainBegin, TrainEnd
 from mxnet.util import is_np_array
 
 from adapters.arguments import check_integer
@@ -48,7 +36,6 @@ from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
 
-_COUNTS = ("batch_size", "shards")  # If these change, batches are renumbered.
 _STREAM = 4  # Stream of the seeds of MXNet's generator.
 
 
@@ -237,8 +224,8 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         # With this number of shards, nothing may be left of the saved epoch.
         if over := epoch - state["loader"]["epoch"]:
             self._epoch, self._batch = self._epoch + over, 0
-        elif any(state["data"].get(name) != data.get(name) for name in _COUNTS):
-            self._batch = batch
+        elif any(state["data"].get(name) != data.get(name) for name in ("batch_size", "shards")):
+            self._batch = batch  # Batches are numbered anew.
         log.info(
             "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
         )

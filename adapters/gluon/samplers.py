@@ -87,11 +87,11 @@ def given_sampler(
     sampler: Any,
     last_batch: str | None,
     batch_sampler: Any,
-    **ours: Any,
+    ours: dict[str, Any],
 ) -> Any:
     """Return the batch sampler that the user gives; None if the loader orders the samples.
 
-    Checks which arguments exclude each other: MXNet's, and those of ``ours`` that a sampler does.
+    Checks which arguments exclude each other; a sampler also excludes ``ours``.
     """
     if sampler is not None or batch_sampler is not None:
         for name, value in ours.items():

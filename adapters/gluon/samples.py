@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import mxnet as mx
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
 from adapters.errors import RecordError, note
-from adapters.generators import DECODE, Generators, current_place, generator
+from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
 from adapters.gluon.stages import Stage, uniforms
@@ -36,10 +36,10 @@ FIRST_RUN = 1
 ``Place``."""
 # Stream of the seeds of the global generators. Streams 0 and 1 are for transforms.
 _SEEDS = 2
-WHOLE_BATCH = 1 << 32
-"""Place of functions of a whole batch, above the places of functions called per sample."""
-_SOURCE = WHOLE_BATCH + 1  # Place of the user's functions in a source, such as ``decode``.
-_OTHERS = WHOLE_BATCH + 2  # Place of functions that nothing else seeds, such as ``on_error``.
+WHOLE_BATCH = _SEEDS + (1 << 32)
+"""Stream for functions of a whole batch, above those for functions called per sample."""
+_SOURCE = WHOLE_BATCH + 1  # For the user's functions in a source, such as ``decode``.
+_OTHERS = WHOLE_BATCH + 2  # For functions that nothing else seeds, such as ``on_error``.
 
 
 class Members(NamedTuple):
@@ -61,13 +61,6 @@ def samples_of(state: State) -> list[Any]:
     return columns[0] if state.single else list(zip(*columns))
 
 
-def compute(state: State) -> None:
-    """Wait for the NDArrays in samples, so that errors of MXNet's engine are raised here."""
-    for each in [state] if isinstance(state, list) else state.columns:
-        if isinstance(each, list):
-            map_arrays(lambda array: array.wait_to_read(), each, lists=True)
-
-
 def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     """Split samples into columns like MXNet's batchify; tuples must have one length."""
     if not samples:
@@ -87,11 +80,12 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     return Members([list(members) for members in zip(*samples)], False)
 
 
-@dataclass
+@dataclass(slots=True)
 class Request:
     """Samples to make for a batch."""
 
     key: BatchKey
+    place: Place
     names: Any
     """Names of the samples: numbers, or whatever the data set accepts."""
     allocate: Allocate
@@ -100,6 +94,8 @@ class Request:
     """Global generators to seed before each call of user code."""
     first: int = 0
     """Position of the first sample in the batch."""
+    numbers: Any = field(init=False, default=None)
+    """Numbers that the random draws depend on, int64 ``(samples,)``; set by ``Runner.made``."""
 
 
 class Runner:
@@ -122,23 +118,17 @@ class Runner:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
-        if not self.runs:
-            assert state is not None
-            return state
-        key, names = request.key, request.names
-        numbers = integers(names)
-        if numbers is None:  # Random numbers then depend on the positions in the batch.
-            numbers = np.arange(request.first, request.first + len(names)) + (key.index << 24)
+        if self.runs:
+            numbers = integers(request.names)
+            if numbers is None:  # Random numbers then depend on the positions in the batch.
+                numbers = np.arange(len(request.names)) + request.first + (request.key.index << 24)
+            request.numbers = numbers
         for place, run in enumerate(self.runs):
-            if not isinstance(run, NativeOp):
-                state = self._called(run, state, request, numbers.tolist(), place)
-                continue
-            assert state is not None
-            drawn = np.empty((len(names), 0))
-            if draws := run.stage.draws:
-                drawn = uniforms(self._seed, key.epoch, numbers, run.number, draws)
-            memory = request.allocate if place == len(self.runs) - 1 else np.empty
-            state = self._staged(run, state, request, drawn, memory)
+            if isinstance(run, NativeOp):
+                assert state is not None
+                state = self._staged(run, state, request, place)
+            else:
+                state = self._called(run, state, request, place)
         assert state is not None
         return state
 
@@ -207,13 +197,13 @@ class Runner:
 
     def _records(self, source: Source, own: NDArray[np.int64], request: Request) -> list[Any]:
         """Read samples one by one; a damaged record by MXNet's data set, if there is one."""
-        epoch, place, base = request.key.epoch, current_place(), self._pipeline.base
+        epoch, base = request.key.epoch, self._pipeline.base
         samples: list[Any] = []
         for number, name in zip(own.tolist(), request.names):
             rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
-            if source.makes_samples and place is not None:
-                place.sample(number)
-            seed_place(request.draws, self._seed, epoch, number, _SOURCE)
+            if source.makes_samples:
+                request.place.sample(number)
+            seed(request.draws, self._seed, epoch, number, _SOURCE)
             try:
                 try:
                     sample = source.sample(number, rng)
@@ -233,12 +223,7 @@ class Runner:
     # --- runs ---
 
     def _called(
-        self,
-        ops: list[PythonOp],
-        state: State | None,
-        request: Request,
-        numbers: Sequence[int],
-        place: int = 0,
+        self, ops: list[PythonOp], state: State | None, request: Request, place: int
     ) -> list[Any]:
         """Run the user's functions on each sample; without a ``state``, of the base.
 
@@ -259,13 +244,13 @@ class Runner:
         else:
             samples = iter(samples_of(state))
         results: list[Any] = []
-        current, draws, epoch = current_place(), request.draws, request.key.epoch
+        draws, epoch = request.draws, request.key.epoch
+        numbers = request.numbers.tolist()
         try:
             for row in range(len(names)):
-                if current is not None:
-                    current.sample(numbers[row], place + FIRST_RUN)
+                request.place.sample(numbers[row], place + FIRST_RUN)
                 if draws:
-                    seed_place(draws, self._seed, epoch, numbers[row], place)
+                    seed(draws, self._seed, epoch, numbers[row] % 2**63, _SEEDS + place)
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
@@ -274,39 +259,38 @@ class Runner:
             note(error, f"in sample {names[len(results)]!r}")
             raise
         if copies is None and len(results) > 1:
-            before = _arrays_in(results)
+            leaves = flatten(map_arrays(as_numpy, results, lists=True))[0]
+            arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
+            before = [array for array in arrays if array.size and not array.dtype.hasobject]
             shared = len({array.ctypes.data for array in before}) < len(before)
             self._copies[place] = shared
             if shared:
-                results = self._called(ops, state, request, numbers, place)
+                results = self._called(ops, state, request, place)
         return results
 
-    def _staged(
-        self,
-        run: NativeOp,
-        state: State,
-        request: Request,
-        drawn: NDArray[np.float64],
-        memory: Allocate,
-    ) -> State:
+    def _staged(self, run: NativeOp, state: State, request: Request, place: int) -> State:
         """Run a stage on the samples, or on their first members."""
-        names = request.names
+        stage, names = run.stage, request.names
         if isinstance(state, list):
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
                 # Tuples of different lengths can't be split into columns.
                 results: list[Any] = []
                 for row, sample in enumerate(state):
-                    one = replace(request, names=names[row : row + 1])
-                    done = self._staged(run, [sample], one, drawn[row : row + 1], np.empty)
-                    results += samples_of(done)
+                    one = replace(request, names=names[row : row + 1], allocate=np.empty)
+                    one.numbers = request.numbers[row : row + 1]
+                    results += samples_of(self._staged(run, [sample], one, place))
                 return results
             state = split(state, names)
         if not (run.first or state.single):
             # MXNet passes all members of a tuple to a block, which can't take them.
-            return self._called([PythonOp((run.stage.block,))], state, request, range(len(names)))
+            return self._called([PythonOp((stage.block,))], state, request, place)
+        drawn = np.empty((len(names), 0))
+        if draws := stage.draws:
+            drawn = uniforms(self._seed, request.key.epoch, request.numbers, run.number, draws)
+        memory = request.allocate if place == len(self.runs) - 1 else np.empty
         # transform_first also unpacks a tuple of one.
         column, *others = state.columns
-        column = _transformed(run.stage, column, drawn, names, memory)
+        column = _transformed(stage, column, drawn, names, memory)
         return Members([column, *others], state.single or not others)
 
 
@@ -356,7 +340,7 @@ def _transformed(
         try:
             items.append(stage.item(item, own))
         except BaseException as error:
-            note(error, f"in {stage.name}, sample {name!r}")
+            note(error, f"in {type(stage.block).__name__}, sample {name!r}")
             raise
     return items
 
@@ -386,15 +370,6 @@ def _is_flat(skeleton: Any) -> bool:
     return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
 
 
-# --- memory that user code reuses ---
-
-
-def _arrays_in(samples: list[Any]) -> list[NDArray[Any]]:
-    leaves = flatten(map_arrays(as_numpy, samples, lists=True))[0]
-    arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
-    return [array for array in arrays if array.size and not array.dtype.hasobject]
-
-
 def _copied(sample: Any) -> Any:
     copied = detached(sample)
     map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
@@ -416,33 +391,21 @@ def seeded_batch(
 ) -> Iterator[frozenset[str]]:
     """Seed the global generators that the code may use for a batch, and restore them at the end.
 
-    Yields those to seed for each sample, with ``seed_place``. MXNet's generator needs no
-    restoring in worker processes.
+    Yields those to seed for each sample. MXNet's generator needs no restoring in worker processes.
     """
     per_sample = used - {"mxnet"}
     with seeded(used):  # One thread at a time, also for MXNet's generator alone.
-        seed_place(per_sample, own_seed, epoch, index, _OTHERS)
+        seed(per_sample, own_seed, epoch, index, _OTHERS)
         if "mxnet" not in used:
             yield per_sample
             return
-        before = _draw_seed() if restore else None
+        before = None
+        if restore:
+            with mx.Context("cpu", 0):
+                before = int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())
         mx.random.seed(int(generator(own_seed, epoch, index, _SEEDS).integers(2**31)))
         try:
             yield per_sample
         finally:
             if before is not None:
                 mx.random.seed(before)
-
-
-def seed_place(used: frozenset[str], own_seed: int, epoch: int, number: int, place: int) -> None:
-    """Seed ``random`` and ``numpy.random`` for a sample or batch, within ``seeded_batch``.
-
-    ``place`` is the number of the functions that follow; ``WHOLE_BATCH`` for those of a batch.
-    """
-    if used:
-        seed(used, own_seed, epoch, number % 2**63, _SEEDS + place)
-
-
-def _draw_seed() -> int:
-    with mx.Context("cpu", 0):
-        return int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())

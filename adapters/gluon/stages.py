@@ -21,13 +21,13 @@ from mxnet.gluon.data.vision import transforms
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
+from adapters.batch.permutation import GOLDEN, mix_64
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy, copy_into
 from adapters.images.kernel import load
 from adapters.ownership import Allocate
 
 Rows = NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _building = threading.RLock()
 _built: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -47,22 +47,13 @@ def call(function: Any, *arguments: Any) -> Any:
 
 
 class Stage:
-    """Batch version of one block.
-
-    Args:
-        block: The block. Its settings are read once.
-    """
+    """Batch version of one block."""
 
     draws = 0
     """Number of uniform random numbers needed for each sample."""
 
     def __init__(self, block: Any) -> None:
         self.block = block
-
-    @property
-    def name(self) -> str:
-        """Name of the block's class."""
-        return type(self.block).__name__
 
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         """Transform all images of a batch.
@@ -117,17 +108,14 @@ class _Normalize(Stage):
 
 
 class _Cast(Stage):
-    def __init__(self, block: Any) -> None:
-        super().__init__(block)
-        try:
-            self._dtype: np.dtype[Any] | None = np.dtype(block._dtype)
-        except TypeError:
-            self._dtype = None
-
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        if self._dtype is None or self._dtype.type not in DTYPES:
+        try:
+            dtype = np.dtype(self.block._dtype)
+        except TypeError:
             return None
-        out = allocate(rows.shape, self._dtype)
+        if dtype.type not in DTYPES:
+            return None
+        out = allocate(rows.shape, dtype)
         with np.errstate(all="ignore"):
             np.copyto(out, rows, casting="unsafe")
         return out
@@ -246,21 +234,13 @@ def uniforms(
     """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
 
     Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
-    over a counter, from a start that the arguments determine. ``stream`` is the number of the
-    transform that draws.
+    over a counter. ``stream`` is the number of the transform that draws.
     """
     start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
-    state = _mixed(np.asarray(numbers, np.uint64) * _GOLDEN + start[0]) ^ start[1]
-    steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-    drawn: NDArray[np.float64] = (_mixed(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
+    state = mix_64(np.asarray(numbers, np.uint64) * GOLDEN + start[0]) ^ start[1]
+    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
+    drawn: NDArray[np.float64] = (mix_64(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
     return drawn
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
 
 
 # --- the known blocks ---
@@ -285,18 +265,15 @@ _CONTAINERS = (transforms.Compose, mx.gluon.nn.HybridSequential, mx.gluon.nn.Seq
 def stages_of(function: Any) -> list[Stage | Any] | None:
     """Return the stages of a transform; blocks without a stage are included unchanged.
 
-    None if no block has a stage, or ``function`` is no block.
+    None if no block has a stage, or ``function`` is no block, or has hooks or replaced methods.
     """
     kind = type(function)
-    if not (kind in STAGES or kind in _CONTAINERS) or _hooked(function):
+    if not (kind in STAGES or kind in _CONTAINERS):
+        return None
+    replaced = {"forward", "hybrid_forward", "__call__"} & vars(function).keys()
+    if function._forward_hooks or function._forward_pre_hooks or replaced:
         return None
     if kind in STAGES:
         return [STAGES[kind](function)]
     found = [each for child in function._children.values() for each in stages_of(child) or [child]]
     return found if any(isinstance(each, Stage) for each in found) else None
-
-
-def _hooked(block: Any) -> bool:
-    """True if a block has hooks or replaced methods."""
-    replaced = {"forward", "hybrid_forward", "__call__"} & vars(block).keys()
-    return bool(block._forward_hooks or block._forward_pre_hooks or replaced)

@@ -163,16 +163,12 @@ class MixOrder(Arrangement):
     _shuffle: bool
     _seed: int
     _replacement: bool
-    _size: int
+    size: int
+    """Number of positions in an epoch."""
 
     def __post_init__(self) -> None:
         # Draws of each source in an epoch of the mix.
-        self._draws = self._schedule.draws_before(self._size)
-
-    @property
-    def size(self) -> int:
-        """Number of positions in an epoch."""
-        return self._size
+        self._draws = self._schedule.draws_before(self.size)
 
     @property
     def is_random(self) -> bool:
@@ -183,7 +179,7 @@ class MixOrder(Arrangement):
     @property
     def way(self) -> str:
         """Human-readable description of the order."""
-        told = f"mixed by shares of {_told(self._schedule.shares)}, {self._size} in an epoch"
+        told = f"mixed by shares of {_told(self._schedule.shares)}, {self.size} in an epoch"
         return told + (", with replacement" if self._replacement else "")
 
     @property

@@ -23,7 +23,15 @@ from adapters.gluon import DataLoader
 from tests.engine.test_window import settled
 from tests.engine.workloads import Tally
 from tests.gluon.data_sets import pixels, values
-from tests.gluon.executors import PROCESSES, THREADS, arguments_of, every_kind, opened, output_of
+from tests.gluon.executors import (
+    PROCESSES,
+    THREADS,
+    arguments_of,
+    every_kind,
+    every_quick_executor,
+    opened,
+    output_of,
+)
 from tests.turns import read_by_threads
 
 # --- the import of MXNet ---
@@ -92,33 +100,24 @@ def test_missing_package_is_named_and_numpy_gets_its_name_back(setting, statemen
 
 
 @pytest.mark.skipif("bool" in vars(np), reason="this NumPy has np.bool")
-def test_numpy_is_as_it_was_after_the_import():
-    before_and_after = output_of("""
-    import types
+def test_import_leaves_numpy_and_at_the_end_the_collector_as_they_were():
+    """It said 'NoneType' object has no attribute 'get_stats' at the end, once in a while."""
+    said = output_of("""
+    import atexit, gc, types
     import numpy as np
 
     def names():  # Submodules come as they are used.
         return {k: v for k, v in vars(np).items() if not isinstance(v, types.ModuleType)}
 
+    atexit.register(lambda: print(gc.callbacks))
     before = names()
     print("bool" in before)
     import adapters.gluon
     after = names()
     print(sorted(name for name in after if name not in before or before[name] is not after[name]))
-    print(sorted(before.keys() - after.keys()))
+    print(sorted(before.keys() - after.keys()), len(gc.callbacks))
     """)
-    assert before_and_after == ["False", "[]", "[]"]
-
-
-def test_package_alone_imports_no_mxnet():
-    said = output_of("""
-    import sys
-    import adapters
-    print("gluon_loader" in dir(adapters), "mxnet" in sys.modules)
-    adapters.ClosedError
-    print("mxnet" in sys.modules)
-    """)
-    assert said == ["True False", "False"]
+    assert said == ["False", "[]", "[] 1", "[]"]
 
 
 @pytest.mark.full
@@ -140,16 +139,6 @@ def test_two_threads_may_import_it_at_once():
     print(found, "bool" in vars(np))
     """)
     assert said == ["['DataLoader', 'DataLoader'] False"]
-
-
-def test_collector_asks_nothing_of_ours_at_the_end():
-    """It said 'NoneType' object has no attribute 'get_stats', once in a while."""
-    assert output_of("""
-    import atexit, gc
-    atexit.register(lambda: print(gc.callbacks))
-    import adapters.gluon
-    print(len(gc.callbacks))
-    """) == ["1", "[]"]
 
 
 # --- the class ---
@@ -265,7 +254,7 @@ class Doubled(DataLoader):
         return 2 * super().__len__()
 
 
-@every_kind
+@every_quick_executor
 def test_subclass_may_change_what_a_loop_is_given(executor):
     with Doubled(NUMBERS, 2, 4, **arguments_of(executor)) as loader:
         assert values(loader) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
@@ -380,7 +369,7 @@ def test_prefetch_is_full_and_each_worker_has_one(executor, prefetch, ahead, tmp
 def test_new_transforms_work_on_threads(opaque):
     """Without the lock, two of five such loaders fail."""
     data = ArrayDataset(mx.nd.array(pixels(64, 40, 44), dtype="uint8"), np.arange(64))
-    for _ in range(20):
+    for _ in range(8):
         blocks = [transforms.Resize(20), transforms.ToTensor(), transforms.Normalize(0.1, 0.2)]
         transform = transforms.Compose(blocks)
         if opaque:
@@ -403,7 +392,7 @@ def test_method_of_one_block_is_called(method):
 # --- threads that share a pass ---
 
 
-SHARED = 301
+SHARED = 101
 
 
 @every_kind
@@ -419,15 +408,17 @@ def test_threads_share_a_pass(executor):
 
 
 class Growing(Dataset):
-    """All samples are of the same number, which the trainer changes."""
+    """All samples are the sum of a number and an array's, both of which the trainer changes."""
 
-    number = 0
+    def __init__(self) -> None:
+        self.number = 0
+        self.array = np.zeros((160, 2))
 
     def __len__(self) -> int:
         return 160
 
     def __getitem__(self, index: int) -> Any:
-        return np.full(2, self.number)
+        return self.array[index] + self.number
 
 
 def busy(sample: Any) -> Any:
@@ -459,16 +450,7 @@ def test_epoch_has_the_data_set_as_it_is_then(transform, arguments):
     data = Growing()
     with gluon_loader(data.transform(transform), 8, **arguments) as loader:
         epochs = []
-        for data.number in range(5):
+        for number in range(4):
+            data.number, data.array[:] = number, 10 * number
             epochs.append(seen(loader))
-        assert epochs == [{0.0}, {1.0}, {2.0}, {3.0}, {4.0}]
-
-
-def test_changed_array_is_sent_again():
-    array = np.zeros((160, 2))
-    with gluon_loader(ArrayDataset(array).transform(busy), 8) as loader:
-        epochs = []
-        for number in range(5):
-            array[:] = number
-            epochs.append(seen(loader))
-        assert epochs == [{0.0}, {1.0}, {2.0}, {3.0}, {4.0}]
+        assert epochs == [{0.0}, {11.0}, {22.0}, {33.0}]

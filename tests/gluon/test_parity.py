@@ -401,12 +401,11 @@ def compare(data: Any, way: str, executor: str) -> None:
         assert_same(list(loader), theirs(data, batch_size=4, **arguments))
 
 
-@every_quick_executor
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("decode", DECODES)
-@pytest.mark.parametrize("format", FORMATS)
-def test_transform_gets_what_the_source_gives(format, decode, labels, way, executor, tmp_path):
+@pytest.mark.parametrize(("format", "executor"), list(zip(FORMATS, ["inline", ON_THREADS])))
+def test_transform_gets_what_the_source_gives(format, executor, decode, labels, way, tmp_path):
     source = open_records(images(tmp_path, format, labels), decode=DECODES[decode])
     compare(SimpleDataset(source), way, executor)
 
