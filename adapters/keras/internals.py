@@ -74,14 +74,7 @@ SPLITS_EXECUTIONS = (
     and keras.backend.backend() == "jax"
 )
 """True if the last execution of ``steps_per_epoch`` has fewer steps, as in Keras 3.6 on JAX."""
-_torch_device: Any = (
-    _found("keras.src.backend.torch.core", "get_device")
-    if keras.backend.backend() == "torch"
-    else None
-)
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
-
-
 _get_data_adapter = getattr(data_adapters, "get_data_adapter", None)
 patched = False
 """True once ``patches.install`` has replaced that function."""
@@ -129,6 +122,13 @@ def tensorflow_shards(model: Any) -> bool:
     resolver = getattr(strategy, "cluster_resolver", None)
     jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
     return sum(len(jobs.get(name, ())) for name in ("chief", "worker")) > 1
+
+
+_torch_device: Any = (
+    _found("keras.src.backend.torch.core", "get_device")
+    if keras.backend.backend() == "torch"
+    else None
+)
 
 
 def torch_device() -> Any:

@@ -49,6 +49,7 @@ from adapters.structure import flatten
 log = logging.getLogger("adapters")
 
 _CALLS = ("fit", "evaluate", "predict")
+# Hooks that Keras calls after it has built the model, with the kind of batches that follow.
 _BEGINNINGS = {
     "on_train_begin": "train",
     "on_epoch_begin": "train",
@@ -63,11 +64,9 @@ class Call:
     """One running ``fit`` (which ``trains``), ``evaluate`` or ``predict``.
 
     Attributes:
-        sequence: Argument ``x``; None if it is no ``SafeSequence``.
-        validation: Argument ``validation_data``; None if it is no ``SafeSequence``.
+        sequence: Argument ``x``; None if it is no ``SafeSequence``. ``validation`` likewise.
         initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
-        fit_callbacks: The ``FitCallback`` instances of a ``fit``, which run before the others.
-        callbacks: The other callbacks, in order.
+        fit_callbacks: The ``FitCallback`` instances of a ``fit``, which run before ``callbacks``.
         readers: Adapters that were created in the call. They end with it.
         steps_done: Steps of this epoch that ``Resume`` skips if the sequence doesn't know its end.
         samples: Numbers of samples of the latest batches that ``fit`` has got with a
@@ -121,21 +120,22 @@ class Call:
         And the sequence's reader is told of every finished batch: backends read ahead of the
         trainer. The list may belong to an enclosing ``fit``.
         """
-        progress, own = self.sequence._progress, vars(callbacks)
+        progress, own, stock = (
+            self.sequence._progress,
+            vars(callbacks),
+            keras.callbacks.CallbackList,
+        )
         # The reader of a validation may belong to the enclosing fit.
-        readers = (each for call in reversed(running.calls) for each in reversed(call.readers))
-        trains = kind == "train"
-        found = (each for each in readers if each.reads(progress) and each.trains == trains)
-        reader = next(found, None)
+        readers = [each for call in running.calls for each in call.readers if each.reads(progress)]
+        reader = next((each for each in readers[::-1] if each.trains == (kind == "train")), None)
         batches = int(getattr(self.model, "steps_per_execution", 1))
         if reader is not None and not reader.expect_reports(batches):
             reader = None
         for moment in ("begin", "end"):
-            name = "_".join(("on", kind, "batch", moment))
+            name = f"on_{kind}_batch_{moment}"
             own.pop(name, None)
             names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
-            is_stock = getattr(type(callbacks), name) is getattr(keras.callbacks.CallbackList, name)
-            empty = is_stock and all(
+            empty = getattr(type(callbacks), name) is getattr(stock, name) and all(
                 internals.has_only_empty(each, names) for each in callbacks.callbacks
             )
             hook = None if empty else getattr(callbacks, name)
@@ -168,10 +168,10 @@ def _adapted(hook: Any, reader: SafeSequenceAdapter | None, batches: int) -> Cal
 
 
 class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Callback that is notified of the ``fit`` it is used in."""
+    """Callback that is notified of the ``fit`` it is used in, before Keras is, and of its end."""
 
     def fit_begins(self, fit: Call) -> None:
-        """Handle the start of the call, before Keras does anything."""
+        """Handle the start of the call."""
 
     def fit_ends(self, fit: Call) -> None:
         """Handle the end of the call, normal or by an exception."""
@@ -179,8 +179,8 @@ class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 # --- fit, evaluate and predict ---
 
-# Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
 _of_the_main_thread: list[Call] = []
+"""Running calls in the main thread, such as ``evaluate`` within ``fit``."""
 
 
 def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,11 +223,10 @@ def _registered(this: Call) -> Iterator[None]:
         _of_the_main_thread.append(this)
     elif not thread.daemon:
         calls_of_threads.add(ended)
-    # Elsewhere, the trainer waits for a batch in Python.
-    waits_outside = keras.backend.backend() == "tensorflow"
+    waits_in_python = keras.backend.backend() != "tensorflow"
     try:
         running.calls = (*outer, this)
-        with released_by_interrupts(_interrupt) if waits_outside else contextlib.nullcontext():
+        with contextlib.nullcontext() if waits_in_python else released_by_interrupts(_interrupt):
             yield
     finally:
         running.calls = outer
@@ -348,11 +347,7 @@ def _view_in_keras_adapter() -> None:
 
 
 def _wrap_beginning(name: str, kind: str) -> None:
-    """Wrap a hook of ``CallbackList`` that is called before batches of a kind are.
-
-    On every backend, Keras calls it after it has built the model. What was read before only served
-    the build.
-    """
+    """Wrap a hook of ``CallbackList``: what was read before only served to build the model."""
     stock = getattr(keras.callbacks.CallbackList, name)
 
     @functools.wraps(stock)
@@ -360,7 +355,7 @@ def _wrap_beginning(name: str, kind: str) -> None:
         calls = running.calls
         for call in calls:  # The readers of a validation belong to the enclosing fit.
             for reader in call.readers:
-                reader.begin()
+                reader.trains_now = True
         found = stock(self, *args, **kwargs)
         if calls and calls[-1].sequence is not None:
             calls[-1].adapt_hooks(self, kind)

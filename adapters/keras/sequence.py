@@ -274,32 +274,20 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- worker settings ---
 
-    @property
+    @fixed
     def workers(self) -> Any:
         """Constructor's ``workers``: ``"auto"``, a number or a Dask client; see ``explain``."""
         return self._settings.cluster or self._settings.workers
 
-    @workers.setter
-    def workers(self, value: Any) -> None:
-        raise fixed("workers", value)
-
-    @property
+    @fixed
     def use_multiprocessing(self) -> bool:
         """Constructor's ``use_multiprocessing``; ``workers="auto"`` may override False."""
         return self._settings.use_multiprocessing
 
-    @use_multiprocessing.setter
-    def use_multiprocessing(self, value: Any) -> None:
-        raise fixed("use_multiprocessing", value)
-
-    @property
+    @fixed
     def max_queue_size(self) -> int:
         """Limit of batches that are ready ahead of the trainer."""
         return self._settings.max_queue_size
-
-    @max_queue_size.setter
-    def max_queue_size(self, value: Any) -> None:
-        raise fixed("max_queue_size", value)
 
     # --- the epoch, and the state of a pass ---
 
