@@ -215,13 +215,8 @@ def _place_of_none(tree: Any) -> str | None:
     """Path to a None in a nested structure, as ``[0]['a']``; None if it holds none."""
     if tree is None:
         return ""
-    inside: Any = ()
-    if isinstance(tree, dict):
-        inside = tree.items()
-    elif isinstance(tree, (tuple, list)):
+    inside: Any = tree.items() if isinstance(tree, dict) else ()
+    if isinstance(tree, (tuple, list)):
         inside = enumerate(tree)
-    for name, member in inside:
-        place = _place_of_none(member)
-        if place is not None:
-            return f"[{name!r}]{place}"
-    return None
+    places = ((name, _place_of_none(member)) for name, member in inside)
+    return next((f"[{name!r}]{place}" for name, place in places if place is not None), None)

@@ -252,7 +252,7 @@ def test_lock_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("every", [np.int64(30), np.float32(30), "30 s"])
 def test_schedule_of_any_number(every):
-    assert Schedule(every).seconds == 30.0
+    assert Schedule(every).every == 30.0
 
 
 @pytest.mark.parametrize("every", [True, np.True_, [30]])
