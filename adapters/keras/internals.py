@@ -153,9 +153,8 @@ def missing_to_continue() -> list[str]:
 def count_from_position(ours: Any) -> None:
     """Make ``EpochIterator`` count the batches of an epoch from the sequence's position.
 
-    It then asks only for the rest of the epoch, and raises a batch's error instead of warning that
-    the data ended early. On JAX, it reads batches that are on the device, without its own prefetch.
-    Iterators over other adapters than ``ours``, ``SafeSequenceAdapter``, aren't changed.
+    It also raises a batch's error instead of warning that the data ended early, and on JAX reads
+    batches that are on the device. Iterators over other adapters than ``ours`` aren't changed.
     """
     stock: Any = EpochIterator._enumerate_iterator
 

@@ -132,7 +132,7 @@ class Call:
         if reader is not None and not reader.expect_reports(batches):
             reader = None
         for moment in ("begin", "end"):
-            name = f"on_{kind}_batch_{moment}"
+            name = "_".join(("on", kind, "batch", moment))
             own.pop(name, None)
             names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
             empty = getattr(type(callbacks), name) is getattr(stock, name) and all(

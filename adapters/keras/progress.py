@@ -153,12 +153,6 @@ class Progress:
         return self._latest.position if self._latest is not None else self._start
 
     @property
-    def running_number(self) -> int:
-        """Number of that batch, counted over all epochs, or within an endless epoch."""
-        epoch, step = self.position()
-        return epoch * (self._num_batches or 0) + step
-
-    @property
     def counts_samples(self) -> bool:
         """True if the delivered batches are the start of the epoch's order of samples."""
         epoch, step = self.position()

@@ -122,7 +122,9 @@ class Watch(FitCallback):
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
         mean, before = float(logs["loss"]), self._mean
-        last = self._fit.sequence._progress.running_number
+        sequence = self._fit.sequence
+        epoch, step = sequence._progress.position()
+        last = epoch * (sequence._plan.num_batches or 0) + step  # Within an endless epoch.
         numbers = range(max(0, last - together), last)
         samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
         goes_on = batch + 1 > together and any(
