@@ -55,10 +55,7 @@ def is_in_hook(sequence: Any) -> bool:
 
 
 class HookedEngine(Engine):
-    """Engine of a sequence whose class overrides hooks, which are called in turn.
-
-    ``_hook_calls`` of the sequence counts the calls so far, and is copied with it.
-    """
+    """Engine of a sequence whose class overrides hooks; its ``_hook_calls`` counts their calls."""
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
         super().__init__(plan, settings)

@@ -230,10 +230,8 @@ CALLBACK_STATES = {
     "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
     "History": ("epoch", "history"),
 }
-"""Attributes of Keras's callbacks that hold state of a training.
-
-Attributes that a callback derives from its arguments are left out. (``EarlyStopping`` negates
-``min_delta`` at the first value, once per object, so it isn't saved.)"""
+"""Attributes of Keras's callbacks that hold state of a training, but none that a callback derives
+from its arguments, as ``EarlyStopping`` does its ``min_delta``, once per object."""
 
 
 def global_seed() -> Any:

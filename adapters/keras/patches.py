@@ -1,12 +1,10 @@
 """Patches of Keras that make it read a ``SafeSequence`` through ``SafeSequenceAdapter``.
 
-Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter permutes the batch
-numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
-defaults nothing can be read ahead. ``install`` patches five things:
+Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``, which asks for one batch after
+another, in an order that it draws itself, so nothing can be read ahead. ``install`` patches:
 
-- ``fit``, ``evaluate`` and ``predict``. Keras doesn't report that an exception or ``stop_training``
-  has ended a call, so the wrapper ends the readers that were created in it. A ``FitCallback`` gets
-  the arguments of its ``fit``.
+- ``fit``, ``evaluate`` and ``predict``, so that the readers that were created in a call end with
+  it, and a ``FitCallback`` gets the arguments of its ``fit``.
 - ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
   data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
@@ -14,8 +12,7 @@ defaults nothing can be read ahead. ``install`` patches five things:
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
 - ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
   if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
-  ``get_data_adapter``: the same batches, none of them computed ahead of time. If Keras has no such
-  class any more, the wrapper of ``fit`` passes the ``StockView``.
+  ``get_data_adapter``. If Keras has no such class any more, ``fit`` passes the ``StockView``.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -115,10 +112,9 @@ class Call:
     def adapt_hooks(self, callbacks: keras.callbacks.CallbackList, kind: str) -> None:
         """Adapt the hooks of batches in Keras's list of callbacks, until the call ends.
 
-        Hooks that no callback has are left out. Keras has another thread call them after every
-        batch, and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores).
-        And the sequence's reader is told of every finished batch: backends read ahead of the
-        trainer. The list may belong to an enclosing ``fit``.
+        Hooks that no callback has are left out: Keras has another thread call them, and the trainer
+        waits for the GIL, 120 of 360 us (a small model on JAX, two cores). And the sequence's
+        reader is told of every finished batch. The list may belong to an enclosing ``fit``.
         """
         progress, own, stock = (
             self.sequence._progress,

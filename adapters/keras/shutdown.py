@@ -5,9 +5,8 @@ waits in TensorFlow's C++ code for a batch, Python executes none. But Python wri
 number to the wakeup descriptor at once. A watcher thread reads it and releases the waiting readers.
 TensorFlow then returns, and Python handles the signal.
 
-At exit, TensorFlow destroys its iterators and waits for batches that they wait for or that its
-threads are computing. So the workers of all open sequences are shut down before the interpreter
-stops their threads.
+At exit, TensorFlow destroys its iterators, and waits for batches that these wait for. So the
+workers of all open sequences are shut down before the interpreter stops their threads.
 """
 
 from __future__ import annotations
