@@ -116,11 +116,8 @@ class Call:
         waits for the GIL, 120 of 360 us (a small model on JAX, two cores). And the sequence's
         reader is told of every finished batch. The list may belong to an enclosing ``fit``.
         """
-        progress, own, stock = (
-            self.sequence._progress,
-            vars(callbacks),
-            keras.callbacks.CallbackList,
-        )
+        progress, own = self.sequence._progress, vars(callbacks)
+        stock = keras.callbacks.CallbackList
         # The reader of a validation may belong to the enclosing fit.
         readers = [each for call in running.calls for each in call.readers if each.reads(progress)]
         reader = next((each for each in readers[::-1] if each.trains == (kind == "train")), None)
