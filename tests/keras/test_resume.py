@@ -177,11 +177,13 @@ def trained(folder: Path | None, epochs: int, steps: int | None, kill_at: int | 
     return states.seen
 
 
-@pytest.mark.parametrize(("epochs", "steps"), [(2, None), (3, 1), (3, 3), (2, 7)])
-def test_states_and_losses(epochs, steps, tmp_path):
+@pytest.mark.parametrize(
+    ("epochs", "steps", "stride"), [(2, None, 1), (3, 1, 1), (3, 3, 1), (2, 7, 2)]
+)
+def test_states_and_losses(epochs, steps, stride, tmp_path):
     """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
     expected = trained(None, epochs, steps)
-    for kill_at in range(1, epochs * (steps or SAMPLES)):
+    for kill_at in range(1, epochs * (steps or SAMPLES), stride):
         seen = trained(tmp_path / str(kill_at), epochs, steps, kill_at)
         assert len(seen) == kill_at
         seen.update(trained(tmp_path / str(kill_at), epochs, steps))
