@@ -75,16 +75,13 @@ class Batches(Reading):
         adapter = self._owner()  # Keeps the adapter alive while a reader waits for a batch here.
         if adapter is None:
             raise StopIteration
-        batch = self._deliver()
+        batch = self._fetch()
         assert self._cursor is not None
         call = adapter._call and adapter._call()
         if call is not None:
             call.hands_out(self._cursor.running_number, batch)
         adapter._progress.hand_out(self._cursor)
         return batch
-
-    def _deliver(self) -> Any:
-        return self._fetch()
 
     def _begin(self) -> Stream:
         adapter = self._adapter
@@ -151,7 +148,7 @@ class StagedBatches(Batches):
         self._errors: list[BaseException] = []
         """Error of the batch after the staged ones."""
 
-    def _deliver(self) -> Any:
+    def _fetch(self) -> Any:
         """Return the next batch, staged if there is one; raise its error if it had one."""
         if self._engine.closed and not self._over:
             self._drop()
@@ -198,7 +195,7 @@ class StagedBatches(Batches):
         self._engine.staged = self._left_of_sent + len(self._gathered) + ahead
         self._fetching, began = True, time.perf_counter()
         try:
-            batch = self._fetch()
+            batch = super()._fetch()
         finally:
             self._fetching = False
             self._took.append(time.perf_counter() - began)
