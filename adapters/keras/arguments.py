@@ -118,7 +118,7 @@ def check_subclass(kind: type, base: type) -> None:
             )
 
 
-class fixed(property):  # noqa: N801  # Named like the decorator that it derives from.
+class fixed_property(property):  # noqa: N801  # A decorator like ``property``.
     """Property that only the constructor sets."""
 
     def __set__(self, sequence: Any, value: Any) -> None:
