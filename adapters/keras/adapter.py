@@ -11,15 +11,8 @@ import keras
 
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream
+from adapters.keras import dataset
 from adapters.keras.arguments import check_class_weight, check_one_output
-from adapters.keras.dataset import (
-    Groups,
-    Signature,
-    for_tensorflow,
-    remedy_of,
-    tf_dataset,
-    worth_grouping,
-)
 from adapters.keras.device import for_jax, for_torch, most_in_a_transfer
 from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
@@ -86,7 +79,7 @@ class SafeSequenceAdapter(Adapter):
         self.trains_now = call is None
         """True once what is read is consumed, as Keras has built the model."""
         self._in_epoch = self._on_tensorflow = self._strategy = False
-        self._signature: Signature | None = None
+        self._signature: dataset.Signature | None = None
         self.errors: list[BaseException] = []
         """Error of a batch, which TensorFlow would wrap."""
         self._engine.retain()
@@ -229,18 +222,19 @@ class SafeSequenceAdapter(Adapter):
         engine.park(stream)
         batches = [self._ready(batch) for batch in peeked]
         longer = map(self._ready, engine.plan.longer(stream.position[0]))
-        self._signature = signature = Signature([*batches, *longer], remedy_of(engine.plan))
+        alike, remedy = [*batches, *longer], dataset.remedy_of(engine.plan)
+        self._signature = signature = dataset.Signature(alike, remedy)
         known = math.inf if self._endless else left + engine.batches_after
-        this, grouped = weakref.ref(self), ahead and worth_grouping(batches, known)
+        this, grouped = weakref.ref(self), ahead and dataset.worth_grouping(batches, known)
 
         def iterator() -> Iterator[Any]:
             adapter = this()
             if adapter is None:
                 return iter(())
             batches, engine = adapter.batches(), adapter._engine
-            return Groups(batches, lambda: engine.group_limit) if grouped else batches
+            return dataset.Groups(batches, lambda: engine.group_limit) if grouped else batches
 
-        return tf_dataset(iterator, signature.specs, grouped, ahead)
+        return dataset.tf_dataset(iterator, signature.specs, grouped, ahead)
 
     # --- what is read ---
 
@@ -249,7 +243,7 @@ class SafeSequenceAdapter(Adapter):
         if self.class_weight is not None:
             check_one_output(batch)
         batch = self.standardized(batch)
-        return for_tensorflow(batch) if self._on_tensorflow else batch
+        return dataset.for_tensorflow(batch) if self._on_tensorflow else batch
 
     def _prepared(self, batch: Any, cursor: Cursor) -> Any:
         """Return a batch of a pass for Keras, after a look at the first ones."""
