@@ -219,7 +219,7 @@ def slow(item: Any) -> Any:
 
 
 def wait_model(**options: Any) -> keras.Model:
-    model = linear(**options)
+    model = linear(run_eagerly=True, **options)
     model.fit(*numbered(4 * BATCH_SIZE), batch_size=BATCH_SIZE, verbose=0)
     return model
 

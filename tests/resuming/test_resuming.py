@@ -171,18 +171,6 @@ def test_lock_of_several_ranks(tmp_path, caplog):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_lock_without_rank_0(tmp_path, caplog):
-    lock = Lock(tmp_path / "own")
-    lock.take(3)
-    with caplog.at_level(logging.WARNING, "adapters"):
-        lock.check_writer()
-        lock.check_writer()
-    assert caplog.text.count(f"rank 3 has found no rank 0 in {tmp_path}/own") == 1
-    assert not lock.writes
-    lock.release()
-    assert [*tmp_path.iterdir()] == []
-
-
 def test_lock_read_only(tmp_path):
     lock = Lock(tmp_path / "new")
     lock.take(0)
