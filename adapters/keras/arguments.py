@@ -122,7 +122,7 @@ class fixed_property(property):  # noqa: N801  # A decorator like ``property``.
     """Property that only the constructor sets."""
 
     def __set__(self, sequence: Any, value: Any) -> None:
-        name = self.fget.__name__
+        name = getattr(self.fget, "__name__", "it")
         raise AttributeError(
             f"{name} is fixed once a SafeSequence is there: make another one with "
             f"SafeSequence(..., {name}={value!r})"

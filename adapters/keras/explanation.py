@@ -30,9 +30,9 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     if internals.by_keras_adapter():
         yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
     workers = "workers: " + engine.description.removeprefix('workers="auto": ')
-    chosen = engine.chosen
-    threads = chosen.kind is None and not chosen.use_multiprocessing and chosen.workers != "auto"
-    if threads and chosen.workers > 1 and plan.one_thread_at_a_time:
+    chosen, count = engine.chosen, engine.chosen.workers
+    few = count == "auto" or count < 2 or chosen.use_multiprocessing or chosen.kind is not None
+    if not few and plan.one_thread_at_a_time:
         unsafe = " and ".join(plan.not_thread_safe)
         workers += f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
     yield workers

@@ -72,7 +72,7 @@ class Schedule:
     @property
     def due(self) -> bool:
         """True if a checkpoint is due."""
-        passed = {"batches": self._batches, "epochs": self._epochs}.get(self._unit)
+        passed: float | None = {"batches": self._batches, "epochs": self._epochs}.get(self._unit)
         if passed is None:
             passed = time.monotonic() - self._since
         return self._none_yet or passed >= self.every
