@@ -113,9 +113,7 @@ def samples_of(batches: list[list[int]]) -> list[int]:
 def built_recorder() -> Recorder:
     """A recorder that Keras has nothing left to build of."""
     recorder = Recorder()
-    recorder.fit(*numbered(2), batch_size=2, verbose=0)
-    recorder.evaluate(*numbered(2), batch_size=2, verbose=0)
-    recorder.forget()
+    internals.build(recorder, numbered(2))
     return recorder
 
 
