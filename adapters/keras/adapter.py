@@ -1,8 +1,4 @@
-"""Adapter through which one ``fit``, ``evaluate`` or ``predict`` reads a ``SafeSequence``.
-
-Backends and versions of Keras call ``on_epoch_begin``, ``on_epoch_end`` and the iterators in
-different orders; tests/keras/ covers them.
-"""
+"""Adapter through which one ``fit``, ``evaluate`` or ``predict`` reads a ``SafeSequence``."""
 
 from __future__ import annotations
 
@@ -15,19 +11,12 @@ import keras
 
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream
+from adapters.keras import dataset
 from adapters.keras.arguments import check_class_weight, check_one_output
-from adapters.keras.dataset import (
-    Groups,
-    Signature,
-    for_tensorflow,
-    remedy_of,
-    tf_dataset,
-    worth_grouping,
-)
 from adapters.keras.device import for_jax, for_torch, most_in_a_transfer
 from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
-from adapters.keras.progress import Cursor, Progress, is_read_by_a_call, left_after
+from adapters.keras.progress import Cursor, Progress, is_read_by_a_call
 from adapters.keras.reading import Batches, StagedBatches
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.sources import StockView
@@ -40,10 +29,10 @@ _BATCHES_FOR_SIGNATURE = 2
 class SafeSequenceAdapter(Adapter):
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
-    Keras asks for one iterator per epoch. With ``steps`` per epoch it asks for a single endless
-    iterator. Workers started for the adapter end with it. ``shuffle`` permutes the batches of an
-    epoch, unless the sequence shuffles its samples or is endless. ``call`` is the ``patches.Call``
-    that reads; None if Keras's own code reads outside of a call.
+    Keras asks for one iterator per epoch, or with ``steps`` per epoch for a single endless one.
+    Workers started for the adapter end with it. ``shuffle`` permutes the batches of an epoch,
+    unless the sequence shuffles its samples or is endless. ``call`` is the ``patches.Call`` that
+    reads, None outside of one.
     """
 
     def __init__(
@@ -67,11 +56,12 @@ class SafeSequenceAdapter(Adapter):
         """True if one iterator runs over the ends of epochs."""
         self._ends_keras_epochs = x._endless and x._plan.changes_between_epochs
         """True if the source's hooks are called at the ends of Keras's epochs, as it has none."""
+        # Not into the next epoch, whose hooks may still change its batches.
+        self._may_read_ahead = not (self._endless and self._engine.plan.changes_between_epochs)
         self._steps = steps
         self._progress = x._progress
-        # Not for validation on the same sequence.
         self.trains = call is not None and call.trains and call.sequence is x and not call.readers
-        """True if ``fit`` trains on what is read."""
+        """True if ``fit`` trains on what is read, and doesn't validate on the same sequence."""
         self._call = weakref.ref(call) if self.trains and call.fit_callbacks else None
         """Call whose callbacks are told which batches are read."""
         self._last_epoch = (
@@ -86,11 +76,12 @@ class SafeSequenceAdapter(Adapter):
         """Batches that it has reported in this epoch of Keras."""
         self._cursor: Cursor | None = None
         self._batches: weakref.ref[Batches] | None = None
-        self._trains_now = call is None
-        """True once what is read is consumed; False while Keras builds the model from it."""
+        self.trains_now = call is None
+        """True once what is read is consumed, as Keras has built the model."""
         self._in_epoch = self._on_tensorflow = self._strategy = False
-        self._signature: Signature | None = None
-        self._error: BaseException | None = None
+        self._signature: dataset.Signature | None = None
+        self.errors: list[BaseException] = []
+        """Error of a batch, which TensorFlow would wrap."""
         self._engine.retain()
         self._open = True
         """True until ``end``."""
@@ -119,13 +110,9 @@ class SafeSequenceAdapter(Adapter):
             batches.close()
 
     def raise_error(self) -> None:
-        """Raise the error of a batch, which TensorFlow would have wrapped, as its own type."""
-        error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # Break the reference cycle error -> traceback -> this frame.
+        """Raise the error of a batch as its own type."""
+        if self.errors:
+            raise self.errors.pop()  # No variable, which would be in a reference cycle with it.
 
     # --- what the trainer has consumed ---
 
@@ -133,15 +120,9 @@ class SafeSequenceAdapter(Adapter):
         """True if the call is running and reads the sequence with this ``Progress``."""
         return self._open and self._progress is progress
 
-    def begin(self) -> None:
-        """Treat what is read from now on as consumed by the trainer."""
-        self._trains_now = True
-
     def expect_reports(self, batches: int) -> bool:
-        """Prepare for a call of ``consume`` after every so many batches; False if it isn't.
-
-        A strategy of TensorFlow reads for several devices, so that its steps aren't batches.
-        """
+        """Prepare for a call of ``consume`` after every so many batches; False if it isn't due."""
+        # Steps of a strategy of TensorFlow, which reads for several devices, aren't batches.
         self._batches_per_report = 0 if self._strategy else batches
         cursor = self._cursor
         if self._batches_per_report and cursor is not None and cursor.trained is None:
@@ -183,7 +164,7 @@ class SafeSequenceAdapter(Adapter):
     def on_epoch_end(self) -> None:
         """Handle the end of an epoch, or Keras's reset of its iterators before the first one."""
         self.raise_error()
-        if self._cursor is not None and self._trains_now:
+        if self._cursor is not None and self.trains_now:
             if self._batches_per_report > 1 and not (self._endless or self._cursor.left):
                 # Keras 3.6 doesn't report a last execution with fewer steps. ``consume`` counts no
                 # more batches than were read.
@@ -197,9 +178,9 @@ class SafeSequenceAdapter(Adapter):
         self._in_epoch = False
 
     def batches(self, most: int | None = None) -> Iterator[Any]:
-        """Iterator of the next pass; with ``most``, up to as many are sent to JAX's GPU at once."""
+        """Iterator of the next pass; with ``most``, up to so many are sent to JAX's GPU at once."""
         # Keras asks for the next iterator at the end of an epoch, before on_epoch_end.
-        if self._cursor is not None and self._trains_now:
+        if self._cursor is not None and self.trains_now:
             self._progress.advance_past(self._cursor)
         return Batches(self) if most is None else StagedBatches(self, most)
 
@@ -211,13 +192,8 @@ class SafeSequenceAdapter(Adapter):
         most = most_in_a_transfer(batches, self._engine.most_ready)
         return self.batches(most) if most is not None and self._may_read_ahead else None
 
-    @property
-    def _may_read_ahead(self) -> bool:
-        """False if that may enter the next epoch, whose hooks may still change its batches."""
-        return not (self._endless and self._engine.plan.changes_between_epochs)
-
     def get_jax_iterator(self) -> Iterator[Any]:
-        """Iterator over the batches, as NumPy arrays, which JAX accepts."""
+        """Iterator over the batches as NumPy arrays, which JAX accepts."""
         return map(for_jax, self.batches())
 
     def get_torch_dataloader(self) -> Iterator[Any]:
@@ -235,7 +211,7 @@ class SafeSequenceAdapter(Adapter):
         engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(*self._next_start())
         try:
-            left = left_after(stream.position[1], engine.plan.num_batches)
+            left = (engine.plan.num_batches or math.inf) - stream.position[1]
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
             engine.batches_left = left
             if engine.batches_ahead:
@@ -246,18 +222,19 @@ class SafeSequenceAdapter(Adapter):
         engine.park(stream)
         batches = [self._ready(batch) for batch in peeked]
         longer = map(self._ready, engine.plan.longer(stream.position[0]))
-        self._signature = signature = Signature([*batches, *longer], remedy_of(engine.plan))
+        alike, remedy = [*batches, *longer], dataset.remedy_of(engine.plan)
+        self._signature = signature = dataset.Signature(alike, remedy)
         known = math.inf if self._endless else left + engine.batches_after
-        this, grouped = weakref.ref(self), ahead and worth_grouping(batches, known)
+        this, grouped = weakref.ref(self), ahead and dataset.worth_grouping(batches, known)
 
         def iterator() -> Iterator[Any]:
             adapter = this()
             if adapter is None:
                 return iter(())
             batches, engine = adapter.batches(), adapter._engine
-            return Groups(batches, lambda: engine.group_limit) if grouped else batches
+            return dataset.Groups(batches, lambda: engine.group_limit) if grouped else batches
 
-        return tf_dataset(iterator, signature.specs, grouped, ahead)
+        return dataset.tf_dataset(iterator, signature.specs, grouped, ahead)
 
     # --- what is read ---
 
@@ -266,7 +243,7 @@ class SafeSequenceAdapter(Adapter):
         if self.class_weight is not None:
             check_one_output(batch)
         batch = self.standardized(batch)
-        return for_tensorflow(batch) if self._on_tensorflow else batch
+        return dataset.for_tensorflow(batch) if self._on_tensorflow else batch
 
     def _prepared(self, batch: Any, cursor: Cursor) -> Any:
         """Return a batch of a pass for Keras, after a look at the first ones."""
@@ -290,11 +267,10 @@ class SafeSequenceAdapter(Adapter):
     def _next_start(self) -> tuple[int, int]:
         """Return ``(epoch, step)`` at which this adapter's next pass starts.
 
-        - A secondary pass starts with the sequence's current epoch.
-        - The first pass, or one after ``set_epoch`` or ``load_state_dict``, starts at the
-          sequence's position.
-        - Other passes start after the previous one, even if a callback has evaluated the sequence
-          meanwhile. One that only built the model counts as not started, see ``on_epoch_end``.
+        The first pass, or one after ``set_epoch`` or ``load_state_dict``, starts at the sequence's
+        position. Others start after the previous one, even if a callback has evaluated the sequence
+        meanwhile; one that only built the model doesn't count, see ``on_epoch_end``. A secondary
+        pass starts with the sequence's current epoch.
         """
         cursor, progress = self._cursor, self._progress
         if self._secondary and (cursor is None or not self.trains):
@@ -322,8 +298,7 @@ def _inspection(sequence: SafeSequence, model: Any) -> Any:
     return Inspection(shuffled, scales(model), sequence._source)
 
 
-# Layers that keep the range of values, and layers that multiply them by weights. Others are taken
-# to scale. Layers are recognised by class name, so that none is built or called.
+# Layers that keep the range of values, and layers that multiply them by weights, by class name.
 _LEAVES_THEM = (
     *("InputLayer", "Flatten", "Reshape", "Permute", "ZeroPadding", "Cropping", "Resizing"),
     *("Random", "CenterCrop", "MaxPooling", "AveragePooling"),
@@ -333,7 +308,7 @@ _KNOWN = ("Sequential", "Functional")
 
 
 def scales(model: Any) -> bool:
-    """True if a model scales its input, or may do so; False if its first weights get raw values."""
+    """True if a model may scale its input; False if its first weights get raw values."""
     if type(model).__name__ not in _KNOWN:
         return True
     for layer in getattr(model, "operations", model.layers):  # Layers lack divisions, for example.

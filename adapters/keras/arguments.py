@@ -118,12 +118,15 @@ def check_subclass(kind: type, base: type) -> None:
             )
 
 
-def fixed(name: str, value: Any) -> AttributeError:
-    """Error for setting an attribute that only the constructor sets."""
-    return AttributeError(
-        f"{name} is fixed once a SafeSequence is there: make another one with "
-        f"SafeSequence(..., {name}={value!r})"
-    )
+class fixed_property(property):  # noqa: N801  # A decorator like ``property``.
+    """Property that only the constructor sets."""
+
+    def __set__(self, sequence: Any, value: Any) -> None:
+        name = getattr(self.fget, "__name__", "it")
+        raise AttributeError(
+            f"{name} is fixed once a SafeSequence is there: make another one with "
+            f"SafeSequence(..., {name}={value!r})"
+        )
 
 
 def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> None:

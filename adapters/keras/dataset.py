@@ -46,22 +46,22 @@ def tf_dataset(
 ) -> Any:
     """Make the data set of batches with a signature, nested ``tf.TensorSpec``.
 
-    ``batches`` is called for every iterator that TensorFlow makes. If they are ``grouped``, it
-    returns ``Groups``. One batch may be prefetched if that reads ``ahead``.
+    ``batches`` is called for every iterator that TensorFlow makes; it returns ``Groups`` if they
+    are ``grouped``. One batch may be prefetched if that reads ``ahead``.
     """
     tf = tensorflow()
+    made = signature
     if grouped:
         specs, skeleton = flatten(signature)
         specs = [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs]
-        groups = unflatten(skeleton, specs)
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=groups)
+        made = unflatten(skeleton, specs)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=made)
+    if grouped:
         # TensorFlow's unbatch takes longer, and ends the process with an array without elements.
         slices = tf.data.Dataset.from_tensor_slices
         # A tuple is passed as several arguments.
         is_tuple = type(signature) is tuple
         dataset = dataset.flat_map((lambda *members: slices(members)) if is_tuple else slices)
-    else:
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if ahead:
         dataset = dataset.prefetch(1)
     options = tf.data.Options()
@@ -73,8 +73,8 @@ def tf_dataset(
 class Groups:
     """Iterator that copies batches into one array along a new first axis, as many as come in time.
 
-    Each batch is copied as it comes: it is still in the processor's cache then, and the next one
-    may take its memory. ``most`` returns the largest number of batches in the next group.
+    Each is copied as it comes, when it is still in the processor's cache. ``most`` returns the
+    largest number of batches in the next group.
     """
 
     def __init__(self, batches: Iterator[Any], most: Callable[[], int]) -> None:
@@ -120,25 +120,24 @@ def _with_room(column: Any, most: int) -> Any:
 
 def for_tensorflow(batch: Any) -> Any:
     """Return the batch with text as TensorFlow's string tensors, and without a None at its end."""
+
+    def converted(leaf: Any) -> Any:
+        is_text = isinstance(leaf, np.ndarray) and leaf.dtype.kind in _TEXT
+        return tensorflow().constant(leaf) if is_text else leaf
+
     if type(batch) is tuple:
         while batch and batch[-1] is None:
             batch = batch[:-1]
         # The usual batch: looking at it is faster than mapping it.
         if all(type(leaf) is np.ndarray and leaf.dtype.kind not in _TEXT for leaf in batch):
             return batch
-    return map_leaves(_as_text, batch)
-
-
-def _as_text(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in _TEXT:
-        return leaf
-    return tensorflow().constant(leaf)
+    return map_leaves(converted, batch)
 
 
 class Signature:
     """Structure, shapes and dtypes that TensorFlow expects of all batches, from some of them.
 
-    Batches are as ``for_tensorflow`` returns them. ``remedy`` says how to make all of them alike.
+    ``remedy`` says how to make all of them alike.
     """
 
     def __init__(self, batches: list[Any], remedy: str) -> None:
@@ -216,13 +215,8 @@ def _place_of_none(tree: Any) -> str | None:
     """Path to a None in a nested structure, as ``[0]['a']``; None if it holds none."""
     if tree is None:
         return ""
-    inside: Any = ()
-    if isinstance(tree, dict):
-        inside = tree.items()
-    elif isinstance(tree, (tuple, list)):
+    inside: Any = tree.items() if isinstance(tree, dict) else ()
+    if isinstance(tree, (tuple, list)):
         inside = enumerate(tree)
-    for name, member in inside:
-        place = _place_of_none(member)
-        if place is not None:
-            return f"[{name!r}]{place}"
-    return None
+    places = ((name, _place_of_none(member)) for name, member in inside)
+    return next((f"[{name!r}]{place}" for name, place in places if place is not None), None)

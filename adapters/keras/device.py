@@ -35,12 +35,7 @@ def for_jax(batch: Any) -> Any:
 
 
 def most_in_a_transfer(batches: float, queue: int) -> int | None:
-    """Most batches in one transfer to JAX's GPU; None if Keras copies them.
-
-    Args:
-        batches: Number of batches that the call will read; infinite if unknown.
-        queue: Most batches in a group, from ``max_queue_size``.
-    """
+    """Most batches in a transfer to JAX's GPU, of ``batches`` in the call; None if Keras copies."""
     import jax
 
     wanted = os.environ.get("ADAPTERS_STAGING", "")
@@ -72,15 +67,13 @@ def transferred(batches: list[Any]) -> Iterator[Any]:
         # Keras converts leaves that are no arrays. JAX may alias the batch's own memory.
         return iter((keras.tree.map_structure(jax.device_put, for_jax(batches[0])),))
     flat = [jax.tree_util.tree_flatten(batch) for batch in batches]
-    columns = [_stacked(column) for column in zip(*(leaves for leaves, _ in flat))]
+    columns = []
+    for arrays in zip(*(leaves for leaves, _ in flat)):
+        # Memory that JAX may alias.
+        out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
+        columns.append(np.stack(arrays, out=out))
     *group, number = jax.device_put([*columns, np.int32(0)])
     return _slices(group, number, [structure for _, structure in flat])
-
-
-def _stacked(arrays: tuple[Any, ...]) -> Any:
-    """Stack arrays along a new first axis, in aligned memory that a framework may alias."""
-    out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
-    return np.stack(arrays, out=out)
 
 
 def _slices(group: list[Any], number: Any, structures: list[Any]) -> Iterator[Any]:

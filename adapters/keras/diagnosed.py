@@ -1,8 +1,4 @@
-"""Keras support of ``adapters.diagnose``: models, data sets and ``fit``.
-
-A model is trained by a timed ``fit``, and its state is restored afterwards. While ``adapters
-doctor`` runs a script, ``fit`` is intercepted.
-"""
+"""Keras support of ``adapters.diagnose``: models, data sets and ``fit``."""
 
 from __future__ import annotations
 
@@ -90,17 +86,12 @@ class KerasFrontEnd(FrontEnd):
         """Report every call of ``fit`` within the block to the observer first."""
 
         def fit(
-            self: Any,
-            x: Any = None,
-            y: Any = None,
-            batch_size: int | None = None,
-            *arguments: Any,
-            **keywords: Any,
+            self: Any, x: Any = None, y: Any = None, batch_size: Any = None, *args: Any, **kw: Any
         ) -> Any:
             keras.Model.fit = own
             try:
                 observer.fit(partial(_loader_of, x, y, batch_size), partial(ModelTrainer, self))
-                return own(self, x, y, batch_size, *arguments, **keywords)
+                return own(self, x, y, batch_size, *args, **kw)
             finally:
                 keras.Model.fit = fit
 
@@ -191,10 +182,7 @@ class _Same(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
-    """Stops ``fit`` when enough batches have been timed.
-
-    Before the measurement, it lets so many warm-up batches pass, for at most ``seconds``.
-    """
+    """Stops ``fit`` when enough batches were timed, after warm-up batches for some seconds."""
 
     def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:
         super().__init__()

@@ -9,8 +9,6 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine
 from adapters.keras import internals
 
-_AUTO = 'workers="auto": '
-
 
 def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     """Yield a line for each stage of the pipeline, workers last."""
@@ -31,19 +29,13 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_keras_adapter():
         yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
-    yield f"workers: {engine.description.removeprefix(_AUTO)}{_idle(plan, engine)}"
-
-
-def _idle(plan: SourcePlan, engine: Engine) -> str:
-    """Explain why only one thread can be busy; "" if all can."""
-    settings = engine.chosen
-    count = settings.workers
-    if count == "auto" or count < 2 or settings.use_multiprocessing or settings.kind is not None:
-        return ""
-    if plan.one_thread_at_a_time:
+    workers = "workers: " + engine.description.removeprefix('workers="auto": ')
+    chosen, count = engine.chosen, engine.chosen.workers
+    few = count == "auto" or count < 2 or chosen.use_multiprocessing or chosen.kind is not None
+    if not few and plan.one_thread_at_a_time:
         unsafe = " and ".join(plan.not_thread_safe)
-        return f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
-    return ""
+        workers += f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
+    yield workers
 
 
 def _name_of(function: Any) -> str:

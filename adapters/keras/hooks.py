@@ -2,14 +2,12 @@
 
 Each backend of Keras calls them in a different order, and more than once per epoch. Here each is
 called once per epoch, also if the epoch is replayed: before its first batch is computed and after
-its last batch is delivered. A sequence with such hooks is never read beyond the end of its epoch,
-because they may change the next batches.
+its last batch is delivered.
 
-A user's loop over ``seq[i]`` also calls them, as with stock Keras. They mark the end of an epoch
-there. So ``divert`` replaces the hooks in the class by those of ``SafeSequence``, which move the
-position if due. These reach ``HookedEngine``, as does the computation of a batch. It compares the
-calls so far with those that are due, and calls the original hook. Within that, the replacement
-passes calls on, for ``super()``.
+A user's loop over ``seq[i]`` also calls them, to mark the end of an epoch. So ``divert`` replaces
+the hooks in the class by those of ``SafeSequence``, which move the position if due. These reach
+``HookedEngine``, as does the computation of a batch. It compares the calls so far with those that
+are due, and calls the original hook. Within that, the replacement passes calls on, for ``super()``.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ def is_in_hook(sequence: Any) -> bool:
 
 
 class HookedEngine(Engine):
-    """Engine of a sequence whose class overrides hooks, which are called in turn.
-
-    ``_hook_calls`` of the sequence counts the calls so far, and is copied with it.
-    """
+    """Engine of a sequence whose class overrides hooks; its ``_hook_calls`` counts their calls."""
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
         super().__init__(plan, settings)
@@ -74,10 +69,7 @@ class HookedEngine(Engine):
         self._call_hooks(2 * epoch + 1)
 
     def leave_for(self, epoch: int) -> None:
-        """Enter an epoch, and call the hooks of the earlier ones, which have been delivered.
-
-        The epoch's own begin hook is called when one of its batches is needed.
-        """
+        """Enter an epoch, and call the hooks of the earlier ones, but not its own begin hook."""
         super().enter_epoch(epoch)
         self._call_hooks(2 * epoch)
 

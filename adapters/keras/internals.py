@@ -74,14 +74,7 @@ SPLITS_EXECUTIONS = (
     and keras.backend.backend() == "jax"
 )
 """True if the last execution of ``steps_per_epoch`` has fewer steps, as in Keras 3.6 on JAX."""
-_torch_device: Any = (
-    _found("keras.src.backend.torch.core", "get_device")
-    if keras.backend.backend() == "torch"
-    else None
-)
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
-
-
 _get_data_adapter = getattr(data_adapters, "get_data_adapter", None)
 patched = False
 """True once ``patches.install`` has replaced that function."""
@@ -131,6 +124,13 @@ def tensorflow_shards(model: Any) -> bool:
     return sum(len(jobs.get(name, ())) for name in ("chief", "worker")) > 1
 
 
+_torch_device: Any = (
+    _found("keras.src.backend.torch.core", "get_device")
+    if keras.backend.backend() == "torch"
+    else None
+)
+
+
 def torch_device() -> Any:
     """Device on which Keras puts PyTorch tensors; None if unknown."""
     return _torch_device() if _torch_device is not None else None
@@ -153,9 +153,8 @@ def missing_to_continue() -> list[str]:
 def count_from_position(ours: Any) -> None:
     """Make ``EpochIterator`` count the batches of an epoch from the sequence's position.
 
-    It then asks only for the rest of the epoch, and raises a batch's error instead of warning that
-    the data ended early. On JAX, it reads batches that are on the device, without its own prefetch.
-    Iterators over other adapters than ``ours``, ``SafeSequenceAdapter``, aren't changed.
+    It also raises a batch's error instead of warning that the data ended early, and on JAX reads
+    batches that are on the device. Iterators over other adapters than ``ours`` aren't changed.
     """
     stock: Any = EpochIterator._enumerate_iterator
 
@@ -231,10 +230,8 @@ CALLBACK_STATES = {
     "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
     "History": ("epoch", "history"),
 }
-"""Attributes of Keras's callbacks that hold state of a training.
-
-Attributes that a callback derives from its arguments are left out. (``EarlyStopping`` negates
-``min_delta`` at the first value, once per object, so it isn't saved.)"""
+"""Attributes of Keras's callbacks that hold state of a training, but none that a callback derives
+from its arguments, as ``EarlyStopping`` does its ``min_delta``, once per object."""
 
 
 def global_seed() -> Any:

@@ -1,12 +1,10 @@
 """Patches of Keras that make it read a ``SafeSequence`` through ``SafeSequenceAdapter``.
 
-Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``. That adapter permutes the batch
-numbers with Python's global generator and asks for one batch after another, so with ``fit``'s
-defaults nothing can be read ahead. ``install`` patches five things:
+Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``, which asks for one batch after
+another, in an order that it draws itself, so nothing can be read ahead. ``install`` patches:
 
-- ``fit``, ``evaluate`` and ``predict``. Keras doesn't report that an exception or ``stop_training``
-  has ended a call, so the wrapper ends the readers that were created in it. A ``FitCallback`` gets
-  the arguments of its ``fit``.
+- ``fit``, ``evaluate`` and ``predict``, so that the readers that were created in a call end with
+  it, and a ``FitCallback`` gets the arguments of its ``fit``.
 - ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
   data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
@@ -14,8 +12,7 @@ defaults nothing can be read ahead. ``install`` patches five things:
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
 - ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
   if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
-  ``get_data_adapter``: the same batches, none of them computed ahead of time. If Keras has no such
-  class any more, the wrapper of ``fit`` passes the ``StockView``.
+  ``get_data_adapter``. If Keras has no such class any more, ``fit`` passes the ``StockView``.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -49,6 +46,7 @@ from adapters.structure import flatten
 log = logging.getLogger("adapters")
 
 _CALLS = ("fit", "evaluate", "predict")
+# Hooks that Keras calls after it has built the model, with the kind of batches that follow.
 _BEGINNINGS = {
     "on_train_begin": "train",
     "on_epoch_begin": "train",
@@ -63,11 +61,9 @@ class Call:
     """One running ``fit`` (which ``trains``), ``evaluate`` or ``predict``.
 
     Attributes:
-        sequence: Argument ``x``; None if it is no ``SafeSequence``.
-        validation: Argument ``validation_data``; None if it is no ``SafeSequence``.
+        sequence: Argument ``x``; None if it is no ``SafeSequence``. ``validation`` likewise.
         initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
-        fit_callbacks: The ``FitCallback`` instances of a ``fit``, which run before the others.
-        callbacks: The other callbacks, in order.
+        fit_callbacks: The ``FitCallback`` instances of a ``fit``, which run before ``callbacks``.
         readers: Adapters that were created in the call. They end with it.
         steps_done: Steps of this epoch that ``Resume`` skips if the sequence doesn't know its end.
         samples: Numbers of samples of the latest batches that ``fit`` has got with a
@@ -116,17 +112,15 @@ class Call:
     def adapt_hooks(self, callbacks: keras.callbacks.CallbackList, kind: str) -> None:
         """Adapt the hooks of batches in Keras's list of callbacks, until the call ends.
 
-        Hooks that no callback has are left out. Keras has another thread call them after every
-        batch, and the trainer waits for the GIL: 120 of 360 us (a small model on JAX, two cores).
-        And the sequence's reader is told of every finished batch: backends read ahead of the
-        trainer. The list may belong to an enclosing ``fit``.
+        Hooks that no callback has are left out: Keras has another thread call them, and the trainer
+        waits for the GIL, 120 of 360 us (a small model on JAX, two cores). And the sequence's
+        reader is told of every finished batch. The list may belong to an enclosing ``fit``.
         """
         progress, own = self.sequence._progress, vars(callbacks)
+        stock = keras.callbacks.CallbackList
         # The reader of a validation may belong to the enclosing fit.
-        readers = (each for call in reversed(running.calls) for each in reversed(call.readers))
-        trains = kind == "train"
-        found = (each for each in readers if each.reads(progress) and each.trains == trains)
-        reader = next(found, None)
+        readers = [each for call in running.calls for each in call.readers if each.reads(progress)]
+        reader = next((each for each in readers[::-1] if each.trains == (kind == "train")), None)
         batches = int(getattr(self.model, "steps_per_execution", 1))
         if reader is not None and not reader.expect_reports(batches):
             reader = None
@@ -134,8 +128,7 @@ class Call:
             name = "_".join(("on", kind, "batch", moment))
             own.pop(name, None)
             names = {name, name.replace("train_", "")}  # on_batch_end is the older name.
-            is_stock = getattr(type(callbacks), name) is getattr(keras.callbacks.CallbackList, name)
-            empty = is_stock and all(
+            empty = getattr(type(callbacks), name) is getattr(stock, name) and all(
                 internals.has_only_empty(each, names) for each in callbacks.callbacks
             )
             hook = None if empty else getattr(callbacks, name)
@@ -168,10 +161,10 @@ def _adapted(hook: Any, reader: SafeSequenceAdapter | None, batches: int) -> Cal
 
 
 class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Callback that is notified of the ``fit`` it is used in."""
+    """Callback that is notified of the ``fit`` it is used in, before Keras is, and of its end."""
 
     def fit_begins(self, fit: Call) -> None:
-        """Handle the start of the call, before Keras does anything."""
+        """Handle the start of the call."""
 
     def fit_ends(self, fit: Call) -> None:
         """Handle the end of the call, normal or by an exception."""
@@ -179,8 +172,8 @@ class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 # --- fit, evaluate and predict ---
 
-# Running calls in the main thread. There may be several, such as ``evaluate`` within ``fit``.
 _of_the_main_thread: list[Call] = []
+"""Running calls in the main thread, such as ``evaluate`` within ``fit``."""
 
 
 def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,11 +216,10 @@ def _registered(this: Call) -> Iterator[None]:
         _of_the_main_thread.append(this)
     elif not thread.daemon:
         calls_of_threads.add(ended)
-    # Elsewhere, the trainer waits for a batch in Python.
-    waits_outside = keras.backend.backend() == "tensorflow"
+    waits_in_python = keras.backend.backend() != "tensorflow"
     try:
         running.calls = (*outer, this)
-        with released_by_interrupts(_interrupt) if waits_outside else contextlib.nullcontext():
+        with contextlib.nullcontext() if waits_in_python else released_by_interrupts(_interrupt):
             yield
     finally:
         running.calls = outer
@@ -348,11 +340,7 @@ def _view_in_keras_adapter() -> None:
 
 
 def _wrap_beginning(name: str, kind: str) -> None:
-    """Wrap a hook of ``CallbackList`` that is called before batches of a kind are.
-
-    On every backend, Keras calls it after it has built the model. What was read before only served
-    the build.
-    """
+    """Wrap a hook of ``CallbackList``: what was read before only served to build the model."""
     stock = getattr(keras.callbacks.CallbackList, name)
 
     @functools.wraps(stock)
@@ -360,7 +348,7 @@ def _wrap_beginning(name: str, kind: str) -> None:
         calls = running.calls
         for call in calls:  # The readers of a validation belong to the enclosing fit.
             for reader in call.readers:
-                reader.begin()
+                reader.trains_now = True
         found = stock(self, *args, **kwargs)
         if calls and calls[-1].sequence is not None:
             calls[-1].adapt_hooks(self, kind)

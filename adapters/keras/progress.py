@@ -1,11 +1,9 @@
 """Position of a sequence: the current epoch, and the cursor of the latest pass.
 
-The epoch advances when a pass has delivered its last batch. An abandoned pass changes nothing: the
-next pass starts where it started.
-
-While a ``fit`` reads a sequence, only the training moves its position. A validation over the same
-sequence, or a callback that evaluates it or loops over it, is a secondary pass. So the
-running calls of each thread are registered here. This module is independent of frameworks.
+The epoch advances when a pass has delivered its last batch; an abandoned pass is replayed. While a
+``fit`` reads a sequence, only the training moves its position: a validation over the same sequence,
+or a callback that evaluates it or loops over it, is a secondary pass. So the running calls of each
+thread are registered here.
 """
 
 from __future__ import annotations
@@ -27,34 +25,23 @@ def position_after(epoch: int, step: int, count: int, num_batches: int | None) -
     return epoch + epochs, step
 
 
-def left_after(step: int, num_batches: int | None) -> float:
-    """Number of batches from this one to the end of its epoch; infinite for an endless epoch."""
-    return math.inf if num_batches is None else num_batches - step
-
-
 @dataclasses.dataclass(eq=False)
 class Cursor:
     """Cursor of one pass. An endless pass runs over the ends of epochs."""
 
-    num_batches: int | None
-    """Batches in an epoch; None if it is endless."""
+    num_batches: int | None  # In an epoch; None if it is endless.
     epoch: int
     step: int
-    stamp: int
-    """``Progress.stamp`` at the start of the pass."""
+    stamp: int  # ``Progress.stamp`` at the start of the pass.
     secondary: bool
-    """True for a secondary pass, which doesn't move the position."""
-    shuffled: bool
-    """True if the order of the batches in an epoch is permuted."""
-    taken: int = 0
-    """Number of batches handed out."""
-    trained: int | None = None
-    """Number of batches that the trainer has reported; None if it doesn't report any."""
+    shuffled: bool  # True if the order of the batches in an epoch is permuted.
+    taken: int = 0  # Batches handed out.
+    trained: int | None = None  # Batches that the trainer has reported; None if it doesn't.
 
     @property
     def left(self) -> float:
         """Number of batches left in the first epoch; infinite if it is endless."""
-        return left_after(self.step, self.num_batches) - self.taken
+        return (math.inf if self.num_batches is None else self.num_batches) - self.step - self.taken
 
     @property
     def running_number(self) -> int:
@@ -77,9 +64,7 @@ class Cursor:
 class Progress:
     """Position of a sequence: two integers, and the pass that moves them.
 
-    Args:
-        num_batches: Batches in an epoch; None if it is endless.
-        on_advance: Called with the new epoch whenever it advances.
+    ``on_advance`` is called with the new epoch whenever it advances.
     """
 
     def __init__(self, num_batches: int | None, on_advance: Callable[[int], None]) -> None:
@@ -99,10 +84,7 @@ class Progress:
         return self._start[0]
 
     def next_start(self) -> tuple[int, int]:
-        """Return ``(epoch, step)`` at which the next pass starts, after advancing if that is due.
-
-        Advancing may call the user's hooks.
-        """
+        """Advance if that is due, which may call the user's hooks; ``(epoch, step)`` from there."""
         self.advance_if_finished()
         return self._start
 
@@ -169,12 +151,6 @@ class Progress:
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch after the last delivered one."""
         return self._latest.position if self._latest is not None else self._start
-
-    @property
-    def running_number(self) -> int:
-        """Number of that batch, counted over all epochs, or within an endless epoch."""
-        epoch, step = self.position()
-        return epoch * (self._num_batches or 0) + step
 
     @property
     def counts_samples(self) -> bool:

@@ -75,16 +75,13 @@ class Batches(Reading):
         adapter = self._owner()  # Keeps the adapter alive while a reader waits for a batch here.
         if adapter is None:
             raise StopIteration
-        batch = self._deliver()
+        batch = self._fetch()
         assert self._cursor is not None
         call = adapter._call and adapter._call()
         if call is not None:
             call.hands_out(self._cursor.running_number, batch)
         adapter._progress.hand_out(self._cursor)
         return batch
-
-    def _deliver(self) -> Any:
-        return self._fetch()
 
     def _begin(self) -> Stream:
         adapter = self._adapter
@@ -107,7 +104,7 @@ class Batches(Reading):
         """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
         adapter = self._adapter
         self._finished = True
-        if adapter._trains_now and not adapter._on_tensorflow:
+        if adapter.trains_now and not adapter._on_tensorflow:
             adapter._progress.advance_past(self._cursor)
         self.close()
 
@@ -117,7 +114,7 @@ class Batches(Reading):
             if not adapter._on_tensorflow:
                 raise_as_itself(error)
             if not isinstance(error, ClosedError):
-                adapter._error = error
+                adapter.errors[:] = [error]
             raise StopIteration from error
         finally:
             del error  # Break the reference cycle error -> traceback -> this frame.
@@ -129,10 +126,9 @@ class StagedBatches(Batches):
         fetch --> gather in host memory --> transfer together --> slice on the device, hand out
 
     A transfer of ten small batches costs the interpreter about as much as one of a single batch, so
-    small batches of equal shapes share one. Only batches that are ready are gathered; those of a
-    slow source go to the GPU one by one. Staged batches don't count as handed out, errors are
-    raised at the place of their batch, and ``max_queue_size`` includes staged batches. Up to
-    ``most`` batches share a transfer.
+    up to ``most`` small batches of equal shapes share one. Only batches that are ready are
+    gathered. Staged batches don't count as handed out, errors are raised at the place of their
+    batch, and ``max_queue_size`` includes staged batches.
     """
 
     def __init__(self, adapter: Any, most: int) -> None:
@@ -149,16 +145,18 @@ class StagedBatches(Batches):
         self._fetching = False
         """True while a batch is being fetched, which may fail and end the pass."""
         self._took: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []
+        """Error of the batch after the staged ones."""
 
-    def _deliver(self) -> Any:
+    def _fetch(self) -> Any:
         """Return the next batch, staged if there is one; raise its error if it had one."""
         if self._engine.closed and not self._over:
             self._drop()
         try:
             if not self._left_of_sent:
                 if not self._gathered:
-                    self._raise_error()
+                    if self._errors:
+                        raise self._errors.pop()
                     self._gather_next(ahead=0)
                 self._send()
             self._left_of_sent -= 1
@@ -178,17 +176,10 @@ class StagedBatches(Batches):
         super().close()
 
     def _drop(self) -> None:
-        self._sent, self._left_of_sent, self._error = iter(()), 0, None
+        self._sent, self._left_of_sent = iter(()), 0
+        self._errors.clear()
         self._gathered.clear()
         self._differ = False
-
-    def _raise_error(self) -> None:
-        error, self._error = self._error, None
-        try:
-            if error is not None:
-                raise error
-        finally:
-            del error  # Break the reference cycle error -> traceback -> this frame.
 
     def _send(self) -> None:
         """Transfer a full group together, or the first gathered batch alone."""
@@ -204,7 +195,7 @@ class StagedBatches(Batches):
         self._engine.staged = self._left_of_sent + len(self._gathered) + ahead
         self._fetching, began = True, time.perf_counter()
         try:
-            batch = self._fetch()
+            batch = super()._fetch()
         finally:
             self._fetching = False
             self._took.append(time.perf_counter() - began)
@@ -216,9 +207,8 @@ class StagedBatches(Batches):
     def _gather(self) -> None:
         for _ in range(_FETCHED_AT_ONCE):
             most, stream = self._kind[1], self._stream
-            if most == 1 or self._differ or self._error is not None:
-                return
-            if self._left_of_sent + len(self._gathered) >= most:
+            full = self._left_of_sent + len(self._gathered) >= most
+            if most == 1 or full or self._differ or self._errors:
                 return
             ready = bool(self._left) and stream is not None and stream.ready
             if not ready or self._engine.closed or min(self._took) > QUICK_SECONDS:
@@ -229,4 +219,4 @@ class StagedBatches(Batches):
                 self._drop()
                 raise
             except Exception as error:
-                self._error = error
+                self._errors.append(error)

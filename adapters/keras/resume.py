@@ -1,8 +1,7 @@
 """``Resume``: a callback that continues a killed ``fit`` bit for bit.
 
-A training is saved either before an epoch, when all callbacks have handled the end of the previous
-one, or between two batches, when all callbacks have handled the first of them. ``Resume`` runs
-before all other callbacks, see ``patches``, and saves in ``on_epoch_begin`` and
+A training is saved before an epoch or between two batches, when all callbacks have handled what
+came before: ``Resume`` runs before all others, see ``patches``, and saves in ``on_epoch_begin`` and
 ``on_train_batch_begin``. It restores the saved state at the same two places, which overrides
 whatever other callbacks reset in ``on_train_begin``.
 
@@ -11,8 +10,6 @@ whatever other callbacks reset in ``on_train_begin``.
         --> on_epoch_begin, or on_train_batch_begin within an epoch: restore everything again
         --> batches; at each interval copy the state, which a thread writes
         --> on_train_end: save once more
-
-Training pauses only for the copy. One file is written at a time.
 """
 
 from __future__ import annotations
@@ -115,8 +112,8 @@ class Resume(FitCallback):
                 "callbacks must not have BackupAndRestore beside Resume, as both say where fit "
                 "begins: leave it out"
             )
-        self._fit, self._trained, self._stopped_inside = fit, False, False
-        self._stopped_before_end = self._spoiled = False
+        self._fit = fit
+        self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
         self._schedule.restart()
         self._lock.take(fit.sequence._with_shard()._plan.order.shard[0])
         if self._lock.writes:
@@ -180,26 +177,17 @@ class Resume(FitCallback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Restore the state that was saved before this epoch, or save."""
         self._epoch, self._next_step, self._fit.steps_done = epoch, 0, 0
-        if self._state is None:
-            if self._schedule.due and trainingstate.built(self.model):
-                self._save(epoch, 0)
-        elif self._state["step"]:  # Restored in on_train_batch_begin.
+        if self._state is not None and self._state["step"]:  # Restored in on_train_batch_begin.
             self._next_step = self._fit.steps_done = self._state["step"]
         else:
-            self._put_back()
-            self._state = None
-            self._schedule.saved()
+            self._restore_or_save(0)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Restore the state that was saved before this batch, or save."""
         if self._trained:
             self._lock.check_writer()
-        if self._state is not None:
-            self._put_back()
-            self._state = None
-            self._schedule.saved()
-        elif batch and self._schedule.due and trainingstate.built(self.model):
-            self._save(self._epoch, batch)
+        if batch or self._state is not None:  # Else it was saved in on_epoch_begin.
+            self._restore_or_save(batch)
         together = int(getattr(self.model, "steps_per_execution", 1))
         self._schedule.count(together)
         self._next_step, self._trained = batch + together, True
@@ -220,10 +208,9 @@ class Resume(FitCallback):
         if self._state is not None:  # Nothing was left to train.
             self._put_back()
         if self._trained and not self._stopped_inside:
+            over = bool(self.model.stop_training and not self._stopped_before_end)
             self._writer.wait()
-            self._save(
-                self._epoch, 0, over=bool(self.model.stop_training and not self._stopped_before_end)
-            )
+            self._save(self._epoch, 0, over)
         self._writer.wait()
 
     # --- the state ---
@@ -281,6 +268,14 @@ class Resume(FitCallback):
     def _check_data(self) -> None:
         here = _data_of(self._fit)
         check_order(self._state["data"], here, self._state["sequence"], self._folder.path)
+
+    def _restore_or_save(self, step: int) -> None:
+        if self._state is not None:
+            self._put_back()
+            self._state = None
+            self._schedule.saved()
+        elif self._schedule.due and trainingstate.built(self.model):
+            self._save(self._epoch, step)
 
     def _put_back(self) -> None:
         state, is_first = self._state, self._lock.rank == 0

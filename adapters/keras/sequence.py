@@ -10,19 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import keras
 
-from adapters import replaying, viewing
-from adapters.arguments import (
-    DaskClient,
-    batches_of,
-    check_function,
-    check_integer,
-    check_on_error,
-    check_shard,
-    check_thread_safe,
-    position_of,
-    samples_of,
-    unit_of,
-)
+from adapters import arguments, replaying, viewing
+from adapters.arguments import DaskClient
 from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, Continuation
@@ -38,7 +27,7 @@ from adapters.keras.arguments import (
     check_subclass,
     check_whole_batches,
     check_workers,
-    fixed,
+    fixed_property,
     index_of,
     settings_of,
 )
@@ -175,19 +164,19 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         bucket_by: Any = None,
         thread_safe: bool | None = None,
     ) -> None:
-        check_integer("batch_size", batch_size, 1)
-        check_integer("seed", seed, 0)
-        check_integer("max_queue_size", max_queue_size, 1)
+        arguments.check_integer("batch_size", batch_size, 1)
+        arguments.check_integer("seed", seed, 0)
+        arguments.check_integer("max_queue_size", max_queue_size, 1)
         check_workers(workers, use_multiprocessing)
-        check_function("transform", transform, "sample")
-        check_function("batch_transform", batch_transform, "batch")
+        arguments.check_function("transform", transform, "sample")
+        arguments.check_function("batch_transform", batch_transform, "batch")
         check_collate(collate)
         check_shuffle(shuffle)
         check_flag("drop_remainder", drop_remainder)
         check_flag("use_multiprocessing", use_multiprocessing)
-        check_on_error(on_error)
-        check_thread_safe(thread_safe)
-        check_shard(shard)
+        arguments.check_on_error(on_error)
+        arguments.check_thread_safe(thread_safe)
+        arguments.check_shard(shard)
         super().__init__(max_queue_size=int(max_queue_size))
         self._source: Source = source_of(source)
         self._endless = self._source.endless
@@ -274,32 +263,20 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- worker settings ---
 
-    @property
+    @fixed_property
     def workers(self) -> Any:
         """Constructor's ``workers``: ``"auto"``, a number or a Dask client; see ``explain``."""
         return self._settings.cluster or self._settings.workers
 
-    @workers.setter
-    def workers(self, value: Any) -> None:
-        raise fixed("workers", value)
-
-    @property
+    @fixed_property
     def use_multiprocessing(self) -> bool:
         """Constructor's ``use_multiprocessing``; ``workers="auto"`` may override False."""
         return self._settings.use_multiprocessing
 
-    @use_multiprocessing.setter
-    def use_multiprocessing(self, value: Any) -> None:
-        raise fixed("use_multiprocessing", value)
-
-    @property
+    @fixed_property
     def max_queue_size(self) -> int:
         """Limit of batches that are ready ahead of the trainer."""
         return self._settings.max_queue_size
-
-    @max_queue_size.setter
-    def max_queue_size(self, value: Any) -> None:
-        raise fixed("max_queue_size", value)
 
     # --- the epoch, and the state of a pass ---
 
@@ -314,7 +291,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         Raises:
             ValueError: ``epoch`` is negative, or a ``PyDataset`` with hooks has already left it.
         """
-        check_integer("epoch", epoch, 0)
+        arguments.check_integer("epoch", epoch, 0)
         self._move(int(epoch), 0)
 
     def _move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
@@ -349,7 +326,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             origin = progress.continuation.origin if goes_on else 0
             return {"epoch": epoch, "samples": order.consumed(step, origin)}
         grouped = step and self._sharded and not order.elastic
-        return {"epoch": epoch, unit_of(order.consumed(1)) if grouped else "batch": step}
+        return {"epoch": epoch, arguments.unit_of(order.consumed(1)) if grouped else "batch": step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Make the next pass start at a saved position. Later passes are whole again.
@@ -364,11 +341,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """
         count = self._with_shard()._plan.num_batches
         order = self._plan.order
-        if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
+        at = arguments.samples_of(state, order.size, "sequence") if order.elastic else None
+        if at is not None:
             self._go_on(*at)
             return
-        told = batches_of(state, order.consumed(1), order.size, "sequence")
-        epoch, batch = told or position_of(state, lambda epoch: count, "sequence")
+        told = arguments.batches_of(state, order.consumed(1), order.size, "sequence")
+        epoch, batch = told or arguments.position_of(state, lambda epoch: count, "sequence")
         if batch and self._sharded and told is None:
             self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
         if batch and count is not None and batch >= count:  # The rest doesn't fill all shards.
@@ -408,7 +386,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
         table, and ``.save("sheet.png")`` writes the sheet. The position doesn't change.
         """
-        check_integer("batches", batches, 1)
+        arguments.check_integer("batches", batches, 1)
         plan = self._with_shard()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
@@ -439,7 +417,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: The source has its own epochs and is in another one; or the batch is from
                 before the state, with batches or shards of another size.
         """
-        check_integer("epoch", epoch, 0)
+        arguments.check_integer("epoch", epoch, 0)
         plan, epoch = self._with_shard()._plan, int(epoch)
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.

@@ -1,14 +1,12 @@
 """Release of readers that TensorFlow waits for: on Ctrl-C, and when the interpreter exits.
 
 Python handles signals in the main thread, between two bytecode instructions. While that thread
-waits in TensorFlow's C++ code for a batch, Python executes none, so a batch that never arrives
-would block Ctrl-C forever. But Python writes each signal number to the wakeup descriptor at once.
-A watcher thread reads it and releases the waiting readers. TensorFlow then returns, and Python
-handles the signal.
+waits in TensorFlow's C++ code for a batch, Python executes none. But Python writes each signal
+number to the wakeup descriptor at once. A watcher thread reads it and releases the waiting readers.
+TensorFlow then returns, and Python handles the signal.
 
-At exit, TensorFlow destroys its iterators and waits for batches that they wait for or that its
-threads are computing. So the workers of all open sequences are shut down before the interpreter
-stops their threads.
+At exit, TensorFlow destroys its iterators, and waits for batches that these wait for. So the
+workers of all open sequences are shut down before the interpreter stops their threads.
 """
 
 from __future__ import annotations

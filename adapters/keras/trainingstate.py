@@ -1,9 +1,8 @@
 """State of a training: variables of model, optimizers and metrics, generators, and callbacks.
 
 Variables are matched by order. Their names (without numbers, which differ between processes),
-shapes and dtypes must equal the saved ones. On JAX, variables live outside of the model during
-``fit``, see ``internals.sync_state``. The saved state is a copy, as the next step overwrites the
-variables.
+shapes and dtypes must equal the saved ones. The saved state is a copy, as the next step overwrites
+the variables.
 
 Keras's callbacks have no API for their state, so ``internals.CALLBACK_STATES`` lists their
 attributes. Other callbacks may have ``state_dict()`` and ``load_state_dict(state)``.
@@ -82,10 +81,8 @@ def restored(model: Any) -> Iterator[None]:
 
 
 def not_finite(model: Any, state: dict[str, Any]) -> str | None:
-    """Return the name of the first trained weight with NaN or infinite values; or None.
-
-    Weights that aren't trained are ignored: a mask, for example, may be infinite.
-    """
+    """Return the name of the first trained weight with NaN or infinite values; or None."""
+    # Others, such as a mask, may be infinite.
     trained = state["variables"]["model variables"][: len(model.trainable_variables)]
     for label, array in trained:
         with np.errstate(all="ignore"):
@@ -113,14 +110,11 @@ def _differs(saved: str, here: str) -> str:
 
 
 def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, Any]]:
-    """Pair each variable of a group with its saved value, and check that they fit.
-
-    The learning rate is a variable only if it is no schedule. It may change between the two.
-    """
+    """Pair each variable of a group with its saved value, and check that they fit."""
     saved, dtypes = (state[key].get(name, []) for key in ("variables", "dtypes"))
     there = [(*each, dtype) for each, dtype in zip(saved, dtypes)]
     counts = len(there), len(group)
-    if counts[0] != counts[1]:
+    if counts[0] != counts[1]:  # A learning rate is a variable only if it is no schedule.
         there = [each for each in there if not each[0].endswith(_RATE)]
         group = [each for each in group if not each[0].endswith(_RATE)]
     if len(there) != len(group):
@@ -136,10 +130,9 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
 
 
 def _optimizers(model: Any) -> list[Any]:
-    """Find the optimizer of ``compile`` and other optimizers that the model holds.
+    """Find the optimizer of ``compile`` and others that the model holds, in containers too.
 
-    Lists, dicts and optimizers are searched too. Of nested models, only optimizers that have been
-    used count: a loaded model may have one that is no longer needed.
+    Of nested models, only those that have been used: a loaded model may have one that is needless.
     """
     found: list[Any] = []
     seen: set[int] = set()
@@ -149,17 +142,15 @@ def _optimizers(model: Any) -> list[Any]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        inside: Any = ()
-        if isinstance(each, keras.optimizers.Optimizer):
-            if own or each.built:
-                found.append(each)
+        inside: Any = each if isinstance(each, (list, tuple)) else ()
+        if isinstance(each, keras.layers.Layer):
+            own = each is model
+        if isinstance(each, keras.optimizers.Optimizer) and (own or each.built):
+            found.append(each)
+        if isinstance(each, (keras.optimizers.Optimizer, keras.layers.Layer)):
             inside = vars(each).values()
-        elif isinstance(each, keras.layers.Layer):
-            own, inside = each is model, vars(each).values()
         elif isinstance(each, dict):
             inside = each.values()
-        elif isinstance(each, (list, tuple)):
-            inside = each
         waiting.extend((member, own) for member in reversed(list(inside)))
     return found
 

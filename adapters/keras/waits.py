@@ -54,9 +54,8 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
                 f"{type(sequence).__name__}"
             )
         self._sequence = sequence
-        self._start = 0, 0
-        """Position of the epoch's first batch, and below its number in Keras."""
-        self._first: int | None = None
+        self._start = 0, 0  # Position of the epoch's first batch.
+        self._first: int | None = None  # Its number in Keras.
         self._began = 0.0
         self._ended: float | None = None
         self._requests: list[tuple[int, float]] = []
@@ -68,7 +67,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
     def __deepcopy__(self, memo: dict[int, Any]) -> WaitReport:
         """Copy the report but not the sequence, as tuners copy callbacks and not the data."""
         memo[id(self._sequence)] = self._sequence
-        memo[id(self)] = twin = type(self).__new__(type(self))
+        memo[id(self)] = twin = copy.copy(self)
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
 

@@ -38,8 +38,7 @@ class Noticed:
         batch: Number of the batch, for ``seq.replay(epoch, batch)``.
         loss: Loss of the batch.
         usual: Median of the losses before; None if there were too few.
-        state: State for ``replay``, if the epoch was resumed with other shards or batches; else
-            None.
+        state: State for ``replay`` if the epoch was resumed with other shards or batches, or None.
     """
 
     kind: str
@@ -122,11 +121,10 @@ class Watch(FitCallback):
         if self._fit is None or not logs or "loss" not in logs:
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
-        mean, before, last = (
-            float(logs["loss"]),
-            self._mean,
-            self._fit.sequence._progress.running_number,
-        )
+        mean, before = float(logs["loss"]), self._mean
+        sequence = self._fit.sequence
+        epoch, step = sequence._progress.position()
+        last = epoch * (sequence._plan.num_batches or 0) + step  # Within an endless epoch.
         numbers = range(max(0, last - together), last)
         samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
         goes_on = batch + 1 > together and any(
@@ -163,20 +161,16 @@ class Watch(FitCallback):
             return
         self._noticed_now.add(kind)
         fit, sequence = self._fit, self._fit.sequence
-        plan = sequence._plan
+        plan, resumed = sequence._plan, sequence._progress.continuation
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
-        resumed = sequence._progress.continuation
         for number in numbers:
-            own_epoch, own_step = position_after(first_epoch, 0, number, plan.num_batches)
-            key = resumed.key(own_epoch, own_step, plan.shuffled if shuffled else None)
-            state = (
-                {"epoch": own_epoch, "samples": plan.order.consumed(resumed.step, resumed.origin)}
-                if key.origin
-                else None
-            )
-            found = Noticed(kind, own_epoch, key.index, loss, usual, state)
+            epoch, step = position_after(first_epoch, 0, number, plan.num_batches)
+            key = resumed.key(epoch, step, plan.shuffled if shuffled else None)
+            consumed = plan.order.consumed(resumed.step, resumed.origin) if key.origin else None
+            state = None if consumed is None else {"epoch": epoch, "samples": consumed}
+            found = Noticed(kind, epoch, key.index, loss, usual, state)
             self.noticed.append(found)
             line = _line(found)
             log.warning("%s", line)

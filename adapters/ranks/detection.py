@@ -1,18 +1,14 @@
 """The rank of this process, as frameworks and launchers report it.
 
-Detection imports and starts nothing. Frameworks are looked up in ``sys.modules``: one that isn't
-imported can't have been initialised. ``jax.process_count()`` starts JAX's backends, so it is called
-only if they are running. ``_jax`` alone uses JAX's private names; if these have moved, JAX reports
-nothing and the launchers decide.
+Detection imports and starts nothing: frameworks are looked up in ``sys.modules``. ``_jax`` alone
+uses JAX's private names; if these have moved, JAX reports nothing and the launchers decide.
 
-Launchers are read from environment variables, which are inherited: a program that is started in the
-shell of a Slurm job without ``srun`` sees Slurm's variables, too. So a launcher counts only if its
-variables are those of a task.
+Launchers are read from environment variables, which are inherited, for example by a program in the
+shell of a Slurm job. So a launcher counts only if its variables are those of a task.
 
-A framework takes precedence over a launcher, and an inner launcher over an outer one. Launchers
-nest: Slurm may start one process on each of 2 hosts, and each of these 8 processes with
-``torchrun``. The outer launcher then numbers hosts and the inner one processes. Reports that don't
-fit such nesting contradict each other.
+A framework takes precedence over a launcher, and an inner launcher over an outer one: Slurm may
+start one process on each of 2 hosts, and each of these 8 processes with ``torchrun``. The outer
+launcher then numbers hosts and the inner one processes. Other reports contradict each other.
 """
 
 from __future__ import annotations
@@ -124,7 +120,7 @@ def _may_have_started(outer: RankReport, inner: RankReport) -> bool:
 
 
 def _jax() -> RankReport | None:
-    """The rank set by ``jax.distributed.initialize`` or by the runtime of a TPU."""
+    """The rank set by ``jax.distributed.initialize`` or by a TPU's runtime; starts no backend."""
     jax, name = sys.modules.get("jax"), "jax.process_index()"
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is not None:

@@ -1,9 +1,8 @@
 """The lock of a checkpoint folder: only rank 0 of one training writes to it at a time.
 
 Rank 0 holds ``flock`` on the file ``.lock`` in the folder from the start of a training to its end;
-the other ranks only read the folder. The system releases the lock however the process ends. The
-file is removed before the lock is released. The next training locks and removes a file that a
-killed process has left. Forked worker processes don't hold the lock.
+the other ranks only read the folder. The system releases the lock however the process ends; a file
+that a killed process has left is locked again. Forked worker processes don't hold the lock.
 
 A ``Lock`` belongs to one ``Resume``; only the training thread calls its methods.
 """

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
 _SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
-_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)(s?)\s*")
+_COUNTED = {"batch": "batches", "batche": "batches", "epoch": "epochs"}
 
 
 class Schedule:
@@ -26,56 +27,52 @@ class Schedule:
     """
 
     def __init__(self, every: Any) -> None:
-        self.seconds: float | None = None
-        self.batches: int | None = None
-        self.epochs: int | None = None
         remedy = 'give seconds, such as 30, or a text such as "5 min", "500 batches" or "1 epoch"'
+        number: Any = every
+        self._unit = "seconds"
         if isinstance(every, str):
             found = _FORM.fullmatch(every.lower())
             if found is None:
                 raise ValueError(f"every must be a number and a unit, got {every!r}: {remedy}")
-            number, unit = float(found[1]), found[2] if found[2] else found[3]
+            number, unit = float(found[1]), found[2]
             if unit in _SECONDS:
-                self.seconds = number * _SECONDS[unit]
-            elif unit in ("batch", "batche") and number == int(number):
-                self.batches = int(number)
-            elif unit == "epoch" and number == int(number):
-                self.epochs = int(number)
+                number *= _SECONDS[unit]
+            elif unit in _COUNTED and number.is_integer():
+                self._unit = _COUNTED[unit]
             else:
                 raise ValueError(f"every must have a unit that is known, got {every!r}: {remedy}")
-        elif isinstance(every, (int, float, np.integer, np.floating)) and not isinstance(
-            every, bool
+        elif isinstance(every, bool) or not isinstance(
+            every, (int, float, np.integer, np.floating)
         ):
-            self.seconds = number = float(every)
-        else:
             raise TypeError(f"every must be a number or a text, got {every!r}: {remedy}")
-        if not number > 0 or math.isinf(number):
+        self.every = float(number)
+        """Interval, in seconds, batches or epochs."""
+        if not self.every > 0 or math.isinf(self.every):
             raise ValueError(f"every must be above 0, got {every!r}: {remedy}")
         self.restart()
 
     def restart(self) -> None:
         """Forget the last checkpoint, so that the next one is due at once."""
-        self._since, self._batches, self._epochs = -math.inf, -1, -1
+        self.saved()
+        self._none_yet = True
 
     def saved(self) -> None:
         """Record that a checkpoint was just taken."""
+        self._none_yet = False
         self._since, self._batches, self._epochs = time.monotonic(), 0, 0
 
     def count(self, batches: int) -> None:
         """Add to the number of batches trained on since the last checkpoint."""
-        if self._batches >= 0:
-            self._batches += batches
+        self._batches += batches
 
     def count_epoch(self) -> None:
         """Count a finished epoch."""
-        if self._epochs >= 0:
-            self._epochs += 1
+        self._epochs += 1
 
     @property
     def due(self) -> bool:
         """True if a checkpoint is due."""
-        if self.seconds is not None:
-            return time.monotonic() - self._since >= self.seconds
-        if self.batches is not None:
-            return not 0 <= self._batches < self.batches
-        return not 0 <= self._epochs < (self.epochs or 1)
+        passed: float | None = {"batches": self._batches, "epochs": self._epochs}.get(self._unit)
+        if passed is None:
+            passed = time.monotonic() - self._since
+        return self._none_yet or passed >= self.every

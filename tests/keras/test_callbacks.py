@@ -51,7 +51,7 @@ def data_of(ours: bool, name: str) -> Any:
 
 def compiled() -> keras.Model:
     model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     model.optimizer.learning_rate = 1e-4
     return model
 
@@ -219,7 +219,7 @@ def slow(item: Any) -> Any:
 
 
 def wait_model(**options: Any) -> keras.Model:
-    model = linear(**options)
+    model = linear(run_eagerly=True, **options)
     model.fit(*numbered(4 * BATCH_SIZE), batch_size=BATCH_SIZE, verbose=0)
     return model
 

@@ -68,7 +68,7 @@ def test_fit_builds_without_an_epoch(model, batches):
     assert (recorder.trained, sequence.epoch) == (epochs_of(sequence, 3), 3)
 
 
-@pytest.mark.parametrize("workers", ALL_WORKERS)
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_order_of_whole_batches(workers):
     recorder = Recorder()
     with sequence_of(6, **workers) as sequence:
@@ -111,21 +111,16 @@ def test_random_state_untouched(workers):
 
 
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS], ids=["inline", "threads"])
-@pytest.mark.parametrize(("steps", "fit_epochs", "epochs"), [(3, 4, 1), (10, 2, 2), (15, 2, 3)])
+@pytest.mark.parametrize(
+    ("batches", "steps", "fit_epochs"),
+    [(BATCHES, 3, 4), (BATCHES, 10, 2), (BATCHES, 15, 2), (1, 1, 3), (1, 2, 2)],
+)
 @LOSES_THE_FIRST_BATCH
-def test_steps_per_epoch(workers, steps, fit_epochs, epochs):
-    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **workers)
+def test_steps_per_epoch(workers, batches, steps, fit_epochs):
+    recorder, sequence = Recorder(), sequence_of(batches, shuffle=True, **workers)
     recorder.fit(sequence, epochs=fit_epochs, steps_per_epoch=steps, verbose=0)
-    assert sequence.epoch == epochs
-    assert recorder.trained == epochs_of(sequence, 3)[: steps * fit_epochs]
-
-
-@LOSES_THE_FIRST_BATCH
-@pytest.mark.parametrize(("steps", "fit_epochs"), [(1, 3), (2, 2)])
-def test_steps_of_one_batch(steps, fit_epochs):
-    recorder, sequence = Recorder(), sequence_of(1, shuffle=True, **TWO_THREADS)
-    recorder.fit(sequence, epochs=fit_epochs, steps_per_epoch=steps, verbose=0)
-    assert recorder.trained == epochs_of(sequence, steps * fit_epochs)
+    assert sequence.epoch == steps * fit_epochs // batches
+    assert recorder.trained == epochs_of(sequence, 4)[: steps * fit_epochs]
 
 
 def test_steps_of_zero():
@@ -208,7 +203,7 @@ def test_state_loaded_within_fit():
     assert sequence.state_dict() == {"epoch": 5, "batch": 2}
 
 
-@pytest.mark.parametrize("workers", ALL_WORKERS)
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_position_after_callback_error(workers):
     sequence = sequence_of(BATCHES, **workers)
     with pytest.raises(KeyError):

@@ -136,6 +136,12 @@ def test_images_are_not_looked_at_for_mistakes(caplog):
 # --- what is put back ---
 
 
+def timed(loader: Any, model: keras.Model) -> None:
+    """Train as ``diagnose`` does."""
+    with loader:
+        ModelTrainer(model).whole(loader, SECONDS)
+
+
 class Pair(keras.Model):
     """Trains a model of its own by an optimizer of its own, and has no ``call``."""
 
@@ -162,7 +168,7 @@ def test_model_of_models_with_an_optimizer_each(built):
     model = Pair()
     model.built = built
     before = values_of(model.own_variables)
-    diagnosed(sequence_of(BATCHES, workers=0), model)
+    timed(sequence_of(BATCHES, workers=0), model)
     for ours, theirs in zip(before, values_of(model.own_variables)):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -175,7 +181,7 @@ def test_model_is_put_back(fails):
     before = values_of([*model.variables, *model.optimizer.variables])
     transform = FailsAt(30 if fails else -1)
     with contextlib.suppress(Unreadable):
-        diagnosed(sequence_of(BATCHES, workers=2, transform=transform), model)
+        timed(sequence_of(BATCHES, workers=2, transform=transform), model)
         assert not fails
     for ours, theirs in zip(before, values_of([*model.variables, *model.optimizer.variables])):
         np.testing.assert_array_equal(ours, theirs)
@@ -185,7 +191,7 @@ def test_model_that_is_not_built():
     kernel = keras.layers.Dense(1, kernel_initializer="zeros")
     model = keras.Sequential([kernel])
     model.compile(optimizer="sgd", loss="mse")
-    diagnosed(sequence_of(BATCHES, workers=0), model)
+    timed(sequence_of(BATCHES, workers=0), model)
     assert [float(np.ravel(value)[0]) for value in model.get_weights()] == [0.0, 0.0]
 
 

@@ -56,7 +56,7 @@ def test_names_of_this_keras(found):
 @pytest.mark.parametrize("name", NAMES)
 def test_name_that_has_moved(found, name):
     """One warning names it, Keras is left as it is, and the batches are the same."""
-    warnings, as_it_was, predicted, trained, tested, epoch, left = found[name]
+    warnings, as_it_was, predicted, trained, tested, epoch, left, iterated = found[name]
     expected = [] if NAMES[name] is None else [True]
     assert [f"({NAMES[name]})" in warning for warning in warnings] == expected
     assert as_it_was
@@ -64,6 +64,8 @@ def test_name_that_has_moved(found, name):
     assert trained == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
     assert tested == 2 * [list(range(4 * i, 4 * i + 4)) for i in range(BATCHES)]
     assert (epoch, left) == (2, [])
+    if name == "ADAPTERS_STOCK_KERAS":
+        assert iterated == 3  # Batches of Keras's iterator outside of fit.
 
 
 def test_adapter_of_a_py_dataset_is_keras_s():
@@ -204,7 +206,3 @@ def test_wrapper_and_adapter_lost():
     with sequence_of(BATCHES) as sequence:
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
-
-
-def test_stock_keras_without_fit():
-    assert run_program("iterated", environment={"ADAPTERS_STOCK_KERAS": "1"}).output == "3\n"

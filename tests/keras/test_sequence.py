@@ -17,7 +17,6 @@ from adapters import ClosedError, SafeSequence
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Hooked, Shuffling
 from tests.keras.recording import (
-    ALL_WORKERS,
     INLINE,
     KINDS_OF_WORKERS,
     TWO_THREADS,
@@ -44,13 +43,6 @@ def read(sequence: SafeSequence) -> list[list[int]]:
 def test_length(samples, drop_remainder, batches):
     sequence = SafeSequence(numbered(samples), 4, drop_remainder=drop_remainder)
     assert (len(sequence), sequence.num_batches) == (batches, batches)
-
-
-@pytest.mark.parametrize("workers", ALL_WORKERS)
-def test_passes(workers):
-    with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
-        batches = [batch for _ in range(3) for batch in read(sequence)]
-        assert batches == epochs_of(sequence, 3)
 
 
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
@@ -315,6 +307,7 @@ class Counting(Data):
 
 
 @pytest.mark.one_backend
+@pytest.mark.usefixtures("light_workers")
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_method_of_owner_uses_sequence(workers):
     data = Counting(**workers)

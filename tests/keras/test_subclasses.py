@@ -19,6 +19,7 @@ from tests.keras.recording import (
 )
 from tests.keras.samples import numbered
 
+pytestmark = pytest.mark.usefixtures("light_workers")
 WORKERS = [*KINDS_OF_WORKERS, pytest.param(AUTO, id="auto")]
 BATCHES = 5
 

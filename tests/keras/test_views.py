@@ -46,7 +46,7 @@ def test_peek_within_an_epoch():
 def network(*first: Any) -> Any:
     model = keras.Sequential([*first, keras.layers.Flatten(), keras.layers.Dense(4)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss)
+    model.compile("sgd", loss, run_eagerly=True)
     return model
 
 

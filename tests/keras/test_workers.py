@@ -182,6 +182,7 @@ def clustered(workers: Any) -> SafeSequence:
     return SafeSequence((X, Y), 16, transform=jitter, shuffle=True, seed=3, workers=workers)
 
 
+@pytest.mark.usefixtures("sent_by_value")
 def test_cluster_batches_and_state(client):
     with clustered(client) as ours, clustered(0) as expected:
         for _ in range(2):
@@ -201,6 +202,7 @@ def test_cluster_is_explained(client, capsys):
         assert "workers: 2 workers of a Dask cluster" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("sent_by_value")
 def test_cluster_of_pickled_copy(client):
     with clustered(client) as data, pickle.loads(pickle.dumps(data)) as other:
         assert other.workers == "auto"
@@ -214,6 +216,7 @@ def test_cluster_client_that_does_not_wait():
         SafeSequence((X, Y), workers=waiting)
 
 
+@pytest.mark.usefixtures("sent_by_value")
 def test_cluster_diagnosed(client):
     with clustered(client) as data:
         told = str(diagnose(data, seconds=0.3))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from keras.src.trainers.epoch_iterator import EpochIterator
 
 from adapters import SafeSequence
 from tests.keras.recording import (
@@ -148,12 +147,6 @@ def killed(folder: str, losses: str, workers: str, seconds: str) -> None:
     """Train with ``Resume``, and be killed after so many seconds, or "never"."""
     slowly = _Slow(Path(losses), None if seconds == "never" else float(seconds))
     train(Path(folder), slowly, workers=int(workers))
-
-
-def iterated() -> None:
-    """Print the number of batches that Keras's iterator of an epoch gives outside of ``fit``."""
-    with sequence_of(3) as sequence:
-        print(sum(1 for _ in EpochIterator(x=sequence).enumerate_epoch()))
 
 
 if __name__ == "__main__":
