@@ -30,6 +30,7 @@ Several numbers limit the batches ahead of the consumer:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import logging
@@ -337,7 +338,9 @@ class Supply:
         if self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             self.plan.prefetch(pending.key, elsewhere=processes)
-            self.dispatcher.ask(pending, self._batch_seconds)
+            # Otherwise, the main thread ended just now, and the reader computes the batch.
+            with contextlib.suppress(InterpreterEndsError):
+                self.dispatcher.ask(pending, self._batch_seconds)
 
     def compute(self, key: BatchKey, allocate: Allocate = aligned_empty) -> Assembled:
         """Compute a batch in the calling thread, in memory from ``allocate``."""
@@ -466,6 +469,8 @@ class Supply:
         """Make the executor; warns once if its threads wait for each other."""
         choice, settings, unsafe = self._choice, self._settings, self.plan.not_thread_safe
         assert choice is not None
+        if not choice.count:
+            raise InterpreterEndsError("the main thread has ended")
         self._outdated = False  # The plan is sent as it is now.
         count = choice.ceiling or choice.count
         executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)

@@ -20,18 +20,23 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
 
 
+def ended(*words: Any, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command, once it has come to its end."""
+    return subprocess.run(
+        command(*words),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        env=environment(**variables),
+        check=False,
+    )
+
+
 def doctored(folder: Path, text: str, *words: str, options: Any = ()) -> Any:
     """``adapters doctor`` of a script of this text, which is given these words."""
     script = folder / "train.py"
     script.write_text(text)
-    return subprocess.run(
-        command("doctor", "--seconds", 0.2, *options, script, "--", *words),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-        env=environment(),
-        check=False,
-    )
+    return ended("doctor", "--seconds", 0.2, *options, script, "--", *words)
 
 
 def found_in(process: subprocess.CompletedProcess[str]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import Cache, RecordError, open_records
+from adapters.batch.key import BatchKey
 from adapters.batch.replacement import Replacements
 from adapters.cli.main import main
 from adapters.records import remotefile
@@ -69,7 +70,7 @@ def test_skip_does_not_ask_a_dead_store_again(server, url, monkeypatch):
 
     with pytest.raises(ConnectionError) as raised:
         source[SIZE // 2]
-    found = Replacements("skip", SIZE, "batch 0", sample)
+    found = Replacements("skip", SIZE, BatchKey(0, 0), sample)
     with pytest.raises(ConnectionError, match="no answer"):
         found.of(raised.value, SIZE // 2)
     assert asked == []
