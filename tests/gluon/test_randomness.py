@@ -128,6 +128,30 @@ def test_log_says_that_batches_are_made_one_at_a_time(caplog):
     assert "thread_pool=False" in said
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
+        transforms.RandomLighting(0.5),
+        transforms.RandomApply(transforms.Cast("float64")),
+        transforms.RandomFlipLeftRight(),
+        transforms.RandomResizedCrop(3),
+    ],
+    ids=lambda block: type(block).__name__,
+)
+def test_seed_repeats_what_mxnets_own_blocks_draw(block):
+    # Of an even size: MXNet's flips leave what is in the middle of an odd one to chance.
+    images = SimpleDataset([nd.array(image, dtype="float32") for image in pixels(6, 4, 4)])
+
+    def epochs() -> Any:
+        with gluon_loader(images.transform(block), 1, seed=3, **INLINE) as loader:
+            return [outline(list(loader)) for _ in range(2)]
+
+    first, second = epochs()
+    assert first != second
+    assert epochs() == [first, second]
+
+
 class OfLoaders(Dataset):  # type: ignore[misc]
     """Each sample is the first batch of an inner loader, whose transform draws."""
 

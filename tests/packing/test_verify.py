@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters import RecordWriter, pack
+from adapters import RecordWriter, open_records, pack
 from adapters.packing import verify
 from adapters.records import RecordFiles, example, index_paths, irheader
 from tests.packing.materials import FORMATS, SUFFIXES, image, jpeg
@@ -83,6 +83,18 @@ def test_right_beside_another_index(tmp_path, format):
 # --- damage ---
 
 
+def test_flipped_bit_of_a_tfrecord_is_found(tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for record in (b"one", b"", b"three"):
+            writer.write(record)
+    good = (tmp_path / "x.tfrecord").read_bytes()
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "x.tfrecord").write_bytes(bad)
+        assert problems(tmp_path / "x.tfrecord"), bit
+
+
 @pytest.mark.parametrize(
     ("format", "at", "expected"),
     [
@@ -102,6 +114,19 @@ def test_flipped_bit_has_its_place(tmp_path, format, at, expected):
     found = problems(flipped(path, at, 2))
     assert [line for line in found if line.startswith(str(path))]
     assert re.search(expected, found[0])
+
+
+def test_flipped_bit_leaves_other_records_right(tmp_path):
+    path = made(tmp_path, "tfrecord")
+    good, wrong = verify(flipped(path, path.stat().st_size // 2, 1))
+    assert (good, len(wrong)) == (IMAGES - 1, 1)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("left", [1, 7, 100, -1, -5, -1000])
+def test_cut_file_is_found(tmp_path, format, left):
+    path = made(tmp_path, format)
+    assert problems(cut(path, left))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -199,6 +224,25 @@ def test_manifest_that_contradicts_itself(tmp_path, change, expected):
     content = json.loads((tmp_path / "x.json").read_text())
     (tmp_path / "x.json").write_text(json.dumps({**content, **change}))
     assert [line for line in problems(tmp_path / "x.json") if expected in line]
+
+
+@pytest.mark.parametrize("format", ["recordio", "tfrecord"])
+def test_damaged_header_hides_nothing_before_it(tmp_path, format):
+    path = tmp_path / f"x{SUFFIXES[format]}"
+    with RecordWriter(path, format=format) as writer:
+        for number in range(10):
+            writer.write(b"a record %d" % number)
+    offsets = open_records(path)._files.shards[0].offsets.tolist()
+    content = bytearray(path.read_bytes())
+    content[offsets[9]] ^= 1
+    if format == "tfrecord":
+        content[offsets[3] + 14] ^= 1
+    path.write_bytes(content)
+    good, wrong = verify(path)
+    # Of RecordIO, the one before doesn't end where another begins.
+    named = (9, 3) if format == "tfrecord" else (9, 8)
+    assert good == 8
+    assert [f"record {n}," in line for n, line in zip(named, wrong)] == [True, True]
 
 
 def test_manifest_of_files_elsewhere_is_none(tmp_path):

@@ -55,6 +55,15 @@ def test_recordio_golden_bytes(payload, content):
     assert bytes(recordio.read(Memory(content), 0, 0)) == payload
 
 
+@each
+def test_recordio_payload_comes_back(payload):
+    assert decoded("recordio", encoded("recordio", [b"before", payload, b"after"])) == [
+        b"before",
+        payload,
+        b"after",
+    ]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @given(records=payloads)
 def test_payloads_come_back(format, records):
@@ -76,6 +85,15 @@ def test_recordio_is_mxnets(payload, tmp_path, mx_recordio):
     writer.write(payload)
     writer.close()
     assert (tmp_path / "b.rec").read_bytes() == recordio.encode(payload)
+
+
+def test_recordio_of_mxnet_is_read(tmp_path, mx_recordio):
+    path = tmp_path / "a.rec"
+    writer = mx_recordio.MXRecordIO(str(path), "w")
+    for payload in PAYLOADS.values():
+        writer.write(payload)
+    writer.close()
+    assert read(path) == list(PAYLOADS.values())
 
 
 @pytest.mark.parametrize(("codec", "begin"), [(recordio, 8), (tfrecord, 12)])

@@ -18,7 +18,6 @@ from adapters.records import (
     sidecar,
     tfrecord,
 )
-from adapters.records.files import expanded
 from tests.records.materials import (
     FORMATS,
     MAGIC,
@@ -69,6 +68,13 @@ def test_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
     path = index_written(written(tmp_path, format, RECORDS))
     assert path == tmp_path / "a.idx"
     assert path.read_text() == index_text(format, RECORDS)
+
+
+@formats
+def test_index_that_fits_is_used(format, tmp_path, monkeypatch):
+    path = with_index(tmp_path, format, index_text(format, RECORDS))
+    forbid_scan(monkeypatch, format)
+    assert read(path) == RECORDS
 
 
 def test_index_of_mxnet(tmp_path, mx_recordio, monkeypatch):
@@ -192,11 +198,19 @@ SEEN_THOUGH_NEWER = [name for name in OTHERS if name != "more records"]
     ("name", "newer"),
     [(name, False) for name in OTHERS] + [(name, True) for name in SEEN_THOUGH_NEWER],
 )
-def test_file_written_anew_beside_an_old_index(name, newer, format, tmp_path, caplog):
+def test_file_written_anew_beside_an_old_index(name, newer, format, tmp_path):
     path = with_index(tmp_path, format, index_text(format, RECORDS))
     rewritten(path, encoded(format, OTHERS[name]), newer)
+    assert read(path, format) == OTHERS[name]
+
+
+@formats
+@pytest.mark.parametrize("name", ["other sizes", "more records", "fewer records", "no records"])
+def test_index_that_does_not_fit_is_said_so(name, format, tmp_path, caplog):
+    path = with_index(tmp_path, format, index_text(format, RECORDS))
+    rewritten(path, encoded(format, OTHERS[name]))
     with caplog.at_level(logging.WARNING, "adapters"):
-        assert read(path, format) == OTHERS[name]
+        read(path, format)
     assert "a.idx is not used, as it doesn't fit" in caplog.text
 
 
@@ -245,6 +259,15 @@ def test_other_files_are_not_overwritten(format, tmp_path):
     assert read(path) == RECORDS
 
 
+def test_files_of_one_stem_have_an_index_each(tmp_path):
+    first = written(tmp_path, "recordio", RECORDS)
+    index_written(first)
+    second = written(tmp_path, "tfrecord", RECORDS)
+    index_written(second)
+    assert read(first) == read(second) == RECORDS
+    assert sorted(os.listdir(tmp_path)) == ["a.idx", "a.rec", "a.tfrecord", "a.tfrecord.idx"]
+
+
 def test_offset_in_a_payload_gives_no_sample(tmp_path):
     """Where the 64 that are looked at leave it out, it is found out by reading."""
     inner = b"a" + recordio.encode(b"inner")
@@ -256,6 +279,12 @@ def test_offset_in_a_payload_gives_no_sample(tmp_path):
     index_paths(path)[0].write_text("".join(f"0\t{offset}\n" for offset in offsets))
     rewritten(path, path.read_bytes(), True)
     assert right_or_damaged(path) in (records, 0, 1)
+
+
+@formats
+def test_file_without_records_gets_no_index(format, tmp_path):
+    assert read(written(tmp_path, format, [])) == []
+    assert os.listdir(tmp_path) == [f"a{SUFFIXES[format]}"]
 
 
 def test_records_beyond_4_gib_by_an_index(tmp_path):
@@ -310,16 +339,11 @@ def test_index_is_named_after_its_file(name, shared, own):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "kept"), [("*", ["a.rec", "b"]), ("*.json", ["a.json"]), ("*.idx", [])]
+    ("manifests", "kept"), [(False, ["a.rec", "b"]), (True, ["a.rec", "a.json", "b"])]
 )
-def test_indexes_and_manifests_are_no_record_files(pattern, kept, tmp_path):
-    for name in ("a.rec", "a.idx", "a.rec.idx", "a.json", "b"):
-        (tmp_path / name).touch()
-    if kept:
-        assert expanded(str(tmp_path / pattern)) == [str(tmp_path / name) for name in kept]
-    else:
-        with pytest.raises(FileNotFoundError, match="no file matches"):
-            expanded(str(tmp_path / pattern))
+def test_indexes_and_manifests_are_no_record_files(manifests, kept):
+    names = ["a.rec", "a.idx", "a.rec.idx", "a.json", "b"]
+    assert sidecar.record_files(names, manifests) == kept
 
 
 @formats
@@ -370,6 +394,18 @@ def test_only_own_indexes_are_removed(format, tmp_path):
     shared.write_bytes(index_paths(indexed(tmp_path, format, THREE, "b"))[0].read_bytes())
     sidecar.remove(path)
     assert shared.exists()
+
+
+@pytest.mark.parametrize("failing", ["replace", "mkdir"])
+def test_index_cache_that_cannot_be_written(failing, tmp_path, monkeypatch, caplog):
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, failing, refused)
+    assert read(written(tmp_path, "recordio", [b"one", b"two"])) == [b"one", b"two"]
+    assert not list((tmp_path / "cache").rglob("*.seg"))
+    assert not caplog.text
 
 
 def test_index_cache_of_others_is_not_used(tmp_path, monkeypatch):

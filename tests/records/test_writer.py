@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
@@ -52,6 +51,13 @@ def test_index_is_beside_the_file_and_is_used(format, tmp_path, monkeypatch):
 
 
 @formats
+def test_nothing_is_there_before_the_end(format, tmp_path):
+    with RecordWriter(tmp_path / "a", format=format) as writer:
+        writer.write(b"abc")
+        assert not (tmp_path / "a").exists()
+
+
+@formats
 def test_exception_leaves_the_old_file_or_none(format, tmp_path):
     with pytest.raises(ZeroDivisionError):
         write(tmp_path / "a", format, [b"abc"], then=ZeroDivisionError())
@@ -65,7 +71,7 @@ def test_exception_leaves_the_old_file_or_none(format, tmp_path):
 KILLED = """
 import sys
 from adapters.records import RecordWriter
-writer = RecordWriter(sys.argv[1], format="recordio")
+writer = RecordWriter(sys.argv[1], format=sys.argv[2])
 for number in range(1000):
     writer.write(bytes(1000))
 print("written", flush=True)
@@ -73,12 +79,13 @@ sys.stdin.read()
 """
 
 
+@formats
 @pytest.mark.parametrize("old", [None, RECORDS])
-def test_kill_leaves_the_old_file_or_none(old, tmp_path):
+def test_kill_leaves_the_old_file_or_none(old, format, tmp_path):
     path = tmp_path / "a.rec"
     if old is not None:
-        write(path, "recordio", old)
-    command = [sys.executable, "-c", KILLED, str(path)]
+        write(path, format, old)
+    command = [sys.executable, "-c", KILLED, str(path), format]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"written\n"
         process.send_signal(signal.SIGKILL)
@@ -154,31 +161,29 @@ def test_writer_that_is_not_closed_warns(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@contextlib.contextmanager
-def full_disk():
-    """Nothing is written beyond 500 bytes."""
+@pytest.mark.parametrize("records", [1, 1000])
+def test_full_disk_leaves_nothing(records, tmp_path):
+    """While a record is written, or at the end, when the last ones are."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            yield
+            write(tmp_path / "a", "tfrecord", [bytes(1000)] * records)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-
-
-@pytest.mark.parametrize("records", [1, 1000])
-def test_full_disk_leaves_nothing(records, tmp_path):
-    """While a record is written, or at the end, when the last ones are."""
-    with full_disk():
-        write(tmp_path / "a", "tfrecord", [bytes(1000)] * records)
     assert os.listdir(tmp_path) == []
 
 
 def test_full_disk_ends_writing(tmp_path):
     """A part of it may be in the file."""
     writer = RecordWriter(tmp_path / "a", format="tfrecord")
-    with full_disk():
-        writer.write(bytes(1 << 20))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer.write(bytes(1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     with pytest.raises(ClosedError):
         writer.write(b"next")
     writer.close()
