@@ -94,8 +94,8 @@ class SharedFile:
     def close(self) -> None:
         """Close the file; mappings stay valid."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)  # Once, also after Ctrl-C: another file may have the number then.
             if self._temporary is not None:
                 os.unlink(self._temporary)
 

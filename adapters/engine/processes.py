@@ -335,7 +335,7 @@ class Processes(Executor):
             self.count = self._most
             try:
                 self._lease()
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 log.warning("no more worker processes could be started: %s", error)
                 self.count = self._most = len(self._workers)
 

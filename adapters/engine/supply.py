@@ -180,7 +180,8 @@ class Supply:
         if choice is None:
             return 0
         if choice.kind != "threads" or comparison is None:
-            return choice.count
+            executor = self.dispatcher.executor  # Some processes may start later.
+            return choice.count if executor is None else executor.count
         # A single thread keeps the order: some data sets count their calls.
         return max(1, comparison.current)
 
@@ -330,11 +331,14 @@ class Supply:
         with self._lock:
             executor = self.dispatcher.executor
             if self._outdated and executor is not None:
-                self._outdated = False
                 try:
+                    self._outdated = False
                     executor.refresh()
                 except NotPicklableError as error:
                     self._fall_back_to_inline(error)
+                except BaseException:  # Ctrl-C, too: workers that have the old plan must go.
+                    self.dispatcher.stop(for_good=False)
+                    raise
         if self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             self.plan.prefetch(pending.key, elsewhere=processes)

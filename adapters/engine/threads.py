@@ -56,6 +56,7 @@ class Threads(Executor):
         self._plan = plan
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._arena = Arena()
+        self._closed = False
         # All threads start here. TensorFlow requests batches from a thread of its own; a thread
         # started there would leave a dummy thread object in Python for TensorFlow's.
         self._threads = [
@@ -75,12 +76,15 @@ class Threads(Executor):
             raise InterpreterEndsError("cannot start worker threads") from error
 
     def submit(self, job: Job, done: Done) -> bool:
-        """Queue the job for a thread."""
+        """Queue the job for a thread; False if the executor was closed meanwhile."""
+        if self._closed:
+            return False
         self._tasks.put(lambda: self._run(job, done))
         return True
 
     def close(self, wait: bool) -> None:
         """Drop queued jobs; with ``wait``, wait a limited time for running ones."""
+        self._closed = True
         self._arena.close()
         with contextlib.suppress(queue.Empty):
             while True:

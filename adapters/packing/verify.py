@@ -207,7 +207,7 @@ def _write_index(shard: Shard, path: str) -> str:
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:
-    for name, text, _ in indexes_beside(path):
+    for name, text, _ in indexes_beside(path, skip_unreadable=False):
         try:
             index = parse(text, shard.codec)
         except ValueError:  # Index of another file with that stem.

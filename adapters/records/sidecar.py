@@ -82,7 +82,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
     path, looked_at = storage.name, LOOKED_AT
     if isinstance(storage, RemoteFile) and is_url(storage.url):
         path, looked_at = storage.url, LOOKED_AT_OF_OBJECT
-    for name, text, modified_ns in indexes_beside(path):
+    for name, text, modified_ns in indexes_beside(path, skip_unreadable=True):
         try:
             index = parse(text, codec)
         except ValueError as error:
@@ -111,8 +111,12 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
     return index
 
 
-def indexes_beside(path: str) -> Iterator[tuple[str, bytes, int]]:
-    """Yield name, text and modification time in ns of each file or object named like an index."""
+def indexes_beside(path: str, skip_unreadable: bool) -> Iterator[tuple[str, bytes, int]]:
+    """Yield name, text and modification time in ns of each file or object named like an index.
+
+    Raises:
+        OSError: One can't be read; local ones may be skipped instead.
+    """
     if is_url(path):
         urls = [beside(path, SUFFIX, replace) for replace in (True, False)]
         for url, found in zip(urls, side_by_side(text_of_object, urls)):
@@ -125,6 +129,8 @@ def indexes_beside(path: str) -> Iterator[tuple[str, bytes, int]]:
         except FileNotFoundError:
             continue
         except OSError as error:
+            if not skip_unreadable:
+                raise
             log.info("%s is not the index of %s: %s", file, path, error)
 
 

@@ -16,6 +16,7 @@ import os
 import stat
 import tempfile
 import threading
+import weakref
 import zlib
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
@@ -53,6 +54,7 @@ class Storage(Protocol):
 
 
 _map_lock = threading.RLock()
+_mapped_files: weakref.WeakSet[MappedFile] = weakref.WeakSet()
 
 
 class MappedFile:
@@ -133,7 +135,8 @@ class MappedFile:
                     raise NoMapError(errno.ENOMEM, "too many files are mapped", self.name)
                 with self._readable() as file:
                     if self.size:  # Something was inflated.
-                        view = self._view = Mapping(file.fileno(), self.size).view()
+                        view = self._view = _mapped(file.fileno(), self.size)
+                        _mapped_files.add(self)
             return view or memoryview(b"")
 
     def _copy_of(self, offset: int, size: int) -> memoryview:
@@ -169,6 +172,16 @@ class MappedFile:
         return {**self.__dict__, "_view": None}
 
 
+def _mapped(descriptor: int, size: int) -> memoryview:
+    """Map a file; if there is no space, once more without the maps that nobody reads now."""
+    try:
+        return Mapping(descriptor, size).view()
+    except NoMapError:
+        for other in list(_mapped_files):
+            other._view = None
+        return Mapping(descriptor, size).view()
+
+
 def peeked(storage: Storage, places: Sequence[int]) -> Storage:
     """Request the headers at these places all at once, and return a storage that reads them alone.
 
@@ -182,7 +195,7 @@ def peeked(storage: Storage, places: Sequence[int]) -> Storage:
     if isinstance(storage, RemoteFile):
         storage.start(np.array(places, np.int64), np.full(len(places), _HEADER_BYTES))
     is_small = storage.size < _SMALL_BYTES and living() < _MOST_MAPPED
-    if type(storage) is not MappedFile or is_small:
+    if type(storage) is not MappedFile or is_small or living() >= 2 * _MOST_MAPPED:
         return storage
     # An OSError: already mapped and deleted, or no descriptor or space for a map is left.
     with contextlib.suppress(OSError), open(storage.path, "rb", buffering=0) as file:

@@ -87,7 +87,7 @@ class ImageSource(Decoded):
         return ImageSource(reader.files, label, None, self.content, reader)
 
     def with_content(self, content: Images | Custom) -> ImageSource:
-        """Return a source of the same files with another content."""
+        """Return a source of the same files, closed with this one, with another content."""
         return ImageSource(self.files, self.labels, self._classes, content, self._files)
 
     @property

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, memory
+from adapters.engine.processes import Processes
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
 from tests.engine.executors import POOLS, WITH_CLUSTER, opened, read, wait_until
@@ -143,6 +144,28 @@ def test_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
     with opened(source, executor, 1) as engine:
         first = [batch.tolist() for batch in read(engine, 2)]
         assert [batch.tolist() for batch in read(engine, 2)] == first == [[1, 0, 0], [1, 0, 1]]
+
+
+@pytest.mark.parametrize("step", ["_packed", "_send_plan"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_changed_source_that_could_not_be_sent_is_sent_later(step, error, tmp_path, monkeypatch):
+    source = SequenceSource(Epochs(Tally(tmp_path / "calls")), changes_between_epochs=True)
+    with opened(source, "processes-2", 1) as engine:
+        stream = engine.stream(0, 0, False)
+        for _ in range(3):
+            stream.next()
+        with monkeypatch.context() as broken:
+            broken.setattr(Processes, step, lambda *_: _raise(error))
+            with pytest.raises(error):
+                stream.next()
+        stream.close()
+        stream = engine.stream(1, 0, False)
+        assert [stream.next().tolist() for _ in range(3)] == [[2, 1, i] for i in range(3)]
+        stream.close()
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error
 
 
 # --- closing ---

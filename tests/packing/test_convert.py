@@ -110,9 +110,12 @@ def test_several_files_of_both_formats_become_one(tmp_path, format):
 @formats
 def test_target_may_be_the_source(tmp_path, format):
     pack(SAMPLES, tmp_path / "a.rec", format=format)
-    convert(tmp_path / "a.rec", tmp_path / "converted", format=OTHER[format])
-    convert(tmp_path / "a.rec", tmp_path / "a.rec", format=OTHER[format])
-    assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "converted").read_bytes()
+    pack(SAMPLES, tmp_path / "b.rec", format=format)
+    for sources in (tmp_path / "a.rec", [tmp_path / "b.rec", tmp_path / "a.rec"]):
+        convert(sources, tmp_path / "converted", format=OTHER[format])
+        convert(sources, tmp_path / "a.rec", format=OTHER[format])
+        assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "converted").read_bytes()
+        pack(SAMPLES, tmp_path / "a.rec", format=format)
 
 
 def test_file_without_records_becomes_one_without(tmp_path):

@@ -154,6 +154,15 @@ def test_stale_index_is_named(tmp_path, format):
     assert found.startswith(f"{index}: doesn't fit {path}")
 
 
+def test_index_that_cannot_be_read_is_no_right_one(tmp_path):
+    path = made(tmp_path, "recordio")
+    index_paths(path)[0].unlink(missing_ok=True)
+    index_paths(path)[0].mkdir()
+    with pytest.raises(IsADirectoryError):
+        verify(path)
+    assert len(open_records(path)) == IMAGES
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("number", [0, IMAGES - 1])
 @pytest.mark.parametrize("content", [jpeg(1)[:-300], b"no image", b"", jpeg(1)[:2]])

@@ -17,7 +17,7 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, storage
-from adapters.records.mapping import NoMapError, living
+from adapters.records.mapping import Mapping, NoMapError, living
 from adapters.records.storage import InflatedFile, MappedFile
 from tests.images.pictures import npy
 from tests.records.materials import SUFFIXES, encoded, written
@@ -310,3 +310,20 @@ def test_file_is_read_without_room_for_a_map(kind, tmp_path, monkeypatch):
     files.shards[0].close()
     monkeypatch.setattr(storage, "Mapping", no_room)
     assert [bytes(files.read(number)) for number in range(2)] == [b"one", b"two"]
+
+
+def test_files_that_nobody_holds_make_room(tmp_path, monkeypatch):
+    """Compressed ones, too, which are inflated again."""
+    paths = [tmp_path / name for name in ("a.gz", "b", "c")]
+    for path in paths:
+        content = path.name[:1].encode() * 3
+        path.write_bytes(gzip.compress(content) if path.suffix else content)
+    inflated, plain, another = InflatedFile(MappedFile(paths[0])), *map(MappedFile, paths[1:])
+    plain.read(0, 1)
+
+    def crowded(descriptor: int, size: int) -> Mapping:
+        return Mapping(descriptor, size) if not (plain._view or inflated._view) else no_room()
+
+    monkeypatch.setattr(storage, "Mapping", crowded)
+    assert bytes(another.read(0, 3)) == b"ccc"
+    assert [bytes(file.read(0, 3)) for file in (plain, inflated)] == [b"bbb", b"aaa"]
