@@ -173,7 +173,7 @@ class MappedFile:
 
 
 def _mapped(descriptor: int, size: int) -> memoryview:
-    """Map a file; if there is no space, once more without the maps that nobody reads now."""
+    """Map a file; if there is no space, once more without the maps that have no reader now."""
     try:
         return Mapping(descriptor, size).view()
     except NoMapError:
