@@ -142,7 +142,6 @@ def test_error_on_the_way_comes_as_itself(front_end, phase):
     loader.close()
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("fault", ["exit", "kill"])
 @pytest.mark.parametrize("phase", ["submit", "run"])
@@ -154,7 +153,6 @@ def test_one_death_costs_nothing_but_time(front_end, phase, fault, tmp_path):
     loader.close()
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("fault", ["exit", "kill"])
 @pytest.mark.parametrize("phase", ["submit", "run", "deliver"])
