@@ -225,7 +225,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         if over := epoch - state["loader"]["epoch"]:
             self._epoch, self._batch = self._epoch + over, 0
         elif any(state["data"].get(name) != data.get(name) for name in ("batch_size", "shards")):
-            self._batch = batch  # Batches are numbered anew.
+            self._batch = batch  # Batches have other numbers now.
         log.info(
             "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
         )
