@@ -42,7 +42,7 @@ log = logging.getLogger("adapters")
 
 # A batch is given up when this many worker processes have died in it.
 _TRIES = 3
-# All batches are, when workers have been replaced this often without a finished job in between.
+# Lost batches are, when workers have been replaced this often without a finished job in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
 # Time for new processes to import what the plan needs, before a batch can be late.
@@ -80,7 +80,6 @@ class Dispatcher:
         self._changed = threading.Condition(self._lock)
         self._ready: collections.deque[Job] = collections.deque()
         self._running: set[Job] = set()
-        self._lost: list[Job] = []
         self._restarts = 0
         self._rests = False
         self.closed = False
@@ -103,7 +102,7 @@ class Dispatcher:
             self._rest_if_idle()
 
     def _rest_if_idle(self) -> None:
-        idle = not (self._ready or self._running or self._lost)
+        idle = not (self._ready or self._running)
         if self._rests and idle and self.executor is not None:
             self._rests = False
             self.executor.rest()
@@ -171,7 +170,7 @@ class Dispatcher:
                 if self.closed or not self._may_be_read(pending):
                     raise ClosedError("the sequence was closed while a batch was awaited")
                 executor = pending.executor
-                if self._lost or executor.lacks_workers:
+                if executor.lacks_workers:
                     self._recover(executor, pending)
                 else:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
@@ -234,7 +233,6 @@ class Dispatcher:
         """Forget the executor and its jobs, and return it."""
         executor, self.executor = self.executor, None
         self._ready.clear()
-        self._lost.clear()
         self._running.clear()
         return executor
 
@@ -253,13 +251,13 @@ class Dispatcher:
                 return
             self._running.remove(job)
             if job.lost:
-                self._lost.append(job)
+                self._repeat(executor, job)
             else:
                 self._restarts = 0
                 for pending in job.batches:
                     self._close_batch(executor, job, pending)
-                self.start_jobs()
-                self._rest_if_idle()
+            self.start_jobs()
+            self._rest_if_idle()
             self._changed.notify_all()
 
     # --- with the lock held ---
@@ -278,8 +276,20 @@ class Dispatcher:
         else:
             pending.become(MADE if pending.outcome is None else HERE)
 
+    def _repeat(self, executor: Executor, job: Job) -> None:
+        """Queue the batches of a dead worker's job again, before all others."""
+        for pending in reversed(job.batches):
+            hopeless = len(pending.killers) >= _TRIES or self._restarts >= _RESTARTS
+            if hopeless and pending.state is QUEUED:
+                self._give_up(executor, pending)
+            if not pending.wanted:
+                self._close_batch(executor, job, pending)
+            else:
+                # One batch per job from now on: the next death loses none of the others.
+                self._ready.appendleft(Job([pending]))
+
     def _recover(self, executor: Executor, awaited: Pending) -> None:
-        """Replace dead workers, and repeat their jobs."""
+        """Replace dead workers."""
         try:
             executor.restart()
         except InterpreterEndsError:
@@ -288,28 +298,16 @@ class Dispatcher:
                 self.closed = True
             self._changed.wait(_WAIT_SECONDS)
             return
-        lost, self._lost = self._lost, []
-        self._restarts += 1
         who = executor.deaths[-1] if executor.deaths else "a worker process died"
-        log.warning("%s; starting another worker and computing %d lost jobs again", who, len(lost))
-        if self._restarts > _RESTARTS and not lost:
-            self._give_up(executor, awaited, [])  # Workers die before they get a job.
-        for job in reversed(lost):
-            for pending in reversed(job.batches):
-                blamed = pending.killers
-                hopeless = len(blamed) >= _TRIES or self._restarts > _RESTARTS
-                if hopeless and pending.state is QUEUED:
-                    self._give_up(executor, pending, blamed)
-                if not pending.wanted:
-                    self._close_batch(executor, job, pending)
-                else:
-                    # One batch per job from now on: the next death loses none of the others.
-                    self._ready.appendleft(Job([pending]))
+        log.warning("%s; starting another worker and computing lost batches again", who)
+        if self._restarts >= _RESTARTS and not self._running:
+            self._give_up(executor, awaited)  # Workers die before they get a job.
+        self._restarts += 1
         self.start_jobs()
 
-    def _give_up(self, executor: Executor, pending: Pending, blamed: list[str]) -> None:
-        who = (blamed or executor.deaths or ["worker processes died"])[-1]
-        times = len(blamed) or self._restarts
+    def _give_up(self, executor: Executor, pending: Pending) -> None:
+        who = (pending.killers or executor.deaths or ["worker processes died"])[-1]
+        times = len(pending.killers) or self._restarts + 1
         pending.error = WorkerError(
             f"{who} while computing batch {pending.key.index} of epoch {pending.key.epoch}; tried "
             f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "

@@ -166,8 +166,7 @@ class Executor:
     - A batch's arrays in ``pending.outcome``. Or what ``collect`` needs to make the arrays in
       ``pending.memory``.
     - An error of a batch by ``pending.note_error``.
-    - ``job.lost = True`` if the worker died. The dispatcher submits the job's batches again after
-      ``restart``.
+    - ``job.lost = True`` if the worker died. The dispatcher submits the job's batches again.
     - The time of the job in ``job.seconds``.
 
     The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
