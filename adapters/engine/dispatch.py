@@ -137,6 +137,7 @@ class Dispatcher:
                     if not executor.submit(job, functools.partial(self._done, executor)):
                         self._running.discard(job)
                         self._ready.appendleft(job)
+                        break  # Until a worker's death is noticed.
                 except Exception as error:
                     # The thread that waits for the batch may be another one.
                     for pending in job.batches:

@@ -56,7 +56,6 @@ class Pool:
         self._lock = threading.RLock()
         self._one_is_idle = threading.Condition(self._lock)
         self._workers: set[Worker] = set()
-        self._idle: list[Worker] = []
         self._lessees: set[int] = set()
         self._forgotten: collections.deque[int] = collections.deque()
         self._ended = False
@@ -69,7 +68,11 @@ class Pool:
     @property
     def idle(self) -> int:
         """Number of workers that can be leased without starting one."""
-        return len(self._idle)
+        return len(self._idle_workers)
+
+    @property
+    def _idle_workers(self) -> list[Worker]:
+        return [worker for worker in list(self._workers) if worker.is_idle]
 
     @property
     def idle_pids(self) -> set[int]:
@@ -90,13 +93,12 @@ class Pool:
             self._lessees.add(id(lessee))
             self._await_draining(count)
             self._end_the_outdated()
-            # A sorted copy: the garbage collector may return other workers during the sort.
-            ordered = sorted(
-                self._idle, key=lambda worker: (plan_number in worker.opened_plans, worker.used)
-            )
-            leased = ordered[max(0, len(ordered) - count) :][::-1]
+            leased = sorted(
+                self._idle_workers,
+                key=lambda worker: (plan_number in worker.opened_plans, worker.used),
+                reverse=True,
+            )[:count]
             for worker in leased:
-                self._idle.remove(worker)
                 worker.lessee = lessee
             try:
                 while len(leased) < count:
@@ -114,20 +116,15 @@ class Pool:
         with self._lock:
             if for_good:
                 self._lessees.discard(id(lessee))
-            busy = []
+            drains = False
             for worker in workers:
                 worker.lessee = None
-                if worker.dead:
-                    continue
-                if any(sent.job is not None for sent in worker.unanswered):
-                    worker.drains_for = lessee
+                if not worker.dead and any(sent.job is not None for sent in worker.unanswered):
+                    worker.drains_for, drains = lessee, True
                     worker.deadline = time.monotonic() + _DRAIN_SECONDS
-                    busy.append(worker)
-                else:
-                    self._idle.append(worker)
-            self._put_off(self._idle)
+            self._put_off(self._idle_workers)
             self._notify()
-        if not busy:
+        if not drains:
             lessee.drained()
 
     def forget(self, plan_number: int) -> None:
@@ -144,9 +141,8 @@ class Pool:
         """End all workers for good, and return when they are gone."""
         with self._lock:
             self._ended = True
-            workers, thread = list(self._workers), self._thread
-            self._idle.clear()
-            for worker in workers:
+            thread = self._thread
+            for worker in self._workers:
                 worker.kill()
             self._notify()
         if thread is not None and thread.ident != threading.get_ident():
@@ -184,16 +180,16 @@ class Pool:
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while len(self._idle) < count and any(w.drains_for is not None for w in self._workers):
+        while self.idle < count and any(w.drains_for is not None for w in self._workers):
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 
     def _end_the_outdated(self) -> None:
         """End idle workers whose environment or resource tracker differs from a new process's."""
         now = environment(), resource_tracker_descriptor()
-        for worker in [each for each in self._idle if (each.environment, each.tracker) != now]:
-            self._idle.remove(worker)
-            worker.kill()
+        for worker in self._idle_workers:
+            if (worker.environment, worker.tracker) != now:
+                worker.kill()
 
     def _put_off(self, workers: list[Worker]) -> None:
         wait = _KEPT_SECONDS if self._lessees else _LINGER_SECONDS
@@ -238,7 +234,7 @@ class Pool:
     def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
         assert self._selector is not None
         with self._lock:
-            late = [w.deadline for w in self._workers if w.lessee is None]
+            late = [w.deadline for w in self._workers if w.lessee is None and not w.killed]
             for worker in self._workers:
                 # A worker's messages, and its readiness for more data if there is unsent data.
                 key = self._selector.get_map().get(worker.line)
@@ -280,16 +276,11 @@ class Pool:
                 worker.opened_plans.add(sent.plan_number)
             lessee = worker.lessee
             if worker.drains_for is not None and not worker.unanswered:
-                self._become_idle(worker)
+                self._put_off([worker])
+                self._one_is_idle.notify_all()
+                self._end_draining(worker)
         if lessee is not None:
             lessee.answered(sent, answer)
-
-    def _become_idle(self, worker: Worker) -> None:
-        """Make a worker idle that has done its last job for an earlier executor."""
-        self._idle.append(worker)
-        self._put_off([worker])
-        self._one_is_idle.notify_all()
-        self._end_draining(worker)
 
     def _end_draining(self, worker: Worker) -> None:
         """Note that a worker drains no longer; tell its earlier lessee if it was the last one."""
@@ -305,8 +296,6 @@ class Pool:
         with self._lock:
             left = worker.bury()
             self._workers.discard(worker)
-            if worker in self._idle:
-                self._idle.remove(worker)
             lessee, worker.lessee = worker.lessee, None
             self._end_draining(worker)
         if lessee is not None:
@@ -315,11 +304,8 @@ class Pool:
     def _end_the_late(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            if worker.lessee is None and not worker.dead and worker.deadline <= now:
-                if worker in self._idle:
-                    self._idle.remove(worker)
+            if worker.lessee is None and not worker.killed and worker.deadline <= now:
                 worker.kill()
-                worker.deadline = now + _END_SECONDS
 
     def _end(self) -> None:
         """Clean up after the last worker."""

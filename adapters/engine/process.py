@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from adapters.engine.worker import NAME, Origin, serve_fork
+from adapters.engine.worker import NAME, serve_fork
 from adapters.failure import exit_cause
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
@@ -40,9 +40,9 @@ sys.path[:] = [place for place in sys.path if place]  # Not modules of the worki
 import pickle
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
-sys.path[:] = pickle.loads(connection.recv_bytes())
+sys.path[:], *facts = pickle.loads(connection.recv_bytes())
 from adapters.engine.worker import serve
-serve(connection)
+serve(connection, *facts)
 """
 # Pytest changes it for each phase of a test.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
@@ -127,8 +127,6 @@ class Worker:
             certain = os.pidfd_open(self.pid)
             os.close(self.sentinel)
             self.sentinel = certain
-        self.accepts_messages = True
-        """False if it is dead, though that may not have been noticed yet."""
         self.opened_plans: set[int] = set()
         """Numbers of the plans that it has opened."""
         self.unanswered: collections.deque[SentMessage] = collections.deque()
@@ -137,7 +135,8 @@ class Worker:
         self.drains_for: Lessee | None = None
         """Earlier lessee whose last job it is still doing."""
         self.deadline = 0.0
-        """Time at which a worker that is idle or draining is ended; 0 if its end was requested."""
+        """Time at which a worker that is idle or draining is ended."""
+        self.killed = False
         self.cause = ""
         """Cause of its death; empty while it isn't known to be dead."""
         self._lock = threading.Lock()
@@ -147,13 +146,18 @@ class Worker:
         """True if its death has been noticed."""
         return bool(self.cause)
 
+    @property
+    def is_idle(self) -> bool:
+        """True if it can be leased."""
+        free = self.lessee is None and self.drains_for is None
+        return free and not (self.killed or self.dead)
+
     def _introduce(self, tracker: int | None) -> None:
-        """Send the process the facts about its parent."""
+        """Send the process the facts about its parent, see ``worker.take_over``."""
         key = bytes(multiprocessing.current_process().authkey)
-        origin = Origin(os.getpid(), sys.argv, key, tracker)
+        facts = [*sys.path, _FOLDER], os.getpid(), sys.argv, key, tracker
         with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
-            self.line.put(pickle.dumps([*sys.path, _FOLDER]))
-            self.line.put(pickle.dumps(origin))
+            self.line.put(pickle.dumps(facts))
 
     def _serve(self, there: Connection, leave: Callable[[], None]) -> None:
         """Run the worker, in the forked process."""
@@ -178,7 +182,6 @@ class Worker:
             try:
                 self.line.put(data)
             except OSError:
-                self.accepts_messages = False
                 if sent is not None:
                     self.unanswered.pop()
                 return False
@@ -199,6 +202,7 @@ class Worker:
 
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""
+        self.killed = True
         with contextlib.suppress(ProcessLookupError):
             if not self.dead:
                 os.kill(self.pid, signal.SIGKILL)
@@ -208,7 +212,7 @@ class Worker:
         assert self._process is not None
         exitcode = self._process.wait()  # It has ended already.
         with self._lock:
-            self.cause, self.accepts_messages = exit_cause(exitcode), False
+            self.cause = exit_cause(exitcode)
             left, self.unanswered = list(self.unanswered), collections.deque()
         self.line.close()
         os.close(self.sentinel)

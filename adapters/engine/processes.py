@@ -105,12 +105,12 @@ class Processes(Executor):
 
     @property
     def ready(self) -> int:
-        """Number of workers that have the plan and accept jobs."""
+        """Number of workers that have the plan."""
         return len(self._able)
 
     @property
     def _able(self) -> list[Worker]:
-        return [each for each in self._workers if self._has_plan(each) and each.accepts_messages]
+        return [worker for worker in self._workers if self._has_plan(worker)]
 
     @property
     def starting(self) -> bool:

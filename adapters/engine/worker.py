@@ -3,17 +3,17 @@
 Messages come in and answers go out, one at a time and in order:
 
     trainer                                        worker
-    sys.path, Origin ---------------------------->
+    sys.path, facts about the trainer ----------->
     open_plan, Address, surroundings ------------>
             <------------------------------- b""   has imported what the plan needs
     work, Address, Task ------------------------->
             <--------------------------- answers
     forget, plan number ------------------------->
 
-Each message is a pickle on the worker's own socket: a function of this module, and its arguments. A
-worker ends when its socket is closed, or when its parent ends. It imports no framework. A task
-computes one job, and its answers are small; the batches themselves are written to slots. Plans, and
-mappings of slots, are kept between tasks, until their executor closes.
+Each message is a pickle on the worker's own socket: after the first one, a function of this module
+and its arguments. A worker ends when its socket is closed, or when its parent ends. It imports no
+framework. A task computes one job, and its answers are small; the batches themselves are written to
+slots. Plans, and mappings of slots, are kept between tasks, until their executor closes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -231,29 +231,27 @@ NAME = "adapters-worker"
 _PARENT_POLL_SECONDS = 1.0
 
 
-class Origin(NamedTuple):
-    """Settings that a worker takes over from its parent."""
+def take_over(parent: int, arguments: list[str], key: bytes, tracker: int | None) -> None:
+    """Take settings over from the parent, and watch it.
 
-    pid: int
-    arguments: list[str]
-    key: bytes
-    """Key by which ``multiprocessing`` authenticates processes of a family."""
-    tracker: int | None
-    """Descriptor of the resource tracker, if it runs."""
+    Args:
+        parent: Its process id.
+        arguments: Its ``sys.argv``.
+        key: Key by which ``multiprocessing`` authenticates processes of a family.
+        tracker: Descriptor of the resource tracker, if it runs.
+    """
+    process = multiprocessing.current_process()
+    process.name, process.authkey = NAME, key
+    sys.argv[:] = arguments
+    if tracker is not None:
+        resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
 
-    def take_over(self) -> None:
-        """Apply the settings, and watch the parent."""
-        process = multiprocessing.current_process()
-        process.name, process.authkey = NAME, self.key
-        sys.argv[:] = self.arguments
-        if self.tracker is not None:
-            resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]
-        threading.Thread(target=self._leave_with_parent, daemon=True).start()
 
-    def _leave_with_parent(self) -> None:
-        while os.getppid() == self.pid:
-            time.sleep(_PARENT_POLL_SECONDS)
-        os._exit(1)
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_SECONDS)
+    os._exit(1)
 
 
 def serve_fork(connection: Connection) -> None:
@@ -276,25 +274,25 @@ def serve_fork(connection: Connection) -> None:
     np.random.seed()  # ``random`` does that by itself.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(NAME)
-    sys.path[:] = pickle.loads(connection.recv_bytes())
+    sys.path[:], *facts = pickle.loads(connection.recv_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    thread = threading.Thread(target=_answer, args=(connection,), daemon=True)
+    thread = threading.Thread(target=_answer, args=(connection, *facts), daemon=True)
     thread.start()
     thread.join()
 
 
-def serve(connection: Connection) -> None:
-    """Answer the process at the other end until it closes the connection."""
+def serve(connection: Connection, *facts: Any) -> None:
+    """Answer the process at the other end until it closes the connection; see ``take_over``."""
     # Ctrl-C reaches the whole process group; the trainer handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _answer(connection)
+    _answer(connection, *facts)
 
 
-def _answer(connection: Connection) -> None:
+def _answer(connection: Connection, *facts: Any) -> None:
+    take_over(*facts)
     try:
-        pickle.loads(connection.recv_bytes()).take_over()
         while True:
             function, *arguments = pickle.loads(connection.recv_bytes())
             answer = function(*arguments)
