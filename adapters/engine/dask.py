@@ -239,8 +239,8 @@ class Cluster(Executor):
         threads = self._client.nthreads()
         super().__init__(max(1, sum(threads.values())))  # There may be no worker yet.
         log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
-        self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
-        self.window = settings.max_queue_size
+        self._plan, self._lock = plan, lock
+        self.window: int = settings.max_queue_size
         self._latest = self.started_at
         self._jobs: dict[Job, Done] = {}
         self._closed = False
@@ -277,7 +277,7 @@ class Cluster(Executor):
 
     def most_jobs(self, active: int) -> int:
         """Return the window: the scheduler has a queue of its own."""
-        return self._most
+        return self.window
 
     def submit(self, job: Job, done: Done) -> bool:
         """Send the job to the cluster.

@@ -71,8 +71,12 @@ def work(address: Address, task: Task) -> bytes:
     opened = _open_plans[address.plan_number]
     answers = []
     for key, name in task:
+        try:
+            answer: Answer = _compute(address, key, name)
+        except BaseException as error:  # Raised where the batch is read.
+            answer = Failure.of(error)
         # Pickled now, as the next batch may change what this one has outside of its slot.
-        answers.append(_pickled(_guarded(_compute, address, key, name)))
+        answers.append(_pickled(answer))
         opened.sign_off(name)  # Only now, because pickling an answer may kill the worker.
     return pickle.dumps(answers, 5)
 
@@ -90,13 +94,6 @@ def _pickled(answer: Answer) -> bytes:
             obstacle = error
     note(obstacle, "the batch holds something that can't be sent from a worker process")
     return pickle.dumps(Failure.of(obstacle))
-
-
-def _guarded(function: Any, *arguments: Any) -> Answer:
-    try:
-        return function(*arguments)  # type: ignore[no-any-return]
-    except BaseException as error:  # Raised where the batch is read.
-        return Failure.of(error)
 
 
 def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
