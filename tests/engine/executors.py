@@ -15,12 +15,13 @@ from adapters.engine.process import NAME
 from tests.leftovers import command_line
 from tests.plans import plan_of
 
-THREADS = ["threads-1", "threads-2", "threads-4"]
+THREADS = ["threads-1", "threads-4"]
 PROCESSES = ["processes-1", "processes-2"]
 POOLS = [*THREADS, *PROCESSES]
 EXECUTORS = ["inline", *POOLS, "auto"]
 WITH_CLUSTER = [*EXECUTORS, "cluster"]
 """For tests in this folder, whose conftest gives them one."""
+ONE_OF_EACH_KIND = ["inline", "threads-2", "processes-2", "cluster"]
 _WAIT_SECONDS = 20.0
 clients: list[Any] = []
 """Of Dask clusters, see conftest."""

@@ -19,7 +19,7 @@ from adapters.engine import CLUSTER, Engine, Settings
 from adapters.errors import ClosedError, WorkerError
 from tests.clusters import cluster
 from tests.engine.executors import opened, read, wait_until, within
-from tests.engine.workloads import Dying, Gate, Numbers, SpoiltError, Tally, count
+from tests.engine.workloads import Dying, Gate, Numbers, Tally, count
 from tests.forking import forks
 from tests.plans import notes_of, plan_of
 
@@ -30,6 +30,13 @@ DATA = list(range(40))
 def one_worker() -> Any:
     """A cluster of one worker, which is replaced when it dies."""
     with cluster(1, "nannies") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def bare_worker() -> Any:
+    """A cluster of one worker that lacks this package."""
+    with cluster(1, "bare") as client:
         yield client
 
 
@@ -47,24 +54,6 @@ def test_who_they_are_is_said(dask_client, caplog):
     assert engine.description.startswith(begin)
     assert engine.description.count("is the limit") == 1
     engine.close()
-
-
-def spoil(sample: int) -> int:
-    if sample == 9:
-        raise SpoiltError(sample)
-    return sample
-
-
-def test_exception_arrives_as_its_own_type(dask_client):
-    with opened(DATA, "cluster", transform=spoil) as engine:
-        stream = engine.stream(0, 0, False)
-        assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        with pytest.raises(SpoiltError) as caught:
-            stream.next()
-        stream.close()
-        assert read(engine, 1, step=3)[0].tolist() == [12, 13, 14, 15]
-    assert "sample 9" in notes_of(caught.value)
-    assert "Traceback in worker process" in notes_of(caught.value)
 
 
 def test_no_more_is_under_way_than_the_queue_is_long(dask_client, tmp_path):
@@ -130,27 +119,6 @@ def test_nothing_stays_on_the_cluster_after_an_epoch(dask_client):
     with opened(Held(400, 6 << 20), "cluster") as engine:
         read(engine, 100)
     wait_until(lambda: not any(dask_client.has_what().values()))
-
-
-def test_plan_that_has_changed_reaches_the_workers(dask_client):
-    data = list(DATA)
-    with opened(data, "cluster") as engine:
-        assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
-        data[:] = [-number for number in data]
-        engine.refresh()
-        assert np.concatenate(read(engine, 10)).tolist() == data
-
-
-def test_transform_finds_the_worker_that_it_runs_on(dask_client):
-    with opened(DATA, "cluster", transform=on_a_worker) as engine:
-        assert np.concatenate(read(engine, 10)).tolist() == DATA
-
-
-def on_a_worker(sample: int) -> int:
-    import distributed
-
-    assert distributed.get_worker().address
-    return sample
 
 
 def test_unreachable_workers_send_batches_by_the_scheduler(dask_client, monkeypatch):
@@ -230,10 +198,9 @@ def test_what_cannot_be_opened_there_is_told(dask_client):
 
 
 @pytest.mark.parametrize("held", [10, 6 << 20], ids=["small", "scattered"])
-def test_machines_without_this_package_are_told_of_once(held):
+def test_machines_without_this_package_are_told_of_once(bare_worker, held):
     with (
-        cluster(1, "bare") as client,
-        opened_on(client, Held(40, held)) as engine,
+        opened_on(bare_worker, Held(40, held)) as engine,
         pytest.raises((RuntimeError, ImportError)) as caught,
         within(30),
     ):

@@ -13,15 +13,13 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.sources import SequenceSource
 from adapters.structure import flatten
 from tests.batches import exact
-from tests.engine.executors import WITH_CLUSTER, opened, read
+from tests.engine.executors import ONE_OF_EACH_KIND, WITH_CLUSTER, opened, read
 from tests.engine.workloads import Numbers, Uneven, jitter, rich
 from tests.plans import epoch_of, plan_of
 
 every_executor = pytest.mark.parametrize("executor", WITH_CLUSTER)
 # Where the claim is about data, one of each kind has the same code behind it as all.
-one_of_each_kind = pytest.mark.parametrize(
-    "executor", ["inline", "threads-2", "processes-2", "cluster"]
-)
+one_of_each_kind = pytest.mark.parametrize("executor", ONE_OF_EACH_KIND)
 
 
 class Pair(NamedTuple):
@@ -134,7 +132,7 @@ def test_whatever_a_batch_transform_returns(executor, batch_transform):
         assert [exact(batch) for batch in read(engine, 7)] == expected
 
 
-@every_executor
+@one_of_each_kind
 @pytest.mark.parametrize("length", [10, 3000])
 def test_many_batches_of_objects_are_not_mixed_up(executor, length):
     """Light batches go to a worker several at a time; long ones don't fit into a pipe."""
@@ -144,7 +142,7 @@ def test_many_batches_of_objects_are_not_mixed_up(executor, length):
     assert [word for batch in batches for word in batch] == words
 
 
-@every_executor
+@one_of_each_kind
 def test_sequence_is_read_in_the_order_asked_for(executor):
     source = SequenceSource(
         [(np.full(i + 1, i), "text") for i in range(9)], changes_between_epochs=False
@@ -154,7 +152,7 @@ def test_sequence_is_read_in_the_order_asked_for(executor):
         assert [exact(batch) for batch in read(engine, 9)] == expected
 
 
-@every_executor
+@one_of_each_kind
 @pytest.mark.parametrize("transform", [None, lambda sample: sample], ids=["gathered", "collated"])
 def test_batch_belongs_to_the_consumer(executor, transform):
     """Who writes into one changes neither the source nor any other batch."""
@@ -170,7 +168,7 @@ def test_batch_belongs_to_the_consumer(executor, transform):
     assert (sums, data.sum()) == ([12] * 12, 48)
 
 
-@every_executor
+@one_of_each_kind
 def test_batches_lie_where_frameworks_take_them_without_a_copy(executor):
     data = (np.ones((26, 5000), np.uint8), np.ones((26, 700)))
     with opened(data, executor, transform=lambda sample: sample) as engine:
@@ -222,7 +220,7 @@ def double(sample: Any) -> Any:
     return sample
 
 
-@every_executor
+@one_of_each_kind
 @pytest.mark.parametrize(
     "samples", [np.ones((8, 2)), [([1, 1],)] * 8, [(np.ones(2),)] * 8], ids=["view", "list", "own"]
 )
@@ -231,14 +229,14 @@ def test_transform_may_write_into_what_a_data_set_stores(executor, samples):
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
-@every_executor
+@one_of_each_kind
 def test_batch_transform_may_write_into_what_a_sequence_stores(executor):
     batches = Stored([(np.ones((4, 2)),)] * 3)
     with opened(SequenceSource(batches, False), executor, 1, batch_transform=double) as engine:
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
-@pytest.mark.parametrize("executor", WITH_CLUSTER)
+@one_of_each_kind
 def test_arrays_of_other_classes_stay_what_they_are(executor):
     with opened(Numbers(64), executor, batch_transform=hidden) as engine:
         for batch in read(engine, 16):

@@ -17,14 +17,12 @@ from typing import Any
 import pytest
 
 from adapters.engine import Engine, Settings, threads, usable_cpus
-from adapters.errors import ClosedError
 from tests.engine.scripts import script
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 
 # So long at most, however busy the machine is; workers look for their parent every second.
 SECONDS = 60
-every_pool = pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
 READ = """
 engine = Engine(plan_of(Numbers(400), transform=Slow({seconds})), settings_of("{executor}"))
 stream = engine.stream(0, 0, False)
@@ -46,9 +44,8 @@ def read(executor: str, seconds: float = 0.005) -> str:
 # --- the trainer is killed ---
 
 
-@pytest.mark.parametrize("seconds", [0.001, 0.3], ids=["light", "heavy"])
-def test_workers_go_when_the_trainer_was_killed(seconds):
-    with script(read("processes-2", seconds) + AND_ON) as running:
+def test_workers_go_when_the_trainer_was_killed():
+    with script(read("processes-2", 0.001) + AND_ON) as running:
         running.wait_for("reads")
         running.kill()
         assert running.survivors(SECONDS) == []
@@ -62,13 +59,12 @@ def test_hanging_workers_go_when_the_trainer_was_killed():
 
 
 @pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
-@pytest.mark.parametrize("milliseconds", [20, 100])
-def test_starting_workers_go_when_the_trainer_was_killed(milliseconds):
-    text = f"""
+def test_starting_workers_go_when_the_trainer_was_killed():
+    text = """
 engine = Engine(plan_of(Numbers(400)), settings_of("processes-2"))
 threading.Thread(target=read, args=(engine, 100)).start()
 wait_until(lambda: len(workers()) == 2)
-time.sleep({milliseconds / 1000})
+time.sleep(0.05)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     with script(text) as running:
@@ -81,7 +77,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize(
     ("executor", "seconds"),
-    [("inline", 0.005), ("auto", 0.005), *product(["threads-2", "processes-2"], [0.005, 0.3])],
+    [("inline", 0.005), ("auto", 0.005), ("threads-2", 0.3), ("processes-2", 0.005)],
 )
 def test_ctrl_c_ends_everything(executor, seconds):
     with script(read(executor, seconds) + AND_ON) as running:
@@ -93,15 +89,14 @@ def test_ctrl_c_ends_everything(executor, seconds):
         assert running.survivors(SECONDS) == []
 
 
-@pytest.mark.parametrize("moment", range(4))
-def test_ctrl_c_while_the_workers_start_leaves_nobody(moment):
+@pytest.mark.parametrize("line", ["begins", "starting", "reads"])
+def test_ctrl_c_while_the_workers_start_leaves_nobody(line):
     text = """
-print("imported")
 wait = threading.Thread(target=lambda: (wait_until(workers), print("starting")), daemon=True)
 wait.start()
 """ + read("processes-2")
     with script(text + AND_ON) as running:
-        running.wait_for(["imported", "begins", "starting", "reads"][moment])
+        running.wait_for(line)
         running.interrupt()
         code, _, errors = running.finish(SECONDS + 25)
         assert (code, "KeyboardInterrupt" in errors) == (-signal.SIGINT, True)
@@ -142,8 +137,15 @@ LAST_WORDS = {
 }
 
 
-@every_pool
-@pytest.mark.parametrize("last", LAST_WORDS)
+@pytest.mark.parametrize(
+    ("executor", "last"),
+    [
+        *product(["threads-2", "processes-2"], ["nothing closed", "half a batch"]),
+        ("threads-2", "an exception"),
+        ("processes-2", "closed twice"),
+        ("processes-2", "deleted in a cycle"),
+    ],
+)
 def test_interpreter_ends_quietly(executor, last):
     words, expected = LAST_WORDS[last]
     with script(read(executor) + words) as running:
@@ -156,8 +158,10 @@ def test_interpreter_ends_quietly(executor, last):
 # --- other ways to be a process ---
 
 
-@pytest.mark.parametrize("executor", ["threads-2", "processes-2", "auto"])
-@pytest.mark.parametrize("count", [1, 100], ids=["under way", "read"])
+@pytest.mark.parametrize(
+    ("executor", "count"),
+    [("threads-2", 1), ("processes-2", 1), ("processes-2", 100), ("auto", 100)],
+)
 def test_forked_process_reads_on_with_workers_of_its_own(executor, count):
     text = f"""
 engine = Engine(plan_of(Numbers(400)), settings_of("{executor}"))
@@ -357,20 +361,3 @@ def test_program_ends_beside_a_thread_that_hangs():
         running.wait_for("TimeoutError")
         running.wait_for("ends")
         assert running.wait(HANG_SECONDS) == 0
-
-
-def read_for_ever(stream: Any) -> None:
-    while True:
-        stream.next()
-
-
-def test_closing_is_told_to_another_reader():
-    for _ in range(10):
-        engine = Engine(plan_of(Numbers(100_000), 1), Settings(2, True, 4))
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        closer = threading.Thread(target=lambda engine=engine: engine.close())
-        closer.start()
-        with pytest.raises(ClosedError):
-            read_for_ever(stream)
-        closer.join()

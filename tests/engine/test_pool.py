@@ -129,40 +129,6 @@ def test_batch_held_by_a_fork_stays_what_it_was():
     os.close(writing)
 
 
-def test_workers_given_back_by_the_collector_are_kept():
-    """``Pool.lease`` sorted the list that ``SafeSequence.__del__`` appends to."""
-    end_idle_workers()
-    with (
-        opened(Numbers(4000), "processes-2", transform=abs) as one,
-        opened(Numbers(4000), "processes-2", transform=abs) as other,
-    ):
-        streams = [engine.stream(0, 0, False) for engine in (one, other)]
-        for stream in streams:  # Until both processes of each are there.
-            stream.next()
-        for engine in (one, other):
-            wait_until(
-                lambda engine=engine: engine.at_full_speed and not engine.dispatcher._running
-            )
-
-        one.close()  # Two idle workers; the others are given back in the midst of the choice.
-        asked: list[object] = []
-
-        class Serials(set):  # type: ignore[type-arg]
-            def __contains__(self, serial: object) -> bool:
-                asked.append(serial)
-                other.close(wait=False)
-                return super().__contains__(serial)
-
-        for worker in pool.shared_pool()._idle:
-            worker.opened_plans = Serials(worker.opened_plans)
-        with opened(Numbers(40), "processes-2", transform=abs) as third:
-            assert len(read(third, 4)) == 4
-        assert asked
-        for worker in pool.shared_pool()._idle:
-            worker.opened_plans = set(worker.opened_plans)
-    end_idle_workers()
-
-
 FLAGS = """
 import numpy as np
 from adapters.engine import Engine, Settings
@@ -179,9 +145,8 @@ for settings in (Settings(0), Settings(1, True)):
 """
 
 
-@pytest.mark.parametrize("flags", [[], ["-O"]], ids=["none", "-O"])
-def test_workers_have_the_interpreters_flags(flags):
-    program = [sys.executable, *flags, "-c", FLAGS]
+def test_workers_have_the_interpreters_flags():
+    program = [sys.executable, "-O", "-c", FLAGS]
     found = subprocess.run(program, capture_output=True, text=True)
     first, second = found.stdout.splitlines()
     assert first == second, found.stderr[-2000:]

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Reading, Settings, Stream, Wait, Waits
-from adapters.errors import ClosedError
 from tests.engine.executors import opened
 from tests.engine.workloads import Numbers, Slow
 from tests.forking import forks
@@ -84,30 +83,6 @@ def test_error_ends_reading():
         next(reading)
     assert list(reading) == []
     assert (reading.handed_out, reading.finished) == (1, 0)
-
-
-def test_closing_tells_who_waits():
-    entered, allowed = threading.Event(), threading.Event()
-
-    def wait(sample: int) -> int:
-        entered.set()
-        assert allowed.wait(20)
-        return sample
-
-    engine = Engine(plan_of(Numbers(4 * BATCHES), transform=wait), Settings(1))
-    reading = Epoch(engine)
-
-    def close() -> None:
-        assert entered.wait(20)
-        reading.close()
-        allowed.set()
-
-    closer = threading.Thread(target=close)
-    closer.start()
-    with pytest.raises(ClosedError):
-        next(reading)
-    closer.join()
-    engine.close()
 
 
 class Failing:

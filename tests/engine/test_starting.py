@@ -166,14 +166,14 @@ class SlowToOpen:
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            time.sleep(3)
+            time.sleep(2.5)
 
 
 def test_slow_start_of_one_process_delays_no_batch(tmp_path):
-    plan = plan_of(Numbers(200), 2, transform=SlowToOpen(tmp_path / "first"))
+    plan = plan_of(Numbers(60), 2, transform=SlowToOpen(tmp_path / "first"))
     engine = Engine(plan, Settings(2, True, 4, timeout_seconds=1.5))
     stream = engine.stream(0, 0, False)
-    assert np.concatenate([stream.next() for _ in range(100)]).tolist() == list(range(200))
+    assert np.concatenate([stream.next() for _ in range(30)]).tolist() == list(range(60))
     stream.close()
     engine.close()
 

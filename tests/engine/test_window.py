@@ -20,7 +20,7 @@ from adapters.engine import Engine, Settings, memory
 from adapters.engine.processes import Processes
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
-from tests.engine.executors import POOLS, WITH_CLUSTER, opened, read, wait_until
+from tests.engine.executors import ONE_OF_EACH_KIND, POOLS, opened, read, wait_until
 from tests.engine.workloads import Gate, Numbers, Slow, Tally
 from tests.plans import plan_of
 
@@ -124,7 +124,7 @@ class Epochs:
         self.epoch += 1
 
 
-@pytest.mark.parametrize("executor", WITH_CLUSTER)
+@pytest.mark.parametrize("executor", [*ONE_OF_EACH_KIND, "auto"])
 def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), changes_between_epochs=True)
@@ -138,7 +138,7 @@ def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     assert batches == [[epoch + 1, epoch, i] for epoch in range(3) for i in range(3)]
 
 
-@pytest.mark.parametrize("executor", WITH_CLUSTER)
+@pytest.mark.parametrize("executor", [*ONE_OF_EACH_KIND, "auto"])
 def test_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
     source = SequenceSource(Epochs(Tally(tmp_path / "calls")), changes_between_epochs=True)
     with opened(source, executor, 1) as engine:
@@ -171,7 +171,7 @@ def _raise(error: type[BaseException]) -> None:
 # --- closing ---
 
 
-@pytest.mark.parametrize("executor", WITH_CLUSTER)
+@pytest.mark.parametrize("executor", ONE_OF_EACH_KIND)
 @pytest.mark.parametrize("close", ["stream", "engine"])
 def test_closed_stream_says_so(executor, close):
     with opened(Numbers(), executor) as engine:
@@ -183,7 +183,7 @@ def test_closed_stream_says_so(executor, close):
                 read_on()
 
 
-@pytest.mark.parametrize("executor", WITH_CLUSTER)
+@pytest.mark.parametrize("executor", ONE_OF_EACH_KIND)
 def test_closed_engine_gives_no_stream(executor):
     with opened(Numbers(), executor) as engine:
         read(engine, 2)
@@ -387,8 +387,7 @@ def test_batch_without_a_slot_is_read_later(transform, queue, number, monkeypatc
     assert told_while_reading(transform, queue) == [errno.EMFILE]
 
 
-@pytest.mark.parametrize("number", [0, 1, 5])
-@pytest.mark.parametrize("transform", [None, Slow(0.02)], ids=["quick", "slow"])
+@pytest.mark.parametrize(("transform", "number"), [(None, 0), (Slow(0.02), 1), (None, 5)], ids=str)
 def test_batch_whose_slot_is_not_mapped_is_read_later(transform, number, monkeypatch):
     view, seen = memory.Slot.view, []
 
