@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 import logging
 import math
 import multiprocessing
@@ -134,7 +133,7 @@ class Dispatcher:
                     continue
                 self._running.add(job)
                 try:
-                    if not executor.submit(job, functools.partial(self._done, executor)):
+                    if not executor.submit(job, self._done):
                         self._running.discard(job)
                         self._ready.appendleft(job)
                         break  # Until a worker's death is noticed.
@@ -142,7 +141,7 @@ class Dispatcher:
                     # The thread that waits for the batch may be another one.
                     for pending in job.batches:
                         pending.note_error(error.with_traceback(None))
-                    self._done(executor, job)
+                    self._done(job)
 
     @contextlib.contextmanager
     def _or_anew(self) -> Iterator[None]:
@@ -245,10 +244,11 @@ class Dispatcher:
             self.start_jobs()
             self._changed.notify_all()
 
-    def _done(self, executor: Executor, job: Job) -> None:
+    def _done(self, job: Job) -> None:
         """Record that a job is done."""
         with self._changed:
-            if self.executor is not executor or job not in self._running:
+            executor = self.executor
+            if executor is None or job not in self._running:  # Of an earlier executor.
                 return
             self._running.remove(job)
             if job.lost:
