@@ -142,11 +142,6 @@ class Engine(Supply):
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-def _forget_workers() -> None:
-    for engine in list(_engines):
-        engine.forget_workers()
-
-
 def _close_pool() -> None:
     pool = sys.modules.get("adapters.engine.pool")  # Programs without processes do without it.
     if pool is not None:
@@ -164,7 +159,6 @@ def _close_pool() -> None:
 # Then Python waits for the non-daemon threads. They get batches inline, and so does a thread that
 # finds its workers dead by then (``InterpreterEndsError``).
 getattr(threading, "_register_atexit", atexit.register)(_close_pool)
-os.register_at_fork(after_in_child=_forget_workers)
 
 
 # --- reading ---
@@ -302,9 +296,12 @@ def wait_for_readers(most_seconds: float) -> None:
             lock.release()
 
 
-def _renew_locks() -> None:
+def _start_over() -> None:
+    """Start over in a forked process, which has none of the threads."""
+    for engine in list(_engines):
+        engine.forget_workers()
     for reading in list(_all):
         reading._reader_lock = threading.RLock()  # The thread that held the lock wasn't forked.
 
 
-os.register_at_fork(after_in_child=_renew_locks)
+os.register_at_fork(after_in_child=_start_over)

@@ -111,7 +111,8 @@ def close_inherited() -> None:
     for file in list(_files):
         file.close()
     for slots in list(_all):
-        slots.unmap_free()
+        for slot in slots._free:  # They would stay mapped here.
+            slot.unmap()
 
 
 def grow(descriptor: int, size: int) -> None:
@@ -226,6 +227,7 @@ class Slots:
         self._free: collections.deque[Slot] = collections.deque()
         self._closed = False
         self._forked: set[int] = set()
+        """Slots that are held in a forked process for ever."""
         _all.add(self)
 
     def take(self) -> Slot:
@@ -257,10 +259,6 @@ class Slots:
         slot.loan = weakref.ref(loan, lambda _: self._release(slot))
         return arrays
 
-    def leave_to_a_fork(self) -> None:
-        """Prepare for a fork: slots held now are held in the forked process for ever."""
-        self._forked |= self._held
-
     def _release(self, slot: Slot) -> None:
         self._held.discard(id(slot))
         slot.loan = None
@@ -269,11 +267,6 @@ class Slots:
             slot.close()
         else:
             self.give_back(slot)
-
-    def unmap_free(self) -> None:
-        """Unmap the free slots, in a forked worker, for which they stay mapped otherwise."""
-        for slot in self._free:
-            slot.unmap()
 
     def close(self) -> None:
         """Free unused slots; held ones are freed with their arrays."""
@@ -287,7 +280,7 @@ _all: weakref.WeakSet[Slots] = weakref.WeakSet()
 
 def _leave_to_a_fork() -> None:
     for slots in list(_all):
-        slots.leave_to_a_fork()
+        slots._forked |= slots._held
 
 
 os.register_at_fork(before=_leave_to_a_fork)
