@@ -10,9 +10,8 @@ first, and idle after its last answer. Idle workers are kept for a while, so tha
 
 ``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
 for the system call that starts a process. One thread of the pool reads the workers' messages and
-calls their executors; it ends with the last worker. ``drained`` may be called with the pool's lock
-held, and must not lease; the other callbacks are called without a lock. The end of a process shows
-its death, not the end of its pipes, which a child of the worker may hold open.
+calls their executors, without a lock; it ends with the last worker. The end of a process shows its
+death, not the end of its pipes, which a child of the worker may hold open.
 """
 
 from __future__ import annotations
@@ -109,23 +108,18 @@ class Pool:
             return leased
 
     def give_back(self, lessee: Lessee, workers: list[Worker], for_good: bool = False) -> None:
-        """Take workers back; ``drained`` is called when the last one is idle.
+        """Take workers back; one that has a job gets some time to finish it.
 
         Idle workers are kept longer while there are lessees that haven't given back for good.
         """
         with self._lock:
             if for_good:
                 self._lessees.discard(id(lessee))
-            drains = False
             for worker in workers:
                 worker.lessee = None
-                if not worker.dead and any(sent.job is not None for sent in worker.unanswered):
-                    worker.drains_for, drains = lessee, True
-                    worker.deadline = time.monotonic() + _DRAIN_SECONDS
+                worker.deadline = time.monotonic() + _DRAIN_SECONDS
             self._put_off(self._idle_workers)
             self._notify()
-        if not drains:
-            lessee.drained()
 
     def forget(self, plan_number: int) -> None:
         """Have the workers forget a plan, after the jobs sent before.
@@ -180,7 +174,7 @@ class Pool:
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while self.idle < count and any(w.drains_for is not None for w in self._workers):
+        while self.idle < count and any(w.lessee is None and w.is_busy for w in self._workers):
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 
@@ -275,18 +269,11 @@ class Pool:
                 worker.used = True
                 worker.opened_plans.add(sent.plan_number)
             lessee = worker.lessee
-            if worker.drains_for is not None and not worker.unanswered:
+            if worker.is_idle:
                 self._put_off([worker])
                 self._one_is_idle.notify_all()
-                self._end_draining(worker)
         if lessee is not None:
             lessee.answered(sent, answer)
-
-    def _end_draining(self, worker: Worker) -> None:
-        """Note that a worker drains no longer; tell its earlier lessee if it was the last one."""
-        lessee, worker.drains_for = worker.drains_for, None
-        if lessee is not None and not any(w.drains_for is lessee for w in self._workers):
-            lessee.drained()
 
     def _bury(self, worker: Worker) -> None:
         assert self._selector is not None
@@ -297,7 +284,6 @@ class Pool:
             left = worker.bury()
             self._workers.discard(worker)
             lessee, worker.lessee = worker.lessee, None
-            self._end_draining(worker)
         if lessee is not None:
             lessee.died(worker, left)
 

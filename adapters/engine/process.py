@@ -71,12 +71,6 @@ class Lessee(Protocol):
     def may_fork(self) -> bool:
         """True if a new worker may be a fork of this process, made in the calling thread."""
 
-    def drained(self) -> None:
-        """Handle that no returned worker computes anything for the executor any more.
-
-        May be called with the pool's lock held, so it must not lease workers.
-        """
-
 
 class Worker:
     """One process, with the environment at the time of its start.
@@ -132,10 +126,8 @@ class Worker:
         self.unanswered: collections.deque[SentMessage] = collections.deque()
         """Messages that it will answer, oldest first."""
         self.lessee: Lessee | None = None
-        self.drains_for: Lessee | None = None
-        """Earlier lessee whose last job it is still doing."""
         self.deadline = 0.0
-        """Time at which a worker that is idle or draining is ended."""
+        """Time at which a worker that isn't leased is ended."""
         self.killed = False
         self.cause = ""
         """Cause of its death; empty while it isn't known to be dead."""
@@ -147,10 +139,14 @@ class Worker:
         return bool(self.cause)
 
     @property
+    def is_busy(self) -> bool:
+        """True if it has a job."""
+        return any(sent.job is not None for sent in tuple(self.unanswered))
+
+    @property
     def is_idle(self) -> bool:
         """True if it can be leased."""
-        free = self.lessee is None and self.drains_for is None
-        return free and not (self.killed or self.dead)
+        return self.lessee is None and not (self.is_busy or self.killed or self.dead)
 
     def _introduce(self, tracker: int | None) -> None:
         """Send the process the facts about its parent, see ``worker.take_over``."""

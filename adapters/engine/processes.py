@@ -235,13 +235,21 @@ class Processes(Executor):
         self._lease()
 
     def close(self, wait: bool) -> None:
-        """Give the workers back; shared memory is freed once none of them writes to it."""
+        """Give the workers back, and free the shared memory that no array refers to.
+
+        A worker that still writes to a slot has a mapping of its own.
+        """
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
         for serialized in (self._serialized, *self._older.values()):
             self._pool.forget(serialized.plan_number)
         self._pool.give_back(self, workers, for_good=True)
+        while self._in_slots:
+            self._in_slots.popitem()[1].close()
+        self._slots.close()
+        for serialized in (self._serialized, *self._older.values()):
+            serialized.close()
 
     # --- called by the pool, from its thread ---
 
@@ -295,15 +303,6 @@ class Processes(Executor):
             return False
         working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
         return not working and self._may_fork()
-
-    def drained(self) -> None:
-        """Free the shared memory after ``close``, as no worker writes to it any more."""
-        if self._closed:
-            while self._in_slots:
-                self._in_slots.popitem()[1].close()
-            self._slots.close()
-            for serialized in (self._serialized, *self._older.values()):
-                serialized.close()
 
     def _blame(self, job: Job, worker: Worker) -> None:
         for pending in job.batches:

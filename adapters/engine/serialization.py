@@ -240,6 +240,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         self.generators: list[Any] = []
         """The user's own random generators, which are sent with their state."""
+        self._sent: dict[int, np.ndarray[Any, Any]] = {}
+        """Arrays whose views are sent as parts of them."""
         self.opened = False
         """True if something that user code has opened since was left out."""
 
@@ -268,7 +270,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return renewed(value)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
-        if type(value) is np.ndarray and (reduced := _reduce_view(value)) is not None:
+        if type(value) is np.ndarray and (reduced := self._reduce_view(value)) is not None:
             return reduced
         if (reduced := _reduce_unused(value)) is not None:
             self.opened = True
@@ -282,6 +284,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         known = any(each is generator or _draws_from(each, generator) for each in self.generators)
         if not known and generator not in (_NUMPY_GENERATOR, _PYTHON_GENERATOR):
             self.generators.append(generator)
+
+    def _reduce_view(self, view: np.ndarray[Any, Any]) -> Any:
+        """Reduce a view to a place in its base; None if pickle itself sends its memory unchanged.
+
+        The base is sent once, for all its views, but not for a small part of it.
+        """
+        root = _root_of(view)
+        whole = root.flags.c_contiguous or root.flags.f_contiguous
+        if root is not view and whole and not root.dtype.hasobject:
+            mapped = type(root) is np.memmap and _reduce_memmap(root) is not None
+            if mapped or id(root) in self._sent or root.nbytes <= _MOST_OF_BASE * view.nbytes:
+                self._sent[id(root)] = root
+                ahead = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+                return _open_view, (root, ahead, view.shape, view.strides, view.dtype)
+        # Pickle would copy it into the stream, and every worker would copy it from there.
+        return np.ascontiguousarray(view).__reduce_ex__(5) if _has_gaps(view) else None
 
 
 _MISSING = object()
@@ -347,25 +365,8 @@ def _factors(array: Any) -> tuple[type, int] | None:
     return (kind, length) if kind and length is not None and kind * length is array else None
 
 
-def _reduce_view(view: np.ndarray[Any, Any]) -> Any:
-    """Reduce a view to a place in its base; None if pickle itself sends its memory unchanged.
-
-    The base is sent once, for all its views, but not for a small part of it.
-    """
-    root = _root_of(view)
-    if root is not view and _is_contiguous(root) and not root.dtype.hasobject:
-        mapped = type(root) is np.memmap and _reduce_memmap(root) is not None
-        if mapped or root.nbytes <= _MOST_OF_BASE * view.nbytes:
-            ahead = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-            return _open_view, (root, ahead, view.shape, view.strides, view.dtype)
-    if _is_contiguous(view) or view.dtype.hasobject:
-        return None
-    # Pickle would copy it into the stream, and every worker would copy it from there.
-    return np.ascontiguousarray(view).__reduce_ex__(5)
-
-
-def _is_contiguous(array: np.ndarray[Any, Any]) -> bool:
-    return array.flags.c_contiguous or array.flags.f_contiguous
+def _has_gaps(array: np.ndarray[Any, Any]) -> bool:
+    return not (array.flags.c_contiguous or array.flags.f_contiguous or array.dtype.hasobject)
 
 
 def _root_of(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -398,7 +399,7 @@ def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:
         base = base.base  # type: ignore[assignment]
     if not isinstance(base, np.memmap) or base.filename is None or base.mode == "c":
         return None
-    if not _is_contiguous(array):
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
         return None
     order = "C" if array.flags.c_contiguous else "F"
     # A slice keeps the offset attribute of its parent, so it is computed from the address.
