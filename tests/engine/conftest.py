@@ -1,6 +1,6 @@
 """Two processes do all that one does, and meet each other: one alone is for ``--full``.
 
-A cluster is started for the tests of a file that name one, once.
+A cluster is started for the tests of this folder that name one, once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames.insert(0, "dask_client")  # type: ignore[attr-defined]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def dask_client() -> Iterator[Any]:
     """The client of a cluster of two workers."""
     with cluster() as client:

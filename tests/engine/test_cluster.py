@@ -48,7 +48,7 @@ def test_who_they_are_is_said(dask_client, caplog):
     caplog.set_level(logging.INFO, "adapters")
     engine = Engine(plan_of(Numbers(400), 4), Settings(2, kind=CLUSTER, cluster=dask_client))
     assert engine.description == "2 workers of a Dask cluster"
-    read(engine, 40)
+    read(engine, 12)
     assert "workers: 2 workers of a Dask cluster, 2 threads" in caplog.messages
     begin = "2 workers of a Dask cluster: a batch of "
     assert engine.description.startswith(begin)
@@ -69,9 +69,9 @@ def test_no_more_is_under_way_than_the_queue_is_long(dask_client, tmp_path):
 
 
 def test_plan_is_sent_once(dask_client, tmp_path):
-    data = Opened(str(Tally(tmp_path / "opened").path), 400)
+    data = Opened(str(Tally(tmp_path / "opened").path), 160)
     with opened(data, "cluster") as engine:
-        read(engine, 100)
+        read(engine, 40)
     assert Tally(tmp_path / "opened").calls <= 3  # Of two workers in one process, and on its way.
 
 
@@ -116,8 +116,8 @@ def test_closing_leaves_the_client_open_and_the_cluster_empty(dask_client, tmp_p
 
 
 def test_nothing_stays_on_the_cluster_after_an_epoch(dask_client):
-    with opened(Held(400, 6 << 20), "cluster") as engine:
-        read(engine, 100)
+    with opened(Held(80, 6 << 20), "cluster") as engine:
+        read(engine, 20)
     wait_until(lambda: not any(dask_client.has_what().values()))
 
 

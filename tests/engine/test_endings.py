@@ -180,18 +180,7 @@ print(right, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         assert running.finish(30) == (0, "True 0\n", "")
 
 
-@pytest.mark.parametrize(
-    ("executor", "daemon", "answer"),
-    [
-        ("processes-2", False, "[0, 4]"),
-        ("processes-2", True, "RuntimeError a daemonic process may not start worker processes"),
-        ("auto", True, "[0, 4]"),
-    ],
-)
-def test_spawned_script_may_have_workers(executor, daemon, answer, tmp_path):
-    """What it defines is called ``__mp_main__`` there, which no worker can import."""
-    file = tmp_path / "train.py"
-    file.write_text(f"""
+SPAWNS = """
 import multiprocessing, time
 from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
@@ -202,18 +191,26 @@ def own(sample):
         pass
     return sample
 
-def train():
+def train(executor):
     try:
-        with opened(Numbers(80), "{executor}", transform=own) as engine:
-            print([int(batch[0]) for batch in read(engine, 8)[:2]])
+        with opened(Numbers(80), executor, transform=own) as engine:
+            print([int(batch[0]) for batch in read(engine, 8)[:2]], flush=True)
     except RuntimeError as error:
-        print("RuntimeError", str(error).split(":")[0])
+        print("RuntimeError", str(error).split(":")[0], flush=True)
 
 if __name__ == "__main__":
-    process = multiprocessing.get_context("spawn").Process(target=train, daemon={daemon})
-    process.start()
-    process.join()
-""")
+    for executor, daemon in (("processes-2", False), ("processes-2", True), ("auto", True)):
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=train, args=(executor,), daemon=daemon)
+        process.start()
+        process.join()
+"""
+
+
+def test_spawned_script_may_have_workers_unless_it_is_a_daemon(tmp_path):
+    """What it defines is called ``__mp_main__`` there, which no worker can import."""
+    file = tmp_path / "train.py"
+    file.write_text(SPAWNS)
     ended = subprocess.run(
         [sys.executable, str(file)],
         env={**os.environ, "PYTHONPATH": os.getcwd()},
@@ -222,7 +219,8 @@ if __name__ == "__main__":
         timeout=60,
         check=True,
     )
-    assert (ended.stdout.strip(), ended.stderr) == (answer, "")
+    refused = "RuntimeError a daemonic process may not start worker processes"
+    assert (ended.stdout.splitlines(), ended.stderr) == (["[0, 4]", refused, "[0, 4]"], "")
 
 
 # --- closing, and threads that hang ---
@@ -230,7 +228,7 @@ if __name__ == "__main__":
 
 def test_earlier_ctrl_c_takes_no_patience_away(monkeypatch):
     def slow(sample: int) -> int:
-        time.sleep(0.4)
+        time.sleep(0.1)
         return sample
 
     monkeypatch.setattr(sys, "last_type", KeyboardInterrupt, raising=False)
@@ -282,29 +280,30 @@ def test_threads_that_cannot_all_start_leave_none(monkeypatch):
         assert not thread.is_alive()
 
 
-ENDING = """
-import threading, time
-import numpy as np
-from adapters import SafeSequence
+TRAINS_ON = """
+engine = Engine(plan_of(Numbers(2400)), settings_of("processes-1"))
+threading._register_atexit(engine.end_with_main_thread)
 
 def trains():
-    with SafeSequence(np.arange(2400.0), 4, workers=1, use_multiprocessing=True) as sequence:
-        count = 0
-        for batch in sequence:
-            time.sleep(0.002)
-            count += 1
+    stream, count = engine.stream(0, 0, False), 0
+    while stream.position[0] == 0:
+        stream.next()
+        time.sleep(0.002)
+        count += 1
+        if count == 100:
+            begun.set()
     print(count)
 
+begun = threading.Event()
 threading.Thread(target=trains).start()
-time.sleep(1.0)
+begun.wait(30)
 """
 
 
 def test_thread_trains_on_after_the_main_thread():
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
-    program = [sys.executable, "-c", ENDING]
-    found = subprocess.run(program, capture_output=True, text=True, env=environment)
-    assert found.stdout == "600\n", found.stderr[-2000:]
+    """The front ends end their engines so."""
+    with script(TRAINS_ON) as running:
+        assert running.finish(SECONDS) == (0, "600\n", "")
 
 
 HANG_SECONDS = 10

@@ -148,24 +148,6 @@ def test_long_exception_arrives_whole(executor):
         assert (str(info.value), len(info.value.why)) == ("0: " + "x" * length, length)
 
 
-@every_executor
-def test_error_in_the_next_epoch_waits_for_it(executor):
-    def spoil(sample: Any, rng: Any) -> Any:
-        if rng.integers(2**62) == FIRST_OF_EPOCH_1:
-            raise OwnError(sample, why="second epoch")
-        return sample
-
-    from adapters.generators import generator
-
-    FIRST_OF_EPOCH_1 = generator(0, 1, 0, 0).integers(2**62)
-    with opened(Numbers(8), executor, transform=spoil) as engine:
-        stream = engine.stream(0, 0, False)
-        assert np.concatenate([stream.next(), stream.next()]).tolist() == list(range(8))
-        with pytest.raises(OwnError, match="second epoch"):
-            stream.next()
-        stream.close()
-
-
 # --- close ---
 
 
@@ -256,8 +238,9 @@ def test_batch_that_fails_on_its_way_back_fails_as_itself(executor, when, name):
 
 
 @every_process_pool
-@pytest.mark.parametrize("when", ["sent", "received"])
-@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt"])
+@pytest.mark.parametrize(
+    ("when", "name"), [("sent", "KeyboardInterrupt"), ("received", "SystemExit")]
+)
 def test_batch_that_wants_to_leave_does_not_hang(executor, when, name):
     """It may end the worker; it is told one way or the other."""
 

@@ -311,7 +311,7 @@ class Processes(Streaming):
 @forks
 @pytest.mark.timeout(120 * TIMES)
 def test_streams_of_threads():
-    run(Threads, 50, 25)
+    run(Threads, 30, 25)
 
 
 @forks
