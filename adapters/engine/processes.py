@@ -85,8 +85,6 @@ class Processes(Executor):
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
-        self._older: dict[int, SerializedPlan] = {}
-        """Earlier serialized plans that jobs still use."""
         self._slots = Slots(held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
@@ -162,8 +160,8 @@ class Processes(Executor):
         with self._lock:
             if self._closed:
                 return
-            self._older[self._serialized.plan_number], self._serialized = self._serialized, plan
-            self._close_older()
+            self._forget(self._serialized)
+            self._serialized = plan
             for worker in self._workers:
                 self._send_plan(worker)
 
@@ -173,11 +171,10 @@ class Processes(Executor):
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
-    def _close_older(self) -> None:
-        in_use = {number for worker in self._workers for number in worker.awaited_plans}
-        for number in self._older.keys() - in_use:
-            self._pool.forget(number)
-            self._older.pop(number).close()
+    def _forget(self, plan: SerializedPlan) -> None:
+        """Have the workers forget a plan after their jobs; they have mapped its memory."""
+        self._pool.forget(plan.plan_number)
+        plan.close()
 
     # --- jobs ---
 
@@ -242,14 +239,11 @@ class Processes(Executor):
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
-        for serialized in (self._serialized, *self._older.values()):
-            self._pool.forget(serialized.plan_number)
+        self._forget(self._serialized)
         self._pool.give_back(self, workers, for_good=True)
         while self._in_slots:
             self._in_slots.popitem()[1].close()
         self._slots.close()
-        for serialized in (self._serialized, *self._older.values()):
-            serialized.close()
 
     # --- called by the pool, from its thread ---
 
@@ -269,8 +263,6 @@ class Processes(Executor):
         with self._lock:
             if self._closed:  # Meanwhile.
                 return  # type: ignore[unreachable]
-            if self._older:
-                self._close_older()
             if problem is not None:
                 for pending in sent.job.batches:
                     pending.note_error(problem)
