@@ -177,13 +177,20 @@ def test_workers_are_given_back_if_the_plan_is_not_sent(monkeypatch):
 # --- what a worker process is ---
 
 
-def surroundings(sample: int) -> dict[str, Any]:
-    """Where this runs."""
+def taken_over() -> dict[str, Any]:
+    """What a worker has from its trainer."""
     return {
         "arguments": " ".join(sys.argv),
         "path": " ".join(sys.path),
         "folder": os.getcwd(),
         "key": bytes(multiprocessing.current_process().authkey).hex(),
+    }
+
+
+def surroundings(sample: int) -> dict[str, Any]:
+    """Where this runs."""
+    return {
+        **taken_over(),
         "input": sys.stdin.read(),
         "main": hasattr(sys.modules["__main__"], "__file__"),
         "interrupts": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
@@ -194,20 +201,8 @@ def surroundings(sample: int) -> dict[str, Any]:
 def test_worker_finds_what_this_interpreter_finds():
     with opened(Numbers(), "processes-1", 1, transform=surroundings) as engine:
         found = {name: value[0] for name, value in read(engine, 1)[0].items()}
-    assert found == surroundings_expected()
-
-
-def surroundings_expected() -> dict[str, Any]:
-    return {
-        "arguments": " ".join(sys.argv),
-        "path": " ".join(sys.path),
-        "folder": os.getcwd(),
-        "key": bytes(multiprocessing.current_process().authkey).hex(),
-        "input": "",
-        "main": False,
-        "interrupts": True,
-        "blocked": 0,
-    }
+    own = {"input": "", "main": False, "interrupts": True, "blocked": 0}
+    assert found == {**taken_over(), **own}
 
 
 class Attached(Numbers):
