@@ -129,6 +129,7 @@ class Worker:
         self.deadline = 0.0
         """Time at which a worker that isn't leased is ended."""
         self.killed = False
+        """True if its end was requested; it can't be leased any more."""
         self.cause = ""
         """Cause of its death; empty while it isn't known to be dead."""
         self._lock = threading.Lock()
@@ -193,10 +194,10 @@ class Worker:
 
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""
-        self.killed = True
         with contextlib.suppress(ProcessLookupError):
             if not self.dead:
                 os.kill(self.pid, signal.SIGKILL)
+        self.killed = True  # Not before, as Ctrl-C may come in between.
 
     def bury(self) -> list[SentMessage]:
         """Record the process's end; returns the unanswered messages."""
