@@ -25,6 +25,8 @@ from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
 
 _MOST_BANDS_OF_OPENCV = 512
+# Above it, OpenCV's 32-bit arithmetic overflows, and it reads outside of the image.
+_MOST_SIDE_OF_NEAREST = (1 << 15) - 1
 _JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
@@ -113,6 +115,11 @@ def cropped(
 def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDArray[Any]:
     if image.shape[:2] == goal:
         return image
+    if wanted.interpolation == "nearest" and max(image.shape[:2]) > _MOST_SIDE_OF_NEAREST:
+        raise ContentError(
+            f'an image of at most {_MOST_SIDE_OF_NEAREST:,} pixels a side for "nearest"',
+            f"one of {image.shape[0]} x {image.shape[1]}",
+        )
     cv2 = opencv.load()
     how = getattr(cv2, INTERPOLATIONS[wanted.interpolation])
     try:
