@@ -58,7 +58,7 @@ ALLOWED = {
     "ranks": set(),
     "remote": {"images"},  # The kernel, for CRCs.
     "records": {"errors", "readahead", "images", "remote", "signatures"},
-    "images": {"errors", "generators", "signatures"},
+    "images": {"arguments", "errors", "generators", "signatures"},
     "sources": {
         "arguments",
         "readahead",

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import check_integer
 from adapters.errors import ContentError
 from adapters.generators import RngOf
 from adapters.images import kernel
@@ -325,13 +326,8 @@ def _size_of_row(size: Any) -> tuple[int, int] | None:
 
 
 def _side(name: str, value: Any) -> int:
-    try:
-        pixels = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer of pixels, got {value!r}") from None
-    if pixels < 1:
-        raise ValueError(f"{name} must be >= 1 pixel, got {value!r}")
-    return pixels
+    check_integer(name, value, 1, " pixel")
+    return operator.index(value)
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
