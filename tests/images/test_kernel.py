@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import cv2
@@ -399,23 +400,13 @@ def test_raw_box_is_numpys(work):
     np.testing.assert_array_equal(row, expected(kind, image, crop, goal))
 
 
-@given(raw_works())
-@settings(max_examples=examples(300))
-def test_raw_box_differs_by_1_from_opencvs(work):
-    """What is done without the kernel."""
-    kind, image, crop, goal = work
-    content = content_of(kind, image)
-    row = by_kernel(content, crop, *goal)
-    assert np.abs(row.astype(int) - by_pixels(content, crop, *goal)).max() <= 1
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("goal", [(224, 224), (31, 500), (500, 31), (9, 9)])
-@pytest.mark.parametrize("flip", [False, True])
-def test_raw_wide_box_is_numpys(kind, goal, flip):
+def test_raw_wide_box_is_numpys(kind, goal):
     """Wide enough for every processor's own code, enlarged and shrunk by far."""
     image = np.random.default_rng(0).integers(0, 256, (256, 341, 3), np.uint8)
-    for box in [(0, 0, 256, 341), (1, 3, 255, 338), (40, 60, 90, 81), (0, 0, 200, 20)]:
+    boxes = [(0, 0, 256, 341), (1, 3, 255, 338), (40, 60, 90, 81), (0, 0, 200, 20)]
+    for box, flip in itertools.product(boxes, (False, True)):
         crop = Crop((256, 341), None, *box, flip)
         row = by_kernel(content_of(kind, image), crop, *goal)
         np.testing.assert_array_equal(row, expected(kind, image, crop, goal))

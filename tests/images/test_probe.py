@@ -54,6 +54,12 @@ def test_kernel_that_cannot_be_loaded_is_told_once(error, monkeypatch, caplog):
     assert len(caplog.records) == 1
 
 
+def test_environment_switches_it_off(monkeypatch):
+    in_place_of_the_kernel(monkeypatch, AssertionError("it is imported"))
+    monkeypatch.setenv("ADAPTERS_KERNEL", "0")
+    assert (kernel.load(), kernel.trouble()) == (None, None)
+
+
 def test_kernel_of_another_version_is_not_used(monkeypatch):
     in_place_of_the_kernel(monkeypatch, SimpleNamespace(HUFFMAN_IS_OWN=1))
     assert kernel.load() is None

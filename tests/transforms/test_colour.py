@@ -17,9 +17,8 @@ def one(name: str, factor: float) -> ColorJitter:
     return ColorJitter(**{name: (factor, factor)})
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("factor", [0.0, 0.7, 1.0, 1.6])
+@pytest.mark.parametrize(("dtype", "layout"), list(zip(DTYPES, LAYOUTS)))
+@pytest.mark.parametrize("factor", [0.0, 0.7, 1.6])
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
 def test_jitter_is_what_it_is_defined_to_be(name, factor, dtype, layout):
     images = pictures(4, layout, dtype)
