@@ -118,13 +118,10 @@ def test_order_depends_on_no_batch_size(batch_size):
     assert epoch_of(Order(20_000, batch_size, shuffle=True, seed=7), 2) == expected
 
 
-@pytest.mark.parametrize("one", [(0, 0), (0, 1), (1, 0)])
-@pytest.mark.parametrize("other", [(0, 2), (2, 0), (2**70, 0), (0, 2**40)])
-def test_order_of_epochs_and_seeds_differs(one, other):
-    def first_batch(seed: int, epoch: int) -> list[int]:
-        return Order(1000, 1000, shuffle=True, seed=seed).batch(epoch, 0).tolist()
-
-    assert first_batch(*one) != first_batch(*other)
+def test_order_of_epochs_and_seeds_differs():
+    keys = [(0, 0), (0, 1), (1, 0), (0, 2), (2, 0), (2**70, 0), (0, 2**40)]
+    orders = [Order(1000, 1000, shuffle=True, seed=seed).batch(epoch, 0) for seed, epoch in keys]
+    assert len({tuple(order.tolist()) for order in orders}) == len(keys)
 
 
 def test_shuffled_batches():
@@ -226,7 +223,7 @@ def test_fair_permutations(size):
     assert p_of_uniform(outcomes, math.factorial(size)) > UNLIKELY
 
 
-@pytest.mark.parametrize("size", [5, 7, 13])
+@pytest.mark.parametrize("size", [5, 7])
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_fair_neighbours(size, place):
     """Which sample follows which."""
@@ -236,7 +233,7 @@ def test_fair_neighbours(size, place):
     assert p_of_uniform(pairs, size * (size - 1)) > UNLIKELY
 
 
-@pytest.mark.parametrize("size", [5, 7, 13, 33])
+@pytest.mark.parametrize("size", [5, 7])
 def test_fair_positions(size):
     rows = permutations(size)
     counts = np.stack([np.bincount(rows[:, place], minlength=size) for place in range(size)])

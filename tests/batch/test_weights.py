@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -12,6 +12,7 @@ from adapters import Blocks, Buckets, Weighted, class_balanced
 from adapters.batch.arranging import order_of
 from adapters.batch.weights import Draws
 from adapters.sources import SequenceSource
+from tests.fuzzing import examples
 
 UNLIKELY = 1e-3
 
@@ -193,6 +194,7 @@ def batches_of(lengths, batch_size=16, epoch=0, shard=(0, 1), shuffle=True, seed
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(1, 40), st.booleans())
+@settings(max_examples=examples(100))
 def test_buckets_have_every_sample_once(lengths, batch_size, shuffle):
     numbers = np.concatenate(batches_of(lengths, batch_size, 2, shuffle=shuffle))
     assert np.array_equal(np.sort(numbers), np.arange(len(lengths)))
