@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.batch.collate import as_leaf
 from adapters.ownership import detached
 from adapters.structure import as_array, flatten, is_numbers, map_leaves, private, unflatten
+from tests.fuzzing import examples
 
 
 class Pair(NamedTuple):
@@ -59,6 +60,7 @@ def test_flatten_is_depth_first(tree, leaves, skeleton):
 
 
 @given(TREES)
+@settings(max_examples=examples(100))
 def test_unflatten_reverts_flatten(tree):
     leaves, skeleton = flatten(tree)
     assert unflatten(skeleton, leaves) == tree
@@ -152,6 +154,7 @@ def test_file_is_no_tensor():
     assert file.read() == b"1"
 
 
+@pytest.mark.full  # To import PyTorch takes seconds.
 @pytest.mark.parametrize("convert", [as_array, as_leaf])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
 def test_tensor_of_bfloat16_keeps_its_dtype(convert, shape):
