@@ -200,9 +200,8 @@ class BlockOrder(Arrangement):
         """Blocks in these columns of the windows."""
         first, last = int(window.min()), int(window.max())
         if last - first > _FEW_WINDOWS:
-            tweaks = np.zeros(len(window), np.int64)
             slots = window * self.window + lane
-            return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), tweaks)
+            return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), 0)
         whole = self.blocks, self.window, self.seed, epoch
         blocks = np.concatenate([_of_window(*whole, each) for each in range(first, last + 1)])
         found: NDArray[np.int64] = blocks[(window - first) * self.window + lane]
@@ -272,7 +271,7 @@ class BlockOrder(Arrangement):
 def _of_window(blocks: int, window: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
     """Blocks of a window."""
     slots = np.arange(number * window, min((number + 1) * window, blocks))
-    return permute_each(slots, blocks, (seed, epoch, BLOCKS), np.zeros(len(slots), np.int64))
+    return permute_each(slots, blocks, (seed, epoch, BLOCKS), 0)
 
 
 def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) -> None:

@@ -56,7 +56,7 @@ def collate(
         if other != skeleton:
             raise ValueError(
                 f"samples of a batch must have one structure: sample {numbers[row]} is "
-                f"{_outline(sample)}, sample {numbers[0]} is {_outline_of(skeleton, leaves)}"
+                f"{_outline(sample)}, sample {numbers[0]} is {_outline(unflatten(skeleton, first))}"
             )
         for place, (value, (shape, dtype)) in enumerate(zip(values, wanted)):
             try:
@@ -139,11 +139,8 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 def _outline(sample: Any) -> str:
     leaves, skeleton = flatten(sample)
-    return _outline_of(skeleton, [as_leaf(leaf) for leaf in leaves])
-
-
-def _outline_of(skeleton: Any, leaves: Sequence[NDArray[Any]]) -> str:
-    return str(unflatten(skeleton, [_Plain(f"{leaf.dtype}{leaf.shape}") for leaf in leaves]))
+    shown = [_Plain(f"{leaf.dtype}{leaf.shape}") for leaf in map(as_leaf, leaves)]
+    return str(unflatten(skeleton, shown))
 
 
 class _Plain(str):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,7 @@ _ANIMATION = {b"acTL", b"fcTL", b"fdAT"}
 _COLOURS = {b"PLTE", b"tRNS"}
 
 
-class Colours(NamedTuple):
-    """Pixel format from a PNG's header: bits of a sample or index, and kind of samples."""
-
-    bits: int
-    kind: int  # 0 grey, 2 RGB, 3 a palette, 4 grey and alpha, 6 RGBA.
-
-
+# Kinds of samples; 2 is RGB, 6 is RGBA.
 GREY, PALETTE, GREY_ALPHA = 0, 3, 4
 
 
@@ -47,9 +41,9 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     return height, width
 
 
-def colours(buffer: memoryview | bytes) -> Colours:
-    """Read depth and kind from a header that ``size_of`` has checked."""
-    return Colours(*bytes(buffer[24:26]))
+def colours(buffer: memoryview | bytes) -> tuple[int, int]:
+    """Read the bits of a sample or index, and the kind, from a header ``size_of`` has checked."""
+    return buffer[24], buffer[25]
 
 
 def chunks(buffer: memoryview | bytes) -> Iterator[tuple[bytes, memoryview]]:
