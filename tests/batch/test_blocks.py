@@ -54,16 +54,6 @@ def test_blocks_map_a_position_alike_among_others(size, block, window, data):
     assert arrangement.numbers(2, np.array(some)).tolist() == whole[some].tolist()
 
 
-@given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 40), st.integers(1, 9))
-@settings(max_examples=examples(100))
-def test_shards_together_are_the_order(size, count, block, window):
-    if size < count:
-        return
-    whole = numbers_of(order(size, block, window))
-    shards = [numbers_of(order(size, block, window, shard=(n, count))) for n in range(count)]
-    assert np.stack(shards, 1).ravel().tolist() == whole[: size - size % count].tolist()
-
-
 @pytest.mark.parametrize("size", [4 * 100 * 16, 4 * 100 * 16 + 37])
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_shards_share_no_block_if_they_divide_the_window(size, count):
