@@ -115,10 +115,10 @@ def cropped(
 def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDArray[Any]:
     if image.shape[:2] == goal:
         return image
-    if wanted.interpolation == "nearest" and max(image.shape[:2]) > _MOST_SIDE_OF_NEAREST:
+    if wanted.interpolation == "nearest" and max(*image.shape[:2], *goal) > _MOST_SIDE_OF_NEAREST:
         raise ContentError(
             f'an image of at most {_MOST_SIDE_OF_NEAREST:,} pixels a side for "nearest"',
-            f"one of {image.shape[0]} x {image.shape[1]}",
+            f"one of {image.shape[0]} x {image.shape[1]}, resized to {goal[0]} x {goal[1]}",
         )
     cv2 = opencv.load()
     how = getattr(cv2, INTERPOLATIONS[wanted.interpolation])

@@ -128,8 +128,10 @@ def test_nearest_of_a_side_that_is_too_long_is_refused(shape):
     decoder = ImageDecoder(20, channels=1, interpolation="nearest")
     with pytest.raises(ContentError, match='at most 32,767 pixels a side for "nearest", found one'):
         decoder.decode(npy(np.zeros(shape, np.uint8)))
-    line = np.arange((1 << 15) - 1).astype(np.uint8)[np.newaxis]
-    assert decoder.decode(npy(line)).shape == (20, 20, 1)
+    line = npy(np.arange((1 << 15) - 1).astype(np.uint8)[np.newaxis])
+    assert decoder.decode(line).shape == (20, 20, 1)
+    with pytest.raises(ContentError, match="found one of 1 x 32767, resized to 2 x 65534"):
+        ImageDecoder(resize_short=2, channels=1, interpolation="nearest").decode(line)
 
 
 @pytest.mark.parametrize("content", [PNGS["RGB"][0], npy(PHOTO), npy(np.asfortranarray(PHOTO))])
