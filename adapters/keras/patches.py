@@ -4,15 +4,14 @@ Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``, which asks for
 another, in an order that it draws itself, so nothing can be read ahead. ``install`` patches:
 
 - ``fit``, ``evaluate`` and ``predict``, so that the readers that were created in a call end with
-  it, and a ``FitCallback`` gets the arguments of its ``fit``.
+  it, and a ``FitCallback`` gets the arguments of its ``fit``. If Keras has changed too much, with
+  ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored ``get_data_adapter``, they pass a
+  ``StockView`` to Keras's own adapter.
 - ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
   data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
-- ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
-  if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
-  ``get_data_adapter``. If Keras has no such class any more, ``fit`` passes the ``StockView``.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -35,9 +34,9 @@ import keras
 from adapters.engine.reducers import IMPORTERS, Later, reducers
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
-from adapters.keras.progress import running
+from adapters.keras.progress import calls_here, running
 from adapters.keras.sequence import SafeSequence
-from adapters.keras.shutdown import calls_of_threads, released_by_interrupts
+from adapters.keras.shutdown import released_by_interrupts
 from adapters.keras.sources import StockView
 from adapters.sources import reduce_iterator
 from adapters.sources.sequence import PyDatasetWithoutKeras
@@ -65,6 +64,8 @@ class Call:
         initial_epoch: Argument of ``fit``; ``fit_begins`` may change it.
         fit_callbacks: The ``FitCallback`` instances of a ``fit``, which run before ``callbacks``.
         readers: Adapters that were created in the call. They end with it.
+        thread: Thread that makes the call.
+        ended: Set once the readers have ended.
         steps_done: Steps of this epoch that ``Resume`` skips if the sequence doesn't know its end.
         samples: Numbers of samples of the latest batches that ``fit`` has got with a
             ``FitCallback``, by running number. Keras weights the loss of a batch by it.
@@ -80,6 +81,8 @@ class Call:
         self.steps_per_epoch = arguments.get("steps_per_epoch")
         self.shuffle = bool(arguments.get("shuffle", True))
         self.readers: list[SafeSequenceAdapter] = []
+        self.thread = threading.current_thread()
+        self.ended = threading.Event()
         self.steps_done = 0
         self.samples: dict[int, int] = {}
         self._hooks: dict[str, dict[str, Any]] = {}
@@ -119,7 +122,7 @@ class Call:
         progress, own = self.sequence._progress, vars(callbacks)
         stock = keras.callbacks.CallbackList
         # The reader of a validation may belong to the enclosing fit.
-        readers = [each for call in running.calls for each in call.readers if each.reads(progress)]
+        readers = [each for call in calls_here() for each in call.readers if each.reads(progress)]
         reader = next((each for each in readers[::-1] if each.trains == (kind == "train")), None)
         batches = int(getattr(self.model, "steps_per_execution", 1))
         if reader is not None and not reader.expect_reports(batches):
@@ -172,9 +175,6 @@ class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 # --- fit, evaluate and predict ---
 
-_of_the_main_thread: list[Call] = []
-"""Running calls in the main thread, such as ``evaluate`` within ``fit``."""
-
 
 def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``fit``, ``evaluate`` or ``predict``: readers end with the call."""
@@ -210,36 +210,35 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _registered(this: Call) -> Iterator[None]:
     """Register a running call, and end it."""
-    ended, thread, outer = threading.Event(), threading.current_thread(), running.calls
-    in_main = thread is threading.main_thread()
-    if in_main:
-        _of_the_main_thread.append(this)
-    elif not thread.daemon:
-        calls_of_threads.add(ended)
     waits_in_python = keras.backend.backend() != "tensorflow"
     try:
-        running.calls = (*outer, this)
+        running.append(this)
         with contextlib.nullcontext() if waits_in_python else released_by_interrupts(_interrupt):
             yield
     finally:
-        running.calls = outer
-        if in_main:
-            _of_the_main_thread.remove(this)
+        if this in running:  # Ctrl-C may have come first.
+            running.remove(this)
         try:
             this.end()
         finally:
-            calls_of_threads.discard(ended)
-            ended.set()
+            this.ended.set()
 
 
 def _interrupt() -> None:
-    for call in list(_of_the_main_thread):
-        for reader in list(call.readers):
-            reader.interrupt()
+    for call in list(running):
+        if call.thread is threading.main_thread():
+            for reader in list(call.readers):
+                reader.interrupt()
 
 
-_warned = threading.Event()
-"""Set once a warning has said that other code has restored ``get_data_adapter``."""
+_warned: set[str] = set()
+
+
+def _warn_once(warning: str, *values: str) -> None:
+    """Warn that other code has undone a patch, once per kind."""
+    if warning not in _warned:
+        _warned.add(warning)
+        log.warning(warning, *values)
 
 
 def _view(value: Any) -> Any:
@@ -248,9 +247,8 @@ def _view(value: Any) -> Any:
         return type(value)(map(_view, value))
     if not isinstance(value, SafeSequence):
         return value
-    if internals.patched and not _warned.is_set():
-        _warned.set()
-        log.warning(
+    if internals.patched:
+        _warn_once(
             "Keras reads a SafeSequence by its own adapter, as other code has restored its "
             "get_data_adapter since adapters.keras was imported: the batches are the same, none "
             "of them is computed ahead of time; import adapters.keras before the other package"
@@ -275,8 +273,6 @@ def install() -> None:
         )
     for name in _CALLS:
         setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
-    if "PyDatasetAdapter" not in missing:
-        _view_in_keras_adapter()
     if missing or is_stock:
         return
     _patch_get_data_adapter()
@@ -308,9 +304,9 @@ def _patch_get_data_adapter() -> None:
                 "steps to evaluate and predict), as the SafeSequence's source has no end: its "
                 "num_batches is None"
             )
-        call = running.calls[-1] if running.calls else None
+        call = next(reversed(calls_here()), None)
         if call is None:
-            _wrap_again()
+            _warn_of_lost_wrappers()
         x._with_shard()
         part = internals.shard_of(answer)
         if part is None and internals.tensorflow_shards(call and call.model):
@@ -328,24 +324,13 @@ def _patch_get_data_adapter() -> None:
     internals.patched = True
 
 
-def _view_in_keras_adapter() -> None:
-    """Make Keras's own adapter read the ``StockView`` of a sequence, whoever makes the adapter."""
-    stock = internals.PyDatasetAdapter.__init__
-
-    @functools.wraps(stock)
-    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
-        stock(self, _view(x), *args, **kwargs)
-
-    internals.PyDatasetAdapter.__init__ = init
-
-
 def _wrap_beginning(name: str, kind: str) -> None:
     """Wrap a hook of ``CallbackList``: what was read before only served to build the model."""
     stock = getattr(keras.callbacks.CallbackList, name)
 
     @functools.wraps(stock)
     def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls = running.calls
+        calls = calls_here()
         for call in calls:  # The readers of a validation belong to the enclosing fit.
             for reader in call.readers:
                 reader.trains_now = True
@@ -357,24 +342,16 @@ def _wrap_beginning(name: str, kind: str) -> None:
     setattr(keras.callbacks.CallbackList, name, hook)
 
 
-def _wrap_again() -> None:
-    """Warn if another package has removed the wrappers of the calls, and wrap again."""
-    undone = []
-    for name in _CALLS:
-        method = getattr(keras.Model, name)
-        # Other packages may have wrapped our wrapper.
-        inner = inspect.unwrap(method, stop=lambda each: hasattr(each, "is_tracked"))
-        if not hasattr(inner, "is_tracked"):
-            undone.append(name)
-            setattr(keras.Model, name, _tracked(method))
-    if undone:
-        log.warning(
+def _warn_of_lost_wrappers() -> None:
+    """Warn if another package has removed the wrappers of the calls."""
+    lost = [name for name in _CALLS if not hasattr(getattr(keras.Model, name), "is_tracked")]
+    if lost:
+        _warn_once(
             "keras.Model has lost what adapters.keras has put around %s, as another package has "
-            "put back what was there before: in this call, Ctrl-C may hang on TensorFlow, and the "
-            "position run ahead of the trainer there; workers may outlive it, and Resume and Watch "
-            "don't run. It is there again from the next call on; import adapters.keras before the "
-            "other package",
-            ", ".join(undone),
+            "put back what was there before: without it, Ctrl-C may hang on TensorFlow, and the "
+            "position run ahead of the trainer there; workers may outlive a call, and Resume and "
+            "Watch don't run; import adapters.keras before the other package",
+            ", ".join(lost),
         )
 
 

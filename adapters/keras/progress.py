@@ -2,8 +2,8 @@
 
 The epoch advances when a pass has delivered its last batch; an abandoned pass is replayed. While a
 ``fit`` reads a sequence, only the training moves its position: a validation over the same sequence,
-or a callback that evaluates it or loops over it, is a secondary pass. So the running calls of each
-thread are registered here.
+or a callback that evaluates it or loops over it, is a secondary pass. So the running calls are
+registered here.
 """
 
 from __future__ import annotations
@@ -166,14 +166,16 @@ class Progress:
         self.stamp += 1
 
 
-class _Running(threading.local):
-    calls: tuple[Any, ...] = ()
+running: list[Any] = []
+"""Running calls of all threads, ``patches.Call``, the latest last."""
 
 
-running = _Running()
-"""Running calls of this thread, ``patches.Call``, innermost last."""
+def calls_here() -> list[Any]:
+    """Running calls of this thread, innermost last."""
+    here = threading.get_ident()  # Other than ``current_thread``, it leaves no trace of the thread.
+    return [call for call in list(running) if call.thread.ident == here]
 
 
 def is_read_by_a_call(progress: Progress) -> bool:
     """True if a running call of this thread reads the sequence with this ``Progress``."""
-    return any(each.reads(progress) for call in running.calls for each in call.readers)
+    return any(each.reads(progress) for call in calls_here() for each in call.readers)

@@ -21,14 +21,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from adapters.engine import wait_for_readers
+from adapters.keras.progress import running
 
 # How long the exit waits for a batch that is being computed.
 _PATIENCE_SECONDS = 10.0
 
 opened: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sequences that may have workers."""
-calls_of_threads: set[threading.Event] = set()
-"""Events of the calls of Keras in non-daemon threads, for which Python waits at exit."""
 
 
 @contextlib.contextmanager
@@ -81,8 +80,9 @@ def _python_handles_interrupts() -> bool:
 
 
 def _close_all() -> None:
-    for ended in list(calls_of_threads):
-        ended.wait()
+    for call in list(running):
+        if not call.thread.daemon and call.thread is not threading.main_thread():
+            call.ended.wait()  # Python waits for the thread.
     for sequence in list(opened):
         sequence._engine.end_with_main_thread()
     others = set(threading.enumerate()) - {threading.main_thread()}

@@ -2,8 +2,7 @@
 
 So does ``ADAPTERS_STOCK_KERAS=1``. Prints, for each of them, what was warned of, whether Keras's
 function for adapters is as it was, the numbers that were predicted from, the batches that were
-trained and validated on, the epoch after that, what is left of the workers, and for Keras's own
-adapter the number of batches that its iterator gives outside of ``fit``.
+trained and validated on, the epoch after that, and what is left of the workers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from unittest import mock
 import keras
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import data_adapter_utils, py_dataset_adapter
-from keras.src.trainers.epoch_iterator import EpochIterator
 
 from tests.keras.samples import numbered
 from tests.leftovers import Leftovers
@@ -125,10 +123,7 @@ def report(name: str, safe_sequence: Any) -> None:
     with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
         numbers = predicted(sequence)
         left = before.lasting()
-    with safe_sequence(numbered(12), 4) as sequence:
-        stock = name == "ADAPTERS_STOCK_KERAS"
-        iterated = sum(1 for _ in EpochIterator(x=sequence).enumerate_epoch()) if stock else None
-    found = [*trained(safe_sequence), left, iterated]
+    found = [*trained(safe_sequence), left]
     print(json.dumps([name, list(warned), as_it_was, numbers, *found]))
 
 
