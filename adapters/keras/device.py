@@ -117,14 +117,7 @@ def _pinned_copy(leaf: Any) -> Any:
 
     if type(leaf) is not np.ndarray or leaf.dtype.name not in _OF_PYTORCH or not leaf.size:
         return keras.ops.convert_to_tensor(leaf)
-    host = pinned(leaf.shape, getattr(torch, leaf.dtype.name))
+    host = torch.empty(leaf.shape, dtype=getattr(torch, leaf.dtype.name), pin_memory=True)
     host.numpy()[...] = leaf
     # PyTorch keeps the pinned memory until the copy is over.
     return host.to(torch_device(), non_blocking=True)
-
-
-def pinned(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an uninitialised tensor in pinned memory."""
-    import torch
-
-    return torch.empty(shape, dtype=dtype, pin_memory=True)

@@ -19,6 +19,7 @@ from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Waits
 from adapters.generator_search import generators_used
+from adapters.keras import internals
 from adapters.keras.arguments import (
     check_collate,
     check_flag,
@@ -31,7 +32,6 @@ from adapters.keras.arguments import (
     index_of,
     settings_of,
 )
-from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
 from adapters.keras.progress import Progress, is_read_by_a_call
 from adapters.keras.reading import Iteration
@@ -378,7 +378,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print how the batches are made, and by which workers: one line per stage."""
-        print("\n".join(explanation(self._with_shard()._plan, self._engine)))
+        print("\n".join(_explanation(self._with_shard()._plan, self._engine)))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """Return the first samples of the current epoch's first batches, for display.
@@ -525,3 +525,38 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if self._hooked and self._hook_calls == 2 * self.epoch:
             self._hook_calls += 1  # No begin hook for an epoch of which nothing was read.
         self._progress.end_epoch()
+
+
+def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
+    """Yield a line for each stage of the pipeline, workers last."""
+    yield f"source: {plan.way}"
+    if plan.transform is not None:
+        yield f"transform {_name_of(plan.transform)}: a sample at a time"
+    if plan.collate is not None:
+        yield f"collate {_name_of(plan.collate)}: makes a batch of a list of samples"
+    if plan.batch_transform is not None:
+        yield f"batch_transform {_name_of(plan.batch_transform)}: a batch at a time"
+    order = plan.order
+    if order.arrangement is not None:
+        yield f"order: {order.arrangement.way}"
+    if order.shard[1] > 1:
+        samples = "" if order.size is None else f", {order.shard_size} of {order.size}"
+        yield f"shard: {order.shard[0]} of {order.shard[1]}{samples}"
+    if plan.changes_between_epochs:
+        yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
+    if internals.by_keras_adapter():
+        yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
+    workers = "workers: " + engine.description.removeprefix('workers="auto": ')
+    chosen, count = engine.chosen, engine.chosen.workers
+    few = count == "auto" or count < 2 or chosen.use_multiprocessing or chosen.kind is not None
+    if not few and plan.one_thread_at_a_time:
+        unsafe = " and ".join(plan.not_thread_safe)
+        workers += f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
+    yield workers
+
+
+def _name_of(function: Any) -> str:
+    kind = type(function)
+    if kind.__module__.startswith(("adapters.collating.", "adapters.transforms.")):
+        return repr(function)
+    return getattr(function, "__qualname__", kind.__name__)
