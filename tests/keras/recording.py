@@ -148,6 +148,25 @@ def epochs_of(sequence: SafeSequence, epochs: int, first: int = 0) -> list[list[
         sequence.close()
 
 
+class Boom(Exception):
+    """What a callback may raise."""
+
+
+def stop(model: keras.Model) -> None:
+    """End ``fit`` after this batch."""
+    model.stop_training = True
+
+
+def fail(model: keras.Model) -> None:
+    """End ``fit`` by an exception."""
+    raise Boom
+
+
+def after(count: int, act: Callable[[keras.Model], Any]) -> AfterBatch:
+    """A callback that calls ``act(model)`` after one batch."""
+    return AfterBatch(lambda model, batches: act(model) if batches == count else None)
+
+
 class AfterBatch(keras.callbacks.Callback):
     """Calls ``action(model, count)`` after every batch of ``fit``; counts from 1."""
 

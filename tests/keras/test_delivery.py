@@ -20,16 +20,21 @@ from tests.keras.recording import (
     KINDS_OF_WORKERS,
     LOSES_A_LAST_PART,
     LOSES_THE_FIRST_BATCH,
+    PROCESSES,
     TAKES_THE_BUILD_FOR_AN_EPOCH,
     TWO_THREADS,
     VALIDATES_ON_WHERE_IT_STOPPED,
+    Boom,
     Recorder,
+    after,
     built_recorder,
     echo,
     epochs_of,
+    fail,
     numbers,
     samples_of,
     sequence_of,
+    stop,
 )
 from tests.keras.samples import numbered
 
@@ -82,15 +87,9 @@ def test_order_of_samples():
     assert recorder.trained == [[6, 5, 3, 7], [4, 0, 2, 1], [0, 5, 3, 7], [2, 1, 4, 6]]
 
 
-def test_order_unshuffled():
-    recorder = Recorder()
-    with sequence_of(BATCHES, **TWO_THREADS) as sequence:
-        recorder.fit(sequence, epochs=2, verbose=0, shuffle=False)
-    assert recorder.trained == 2 * IN_ORDER
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize(
+    ("workers", "shuffle"), [(INLINE, True), (TWO_THREADS, False), (PROCESSES, True)]
+)
 def test_samples_once_per_epoch(workers, shuffle):
     recorder = Recorder()
     with SafeSequence(numbered(38), 4, shuffle=shuffle, **workers) as sequence:
@@ -101,7 +100,7 @@ def test_samples_once_per_epoch(workers, shuffle):
         np.testing.assert_array_equal(features, -labels)
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", [TWO_THREADS, PROCESSES])
 def test_random_state_untouched(workers):
     recorder = built_recorder()
     with sequence_of(BATCHES, **workers) as sequence:
@@ -110,10 +109,15 @@ def test_random_state_untouched(workers):
         assert (random.getstate(), str(np.random.get_state())) == before
 
 
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS], ids=["inline", "threads"])
 @pytest.mark.parametrize(
-    ("batches", "steps", "fit_epochs"),
-    [(BATCHES, 3, 4), (BATCHES, 10, 2), (BATCHES, 15, 2), (1, 1, 3), (1, 2, 2)],
+    ("batches", "steps", "fit_epochs", "workers"),
+    [
+        (BATCHES, 3, 4, TWO_THREADS),
+        (BATCHES, 10, 2, INLINE),
+        (BATCHES, 15, 2, TWO_THREADS),
+        (1, 1, 3, TWO_THREADS),
+        (1, 2, 2, INLINE),
+    ],
 )
 @LOSES_THE_FIRST_BATCH
 def test_steps_per_epoch(workers, batches, steps, fit_epochs):
@@ -141,24 +145,12 @@ def test_initial_epoch_moves_nothing():
     assert recorder.trained == epochs_of(sequence, 2)
 
 
-class StopsAt(keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, batch: int, fails: bool) -> None:
-        super().__init__()
-        self.batch, self.fails = batch, fails
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == self.batch:
-            self.model.stop_training = True
-            if self.fails:
-                raise KeyError
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize(("batch", "epoch"), [(BATCHES - 2, 0), (BATCHES - 1, 1)])
-def test_epoch_when_fit_is_stopped(batch, epoch, fails):
+@pytest.mark.parametrize("end", [stop, fail])
+@pytest.mark.parametrize(("count", "epoch"), [(BATCHES - 1, 0), (BATCHES, 1)])
+def test_epoch_when_fit_is_stopped(count, epoch, end):
     sequence = sequence_of(BATCHES, shuffle=True, **INLINE)
-    with contextlib.suppress(KeyError):
-        built_recorder().fit(sequence, epochs=1, verbose=0, callbacks=[StopsAt(batch, fails)])
+    with contextlib.suppress(Boom):
+        built_recorder().fit(sequence, epochs=1, verbose=0, callbacks=[after(count, end)])
     state = {"epoch": 1, "batch": 0} if epoch else {"epoch": 0, "batch": BATCHES - 1}
     assert (sequence.epoch, sequence.state_dict()) == (epoch, state)
     first = numbers(sequence[0])
@@ -203,9 +195,8 @@ def test_state_loaded_within_fit():
     assert sequence.state_dict() == {"epoch": 5, "batch": 2}
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_position_after_callback_error(workers):
-    sequence = sequence_of(BATCHES, **workers)
+def test_position_after_callback_error():
+    sequence = sequence_of(BATCHES, **TWO_THREADS)
     with pytest.raises(KeyError):
         built_recorder().fit(sequence, verbose=0, callbacks=[Positions(sequence, fails_before=3)])
     assert sequence.state_dict() == {"epoch": 0, "batch": 3}
@@ -215,9 +206,8 @@ def test_position_after_callback_error(workers):
 
 
 @VALIDATES_ON_WHERE_IT_STOPPED
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_validation_steps(workers):
-    recorder, validation = Recorder(), sequence_of(BATCHES, **workers)
+def test_validation_steps():
+    recorder, validation = Recorder(), sequence_of(BATCHES, **TWO_THREADS)
     with validation:
         recorder.fit(
             sequence_of(2), epochs=3, validation_data=validation, validation_steps=4, verbose=0

@@ -6,7 +6,6 @@ While ``fit`` reads a sequence, its state is that of ``fit``, whoever else reads
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -18,20 +17,24 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import internals
-from tests.keras.programs import run_program
 from tests.keras.py_datasets import Shuffling
 from tests.keras.recording import (
     INLINE,
     KINDS_OF_WORKERS,
     LOSES_THE_FIRST_BATCH,
+    PROCESSES,
     TAKES_THE_BUILD_FOR_AN_EPOCH,
     TWO_THREADS,
     AfterBatch,
+    Boom,
     Recorder,
+    after,
     built_recorder,
     epochs_of,
+    fail,
     samples_of,
     sequence_of,
+    stop,
 )
 
 BATCHES = 6
@@ -40,10 +43,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
     pytest.mark.usefixtures("sent_by_value"),
 ]
-
-
-class Boom(Exception):
-    """What a callback may raise."""
 
 
 UNBUILT = pytest.param(Recorder, marks=LOSES_THE_FIRST_BATCH)
@@ -72,20 +71,7 @@ class Looks(keras.callbacks.Callback):
             setattr(self, hook, look)
 
 
-def after(count: int, act: Any) -> AfterBatch:
-    """A callback that calls ``act(model)`` after one batch."""
-    return AfterBatch(lambda model, batches: act(model) if batches == count else None)
-
-
-def stop(model: keras.Model) -> None:
-    model.stop_training = True
-
-
-def fail(model: keras.Model) -> None:
-    raise Boom
-
-
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS[1:])
 def test_ctrl_c_handled_by_callback(workers):
     recorder, came = built_recorder(), []
 
@@ -104,8 +90,9 @@ def test_ctrl_c_handled_by_callback(workers):
     assert (came, len(recorder.trained)) == ([3], BATCHES)
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-@pytest.mark.parametrize("end", [stop, fail])
+@pytest.mark.parametrize(
+    ("workers", "end"), [(INLINE, stop), (TWO_THREADS, fail), (PROCESSES, stop)]
+)
 def test_epoch_is_replayed_whole(workers, end):
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
@@ -140,13 +127,6 @@ def test_fit_from_loaded_state(model, batch):
     sequence.load_state_dict({"epoch": 1, "batch": batch})
     recorder.fit(sequence, epochs=2, verbose=0)
     assert recorder.trained == epochs_of(sequence, 2, first=1)[batch:]
-
-
-@pytest.mark.one_keras
-def test_fit_in_new_process():
-    expected = epochs_of(sequence_of(10, shuffle=True), 3)
-    ended = run_program("continued", json.dumps({"epoch": 1, "batch": 4}))
-    assert json.loads(ended.output) == expected[14:]
 
 
 def test_fit_goes_on_given_the_state():
@@ -186,9 +166,13 @@ def test_callbacks_that_are_no_list(as_list):
 # --- who else reads the sequence ---
 
 
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
 @pytest.mark.parametrize(
-    ("steps", "ends"), [(None, [(1, 0), (2, 0), (3, 0)]), (4, [(0, 4), (1, 2), (2, 0)])]
+    ("steps", "ends", "workers"),
+    [
+        (None, [(1, 0), (2, 0), (3, 0)], TWO_THREADS),
+        (4, [(0, 4), (1, 2), (2, 0)], INLINE),
+        (4, [(0, 4), (1, 2), (2, 0)], TWO_THREADS),
+    ],
 )
 def test_validation_on_what_is_trained_on(steps, ends, workers):
     recorder = built_recorder()
@@ -288,8 +272,7 @@ def test_state_of_fit_that_failed_to_start(model, steps):
         assert sequence.state_dict() == {"epoch": 0, "batch": 0}
 
 
-@pytest.mark.parametrize("steps", [1, BATCHES + 1])
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+@pytest.mark.parametrize(("steps", "workers"), [(1, TWO_THREADS), (BATCHES + 1, INLINE)])
 def test_hooks_of_source_read_aside(steps, workers):
     recorder = built_recorder()
     with SafeSequence(Shuffling(BATCHES), **workers) as sequence:

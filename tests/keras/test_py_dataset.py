@@ -27,26 +27,24 @@ from tests.keras.recording import (
     TAKES_THE_BUILD_FOR_AN_EPOCH,
     TWO_THREADS,
     VALIDATES_ON_WHERE_IT_STOPPED,
-    AfterBatch,
     Options,
     Recorder,
+    after,
     built_recorder,
     linear,
     numbers,
     samples_of,
+    stop,
 )
 from tests.keras.samples import BATCH_SIZE, Unreadable, numbered
 
 BATCHES, ROUND = 10, 4
 IN_ORDER = [list(range(start, start + 4)) for start in range(0, 4 * BATCHES, 4)]
-# Each worker process imports Keras, as its part of the source needs it: that takes seconds.
-WORKERS = [
+IN_THIS_PROCESS = [
     pytest.param(INLINE, id="inline"),
     pytest.param(FOUR_THREADS, id="threads"),
     pytest.param(AUTO, id="auto"),
-    pytest.param(PROCESSES, id="processes"),
 ]
-IN_THIS_PROCESS = WORKERS[:3]
 pytestmark = [
     pytest.mark.usefixtures("light_workers"),
     pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
@@ -66,8 +64,10 @@ def epochs_seen(recorder: Recorder) -> list[int]:
     return [int(labels[0, 0]) for _, labels in recorder.lists.trained]
 
 
-@pytest.mark.parametrize("model", [Recorder, built_recorder])
-@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+@pytest.mark.parametrize(
+    ("workers", "model"),
+    [(INLINE, Recorder), (FOUR_THREADS, Recorder), (FOUR_THREADS, built_recorder)],
+)
 def test_hooks_of_fit(workers, model):
     source = Hooked(BATCHES)
     with SafeSequence(source, **workers) as sequence:
@@ -134,8 +134,13 @@ def test_hook_looks_at_a_batch(workers):
     assert source.seen == (1, 2, 3)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("batches", [pytest.param(1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH), BATCHES])
+@pytest.mark.parametrize(
+    ("workers", "batches"),
+    [
+        *((workers, BATCHES) for workers in (INLINE, FOUR_THREADS, AUTO, PROCESSES)),
+        pytest.param(FOUR_THREADS, 1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH),
+    ],
+)
 def test_source_shuffles_itself(workers, batches):
     recorder = trained_on(Shuffling(batches), workers)
     assert epochs_seen(recorder) == [0] * batches + [1] * batches + [2] * batches
@@ -186,12 +191,8 @@ def test_epoch_that_the_source_has_left():
 
 def test_epoch_that_was_stopped():
     recorder = built_recorder()
-
-    def stop(model: Any, batches: int) -> None:
-        model.stop_training = batches == 14
-
     with SafeSequence(Shuffling(BATCHES), **TWO_THREADS) as sequence:
-        recorder.fit(sequence, epochs=3, callbacks=[AfterBatch(stop)], verbose=0)
+        recorder.fit(sequence, epochs=3, callbacks=[after(14, stop)], verbose=0)
         recorder.forget()
         recorder.fit(sequence, epochs=2, verbose=0)
     assert epochs_seen(recorder) == [1] * 10 + [2] * 10
@@ -272,9 +273,13 @@ class HookedRound(Round):
 
 
 @pytest.mark.parametrize(
-    "model", [pytest.param(Recorder, marks=LOSES_THE_FIRST_BATCH), built_recorder]
+    ("workers", "model"),
+    [
+        pytest.param(TWO_THREADS, Recorder, marks=LOSES_THE_FIRST_BATCH),
+        (INLINE, built_recorder),
+        (PROCESSES, built_recorder),
+    ],
 )
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_endless_fit(workers, model):
     recorder = model()
     with SafeSequence(Round(), **workers) as sequence:
@@ -310,9 +315,13 @@ READERS = {
 
 @LOSES_THE_FIRST_BATCH
 @pytest.mark.parametrize(
-    ("source", "workers"), [(Round, INLINE), (Round, TWO_THREADS), (SlowRound, TWO_THREADS)]
+    ("reader", "source", "workers"),
+    [
+        *((reader, SlowRound, TWO_THREADS) for reader in READERS),
+        ("fit", Round, INLINE),
+        ("a loop", Round, TWO_THREADS),
+    ],
 )
-@pytest.mark.parametrize("reader", READERS)
 def test_endless_state_is_that_of_training(reader, source, workers):
     states, ends = [], []
 
@@ -334,8 +343,9 @@ def test_endless_state_is_that_of_training(reader, source, workers):
         assert sequence.state_dict()["batch"] == 6
 
 
-@pytest.mark.parametrize("model", [Recorder, built_recorder])
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO])
+@pytest.mark.parametrize(
+    ("workers", "model"), [(INLINE, built_recorder), (TWO_THREADS, Recorder), (AUTO, Recorder)]
+)
 def test_endless_hooks(workers, model):
     source, recorder = HookedRound(), model()
     with SafeSequence(source, **workers) as sequence:

@@ -9,18 +9,19 @@ import pytest
 from adapters import SafeSequence
 from tests.keras.recording import (
     AUTO,
-    KINDS_OF_WORKERS,
+    INLINE,
+    PROCESSES,
     TWO_THREADS,
-    AfterBatch,
     Recorder,
+    after,
     built_recorder,
     epochs_of,
     numbers,
+    stop,
 )
 from tests.keras.samples import numbered
 
 pytestmark = pytest.mark.usefixtures("light_workers")
-WORKERS = [*KINDS_OF_WORKERS, pytest.param(AUTO, id="auto")]
 BATCHES = 5
 
 
@@ -51,8 +52,16 @@ def labels(batches: list[Any]) -> list[int]:
 EPOCHS = [0] * BATCHES + [1] * BATCHES + [2] * BATCHES
 
 
-@pytest.mark.parametrize("model", [Recorder, built_recorder])
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    ("workers", "model"),
+    [
+        (INLINE, Recorder),
+        (TWO_THREADS, Recorder),
+        (TWO_THREADS, built_recorder),
+        (PROCESSES, built_recorder),
+        (AUTO, Recorder),
+    ],
+)
 def test_hooks_of_fit(workers, model):
     """Each is called once an epoch, and no batch is made before the hook that changes it."""
     recorder = model()
@@ -78,12 +87,8 @@ def test_hooks_of_evaluate_and_loop():
 
 def test_hooks_of_a_replayed_epoch():
     recorder = built_recorder()
-
-    def stop(model: Any, batches: int) -> None:
-        model.stop_training = batches == 2
-
     with Hooked(**TWO_THREADS) as sequence:
-        recorder.fit(sequence, callbacks=[AfterBatch(stop)], verbose=0)
+        recorder.fit(sequence, callbacks=[after(2, stop)], verbose=0)
         recorder.fit(sequence, verbose=0)
         assert sequence.calls == ["begin", "end"]
 

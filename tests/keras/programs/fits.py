@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from tests.keras.recording import (
     TWO_THREADS,
     AfterBatch,
     built_recorder,
-    sequence_of,
 )
 from tests.keras.samples import numbered
 from tests.keras.trainings import Losses, train
@@ -56,16 +53,6 @@ def fit(sequence: SafeSequence, **options: Any) -> None:
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     model.fit(sequence, verbose=0, **options)
-
-
-def continued(state: str) -> None:
-    """Go on from a state for two epochs; print the sample numbers of all batches."""
-    recorder = built_recorder()
-    with sequence_of(10, shuffle=True, **TWO_THREADS) as sequence:
-        sequence.load_state_dict(json.loads(state))
-        warnings.simplefilter("ignore")
-        recorder.fit(sequence, epochs=2, verbose=0)
-    print(json.dumps(recorder.trained))
 
 
 def interrupted(kind: str, count: str) -> None:
