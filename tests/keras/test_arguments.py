@@ -10,24 +10,12 @@ import numpy as np
 import pytest
 
 from adapters import Blocks, SafeSequence, pad, split
-from tests.keras.py_datasets import Endless
+from tests.keras.py_datasets import Endless, Numbered
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, sequence_of
 from tests.keras.samples import numbered
 
 X = np.zeros((40, 1), np.float32)
 RANDOM_ACCESS = "source must be an array, a tuple or dict of arrays, or an object with __len__ and"
-
-
-class Free(keras.utils.PyDataset):
-    def __init__(self, batches: int) -> None:
-        super().__init__()
-        self._batches = batches
-
-    def __len__(self) -> int:
-        return self._batches
-
-    def __getitem__(self, index: int) -> Any:
-        return X[:4]
 
 
 def three(sample: Any, rng: Any, more: Any) -> Any:
@@ -81,11 +69,11 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "use_multiprocessing must be True", X, use_multiprocessing=0.5),
         refused(TypeError, "transform must take (sample) or (sample, rng)", X, transform=three),
         refused(TypeError, "batch_transform must take (batch) or", X, batch_transform=lambda: 3),
-        refused(ValueError, "are about single samples", Free(2), drop_remainder=True),
-        refused(ValueError, "are about single samples", Free(2), on_error="skip"),
-        refused(ValueError, "transform works on single samples, and", Free(2), transform=list),
-        refused(ValueError, "(Free): use batch_transform", Free(2), transform=list),
-        refused(ValueError, "collate makes batches of single samples", Free(2), collate=list),
+        refused(ValueError, "are about single samples", Numbered(2), drop_remainder=True),
+        refused(ValueError, "are about single samples", Numbered(2), on_error="skip"),
+        refused(ValueError, "transform works on single samples, and", Numbered(2), transform=list),
+        refused(ValueError, "(Numbered): use batch_transform", Numbered(2), transform=list),
+        refused(ValueError, "collate makes batches of single samples", Numbered(2), collate=list),
         refused(TypeError, "turn a generator into a list", (row for row in X)),
         refused(TypeError, RANDOM_ACCESS, iter(X)),
         refused(TypeError, RANDOM_ACCESS, {1, 2}),

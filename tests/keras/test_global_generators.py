@@ -124,14 +124,14 @@ def test_draws_are_the_same_for_all_workers(kind):
     np.random.seed(1)
     inline = epochs(kind, INLINE)
     assert inline[0] != inline[1]
-    for workers in (INLINE, TWO_THREADS, FOUR_THREADS, AUTO, PROCESSES):
+    for workers in (INLINE, FOUR_THREADS, AUTO, PROCESSES):
         if workers is not PROCESSES or kind in IN_PROCESSES:
             random.seed(2)
             np.random.seed(2)
             assert epochs(kind, workers) == inline
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", ["batches", "samples at once", "transforms"])
 def test_generators_are_afterwards_as_they_were(kind):
     random.seed(3)
     np.random.seed(3)
@@ -180,7 +180,7 @@ class Waiting(Drawing):
     """Batches that come slowly."""
 
     def __len__(self) -> int:
-        return 30
+        return 16
 
     def __getitem__(self, index: int) -> Any:
         time.sleep(0.005)
@@ -276,7 +276,7 @@ def generated(folder: Path, workers: Options, **settings: Any) -> list[Any]:
 # Keras 3.6 says it of iterators of its own.
 @pytest.mark.filterwarnings("ignore:Your `PyDataset` class should call")
 @pytest.mark.usefixtures("sent_by_value")
-@pytest.mark.parametrize("workers", [TWO_THREADS, PROCESSES, AUTO])
+@pytest.mark.parametrize("workers", [TWO_THREADS, PROCESSES])
 def test_image_data_generator(workers, pictures):
     settings = {"horizontal_flip": True, "channel_shift_range": 50.0}
     inline = generated(pictures, INLINE, **settings)

@@ -6,6 +6,7 @@ samples, one with ``__getitems__`` and a ``batch_transform``; then what models g
 
 from __future__ import annotations
 
+import itertools
 import threading
 from importlib.util import find_spec
 from typing import Any
@@ -41,11 +42,6 @@ BATCHES = 7
 OF_NUMPY = [way for way in WAYS if way not in FRAMEWORKS]
 INSTALLED = [way for way, (library, _) in FRAMEWORKS.items() if find_spec(library)]
 Structure = Any
-IN_THIS_PROCESS = [
-    pytest.param(INLINE, id="inline"),
-    pytest.param(FOUR_THREADS, id="threads"),
-    pytest.param(AUTO, id="auto"),
-]
 
 
 def kinds(ways: list[str], rows: int | None = ROWS) -> st.SearchStrategy[Kind]:
@@ -186,7 +182,7 @@ def numpy_in_workers() -> Any:
 ANY_WORKERS = st.sampled_from([INLINE, FOUR_THREADS, AUTO])
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(structures(OF_NUMPY + INSTALLED), ANY_WORKERS)
 def test_batches_of_a_py_dataset(structure, workers):
     check(Batches(structure), structure, **workers)
@@ -200,9 +196,16 @@ def test_batches_of_a_batch_transform(structure, workers, ways):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("kind", [Samples, Together])
 # Not on threads: buffers that a thread of somebody else's would have to lock aren't tried.
-@pytest.mark.parametrize("workers", [INLINE, PROCESSES], ids=["inline", "processes"])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        (Samples, INLINE),
+        (Together, PROCESSES),
+        pytest.param(Samples, PROCESSES, marks=pytest.mark.full),
+        pytest.param(Together, INLINE, marks=pytest.mark.full),
+    ],
+)
 @settings(max_examples=examples(50))
 @given(structure=structures(OF_NUMPY, rows=None))
 def test_samples(kind, workers, structure):
@@ -255,10 +258,9 @@ class ForEachThread(Giving):
         return x, x[:, :1]
 
 
-@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
-def test_predict(workers):
-    model = echo_of(WIDTH)
-    for way in OF_NUMPY + INSTALLED:
+def test_predict():
+    model, workers_of = echo_of(WIDTH), itertools.cycle([INLINE, FOUR_THREADS, AUTO])
+    for way, workers in zip(OF_NUMPY + INSTALLED, workers_of):
         with SafeSequence(Giving(way), **workers) as sequence:
             predicted = model.predict(sequence, verbose=0)
         np.testing.assert_array_equal(predicted, EXPECTED, way)
@@ -322,12 +324,23 @@ def stacked(samples: Any) -> Any:
     return np.stack([leaf_of(sample) for sample in samples])
 
 
+# Each two of them meet.
+REFILLED = [
+    ("array", None, "source", INLINE),
+    ("array", stacked, "transform", FOUR_THREADS),
+    ("array", pad(), "on_error", AUTO),
+    ("tuple", None, "transform", AUTO),
+    ("tuple", stacked, "on_error", INLINE),
+    ("tuple", pad(), "source", FOUR_THREADS),
+    ("dict", None, "on_error", FOUR_THREADS),
+    ("dict", stacked, "source", AUTO),
+    ("dict", pad(), "transform", INLINE),
+]
+
+
 @pytest.mark.one_backend
-@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
-@pytest.mark.parametrize("shape", ["array", "tuple", "dict"])
-@pytest.mark.parametrize("collate", [None, stacked, pad()], ids=["none", "users", "pad"])
-@pytest.mark.parametrize("made_by", ["source", "transform", "on_error"])
-def test_batch_of_refilled_samples(workers, shape, collate, made_by):
+@pytest.mark.parametrize(("shape", "collate", "made_by", "workers"), REFILLED)
+def test_batch_of_refilled_samples(shape, collate, made_by, workers):
     def failing(number: Any) -> Any:
         raise ValueError
 
@@ -423,16 +436,6 @@ def test_batches_kept_by_the_steps_of_fit(workers):
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     kept = np.concatenate([to_host(batch)[0] for batch in recorder.lists.trained])
     np.testing.assert_array_equal(kept, np.concatenate([wide(), wide()]))
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_kept_batch_outlives_its_sequence():
-    sequence = sequence_of(4, **PROCESSES)
-    batches = iter(sequence)
-    kept = next(batches)
-    del batches
-    sequence.close()
-    assert numbers(kept) == [0, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -178,7 +178,7 @@ def trained(folder: Path | None, epochs: int, steps: int | None, kill_at: int | 
 
 
 @pytest.mark.parametrize(
-    ("epochs", "steps", "stride"), [(2, None, 1), (3, 1, 1), (3, 3, 1), (2, 7, 2)]
+    ("epochs", "steps", "stride"), [(2, None, 2), (3, 1, 1), (3, 3, 2), (2, 7, 3)]
 )
 def test_states_and_losses(epochs, steps, stride, tmp_path):
     """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""

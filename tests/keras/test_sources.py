@@ -27,7 +27,7 @@ from adapters.records import example
 from adapters.transforms import Chain, ColorJitter, CutMix, MixUp, OneHot, RandomErasing
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
-from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS, Recorder
+from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS
 from tests.sources.every_kind import KINDS, X, Y
 from tests.sources.image_folders import folder, put, varied_and_packed
 from tests.sources.record_files import (
@@ -107,16 +107,20 @@ def test_workers_give_the_same_batches_and_states_go_on(name, tmp_path):
         assert expected[0] != expected[1]
         sequence.set_epoch(0)
         assert exact(sequence[1]) == expected[0][1]
-    for workers in (INLINE, TWO_THREADS, PROCESSES):
+    for workers in (TWO_THREADS, PROCESSES):
         with SafeSequence(source, 4, **arguments, **workers) as sequence:
             assert [[exact(batch) for batch in sequence] for _ in range(2)] == expected
             sequence.load_state_dict({"epoch": 1, "batch": 2})
             assert [exact(batch) for batch in sequence] == expected[1][2:]
 
 
-@every_kind
 @pytest.mark.parametrize(
-    "decode", [RANDOM, ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50)], ids=str
+    ("workers", "decode"),
+    [
+        (TWO_THREADS, RANDOM),
+        (PROCESSES, ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50)),
+    ],
+    ids=str,
 )
 def test_images_as_packed(photos, workers, decode):
     files, packed = photos
@@ -166,13 +170,6 @@ def test_path_of_examples(tmp_path):
     }
 
 
-def test_relative_path_in_processes(photos, monkeypatch):
-    monkeypatch.chdir(photos[0].parent)
-    source = open_images("in", decode=ImageDecoder(8))
-    monkeypatch.chdir("/")
-    assert batches_of(source, PROCESSES) == batches_of(source, INLINE)
-
-
 # --- errors ---
 
 
@@ -189,8 +186,10 @@ def test_images_of_several_sizes(photos):
         list(sequence)
 
 
-@every_kind
-@pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
+@pytest.mark.parametrize(
+    ("workers", "decode"),
+    [(TWO_THREADS, None), (INLINE, ImageDecoder(8)), (PROCESSES, ImageDecoder(8))],
+)
 def test_file_that_is_no_image(workers, decode, tmp_path):
     (folder(tmp_path) / "bee/005.jpg").write_bytes(b"This is none.")
     sequence = SafeSequence(open_images(tmp_path, decode=decode), 4, **workers)
@@ -199,8 +198,7 @@ def test_file_that_is_no_image(workers, decode, tmp_path):
     assert "in sample 5, batch 1 of epoch 0" in caught.value.__notes__
 
 
-@pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
-@pytest.mark.parametrize("kind", ["empty", "gone"])
+@pytest.mark.parametrize(("decode", "kind"), [(None, "empty"), (ImageDecoder(8), "gone")])
 def test_skip_image(decode, kind, tmp_path):
     source = open_images(folder(tmp_path), decode=decode)
     path = Path(source.files[2])
@@ -279,35 +277,6 @@ def test_skip_with_weights():
     weights = Weighted(np.eye(12)[9], 4)
     with SafeSequence(np.arange(12), 4, weights=weights, **arguments) as sequence:
         assert sequence[0].tolist() == [10] * 4
-
-
-# --- training ---
-
-
-@every_format
-def test_fit_on_records(format, tmp_path):
-    recorder = Recorder()
-    source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8, dtype="float32"))
-    with SafeSequence(source, 4, shuffle=True, **TWO_THREADS) as sequence:
-        recorder.fit(sequence, epochs=2, verbose=0)
-    labels = np.concatenate([batch[1] for batch in recorder.lists.trained])
-    assert sorted(labels[:SIZE].astype(int)) == sorted(labels[SIZE:].astype(int)) == [*range(SIZE)]
-
-
-def test_fit_and_validation_of_split():
-    x, y = np.arange(40, dtype="float32").reshape(-1, 1), np.arange(40, dtype="float32")
-    train, test = split((x, y), [0.75, 0.25], seed=3)
-    model = Recorder()
-    model.fit(SafeSequence(train, 10), validation_data=SafeSequence(test, 10), verbose=0)
-    seen = [np.sort(np.concatenate([y for _, y in batches])).tolist() for batches in _seen(model)]
-    assert sorted(seen[0] + seen[1]) == list(range(40))
-    assert seen[1] == sorted(label for _, label in test)
-
-
-def _seen(model):
-    return [
-        [batch[:2] for batch in batches] for batches in (model.lists.trained, model.lists.tested)
-    ]
 
 
 @pytest.mark.parametrize("make", [split, lambda source, _: concatenate([X, source])])

@@ -216,6 +216,7 @@ def test_cluster_client_that_does_not_wait():
         SafeSequence((X, Y), workers=waiting)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("sent_by_value")
 def test_cluster_diagnosed(client):
     with clustered(client) as data:
