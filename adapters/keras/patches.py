@@ -4,14 +4,15 @@ Keras reads every ``PyDataset`` through its ``PyDatasetAdapter``, which asks for
 another, in an order that it draws itself, so nothing can be read ahead. ``install`` patches:
 
 - ``fit``, ``evaluate`` and ``predict``, so that the readers that were created in a call end with
-  it, and a ``FitCallback`` gets the arguments of its ``fit``. If Keras has changed too much, with
-  ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored ``get_data_adapter``, they pass a
-  ``StockView`` to Keras's own adapter.
+  it, and a ``FitCallback`` gets the arguments of its ``fit``.
 - ``get_data_adapter``. Keras's function runs first, so its argument checks and its sharding of the
   data of a distribution still apply. Only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced.
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
+- ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
+  if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
+  ``get_data_adapter``. If Keras has no such class any more, ``fit`` passes the ``StockView``.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -273,6 +274,8 @@ def install() -> None:
         )
     for name in _CALLS:
         setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
+    if "PyDatasetAdapter" not in missing:
+        _view_in_keras_adapter()
     if missing or is_stock:
         return
     _patch_get_data_adapter()
@@ -322,6 +325,17 @@ def _patch_get_data_adapter() -> None:
 
     internals.data_adapters.get_data_adapter = get_data_adapter
     internals.patched = True
+
+
+def _view_in_keras_adapter() -> None:
+    """Make Keras's own adapter read the ``StockView`` of a sequence, whoever makes the adapter."""
+    stock = internals.PyDatasetAdapter.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, _view(x), *args, **kwargs)
+
+    internals.PyDatasetAdapter.__init__ = init
 
 
 def _wrap_beginning(name: str, kind: str) -> None:

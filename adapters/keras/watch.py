@@ -12,8 +12,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 
+from adapters.keras.internals import sync_state
 from adapters.keras.patches import Call, FitCallback
 from adapters.keras.progress import position_after
 from adapters.keras.resume import Resume
@@ -22,6 +24,8 @@ log = logging.getLogger("adapters")
 
 # Number of latest losses to compare with, and the least number needed.
 _LATEST, _LEAST = 100, 20
+# Tolerance for a mean that a compiled step has computed.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,8 @@ class Watch(FitCallback):
     (``adapters replay``), and is appended to a file if ``path`` is given.
 
     Keras passes callbacks the mean of an epoch's losses so far, weighted by samples. The loss of
-    each batch is computed from these means, so a custom ``train_step`` must return a mean, too, as
-    ``get_metrics_result()`` does. Like a progress bar, the callback waits for the result of each
-    batch.
+    each batch is computed from these means; a custom ``train_step`` may return the losses
+    themselves. Like a progress bar, the callback waits for the result of each batch.
 
     Args:
         path: Path of the file; its folder is created. None for the log alone. Later write errors
@@ -91,6 +94,8 @@ class Watch(FitCallback):
         """Running ``Call``; None outside of ``fit``."""
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._mean, self._samples = 0.0, 0
+        self._averaged: bool | None = None
+        """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Call) -> None:
@@ -109,7 +114,7 @@ class Watch(FitCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the mean."""
-        self._mean, self._samples = 0.0, 0
+        self._mean, self._samples, self._averaged = 0.0, 0, None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compute the batch's loss, and compare it with the usual ones."""
@@ -135,11 +140,21 @@ class Watch(FitCallback):
             return
         if not math.isfinite(before):
             return  # First batch after a resume: its loss can't be computed.
-        loss = mean + (mean - before) * earlier / samples
+        if self._averaged is None and earlier and mean not in (0, before):
+            self._averaged = self._is_mean(mean)
+        averaged = self._averaged is not False
+        loss = mean + (mean - before) * earlier / samples if averaged else mean
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
         if usual > 0 and loss > self._spike * usual:  # Other medians give no scale.
             self._notice("spike", loss, numbers)
         self._losses.append(loss)
+
+    def _is_mean(self, value: float) -> bool:
+        """True if a mean among the model's metrics has this value."""
+        sync_state(self.model)
+        means = (each for each in self.model.metrics if isinstance(each, keras.metrics.Mean))
+        found = (float(keras.ops.convert_to_numpy(mean.result())) for mean in means)
+        return any(math.isclose(value, mean, rel_tol=_ROUNDING) for mean in found)
 
     def _notice(self, kind: str, loss: float, numbers: range) -> None:
         if kind in self._noticed_now:

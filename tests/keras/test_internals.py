@@ -189,3 +189,12 @@ def test_adapter_lost(caplog):
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     assert ["restored its get_data_adapter" in line for line in warnings_of(caplog)] == [True]
     assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
+
+
+def test_wrapper_and_adapter_lost():
+    keras.Model.fit = inspect.unwrap(keras.Model.fit)
+    data_adapters.get_data_adapter = inspect.unwrap(data_adapters.get_data_adapter)
+    recorder = built_recorder()
+    with sequence_of(BATCHES) as sequence:
+        recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
+    assert recorder.trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)

@@ -26,7 +26,8 @@ from adapters.images import decode
 from adapters.keras import Watch, internals
 from adapters.packing import pack
 from adapters.records import example
-from tests.keras.py_datasets import Given, Hooked, Shuffling
+from tests.keras.py_datasets import Given, Shuffling
+from tests.keras.recording import BACKEND
 from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
@@ -182,7 +183,17 @@ def test_replay_calls_hooks():
 
 
 def test_replay_of_another_epoch_of_the_source():
-    with SafeSequence(Hooked(2), workers=0) as sequence:
+    class Own(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros((2, 1)), np.zeros((2, 1))
+
+        def on_epoch_end(self) -> None:
+            """Changes what batches are."""
+
+    with SafeSequence(Own(), workers=0) as sequence:
         assert sequence.replay(0, 1).numbers.tolist() == [1]
         with pytest.raises(ValueError, match="epoch must be the current one, 0"):
             sequence.replay(1, 0)
@@ -352,6 +363,50 @@ def test_watch_short_last_batch():
         model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
     (found,) = watch.noticed
     assert (found.batch, found.loss) == (30, pytest.approx(100, rel=1e-2))
+
+
+class Steps(keras.Model):
+    """Learns nothing; a step's loss is the mean of its inputs.
+
+    Args:
+        averaged: Tell the mean of an epoch's losses, as a metric of its own has it.
+    """
+
+    def __init__(self, averaged: bool) -> None:
+        super().__init__()
+        self.mean = keras.metrics.Mean(name="total")
+        self.averaged = averaged
+        self.compile(run_eagerly=True, jit_compile=False)
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.mean]
+
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+    def train_step(self, *arguments: Any) -> Any:
+        loss = keras.ops.mean(arguments[-1][0])
+        if BACKEND != "jax":
+            if self.averaged:
+                self.mean.update_state(loss)
+            return {"loss": self.mean.result() if self.averaged else loss}
+        trained, others, optimizer, means = arguments[0]
+        if self.averaged:
+            means = self.mean.stateless_update_state(means, loss)
+            loss = self.mean.stateless_result(means)
+        return {"loss": loss}, (trained, others, optimizer, means)
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_watch_a_step_of_ones_own(averaged):
+    losses = 1 + np.random.default_rng(0).normal(0, 0.1, 200).astype("float32")
+    losses[150] = 30
+    watch = Watch()
+    with SafeSequence((losses[:, None], losses), 1, workers=0) as sequence:
+        Steps(averaged).fit(sequence, epochs=2, shuffle=False, callbacks=[watch], verbose=0)
+    (found,) = watch.noticed
+    assert (found.batch, found.loss) == (150, pytest.approx(30, rel=1e-2))
 
 
 def test_watch_each_fit_anew():
