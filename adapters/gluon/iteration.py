@@ -30,14 +30,15 @@ class Iteration(Reading):
         self._epoch = -1  # Of a pass that hasn't begun.
         self._count: int | None = None
         """Number of batches in the epoch; None if unknown."""
-        self._fetched = self._delivered = 0
-        """Number after the last batch that was fetched, and after the last one delivered."""
+        self._delivered = 0
+        """Number after the last batch that was delivered."""
         self._ahead: list[Any] = []
 
     def _next(self) -> Any:
         batch = self._ahead.pop() if self._ahead else self._fetch()
         if isinstance(batch, BaseException):
             raise batch
+        self._delivered += 1
         if self._loader._copies_ahead and self._stream is not None and self._stream.ready:
             try:
                 self._ahead.append(self._fetch())
@@ -45,7 +46,6 @@ class Iteration(Reading):
                 pass
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
-        self._delivered += 1
         self._loader._position = self._position
         return batch
 
@@ -68,9 +68,7 @@ class Iteration(Reading):
         plan.begin_pass()
         if plan.changes_between_epochs:
             engine.refresh()
-        epoch, first = loader._next
-        self._epoch = epoch
-        self._fetched = self._delivered = first
+        self._epoch, self._delivered = epoch, first = loader._next
         self._count = count = length_of(sampler, epoch)
         loader._position = self._position
         loader._next = epoch + 1, 0
@@ -87,12 +85,10 @@ class Iteration(Reading):
     def _made(self, batch: Any) -> Any:
         *arrays, skeleton = batch
         del batch
-        moved = self._loader._move(skeleton.built(arrays, is_np_array()))
-        self._fetched += 1
-        return moved
+        return self._loader._move(skeleton.built(arrays, is_np_array()))
 
     def _finish(self) -> None:
-        before, self._count = self._position, self._fetched
+        before, self._count = self._position, self._delivered
         if self._loader._position == before:
             self._loader._position = self._position
         self.close()
