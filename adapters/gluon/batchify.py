@@ -45,7 +45,6 @@ class Skeleton:
     def __init__(self, tree: Any, flat: int = 0) -> None:
         self._tree = tree
         self._flat = flat
-        self.never_changes = flat > 0  # For the engine.
 
     def __reduce__(self) -> Any:
         return (_flat, (self._flat,)) if self._flat else (Skeleton, (self._tree,))

@@ -211,16 +211,12 @@ def _reduce(value: Any) -> Any:
     if isinstance(value, mx.nd.NDArray) and value.stype == "default":
         if value.ctx.device_type == "gpu":
             return NotImplemented
-        return _restore, (as_numpy(value), type(value))
+        return as_ndarray, (as_numpy(value), type(value) is mx.np.ndarray)
     if isinstance(value, mx.gluon.HybridBlock) and getattr(value, "_cached_op", None) is not None:
         reduced = value.__reduce_ex__(2)
         state = {**value.__dict__, "_cached_op": None, "_cached_graph": ()}
         return (*reduced[:2], state)
     return NotImplemented
-
-
-def _restore(array: NDArray[Any], kind: type) -> Any:
-    return as_ndarray(array, kind is mx.np.ndarray)
 
 
 reducers.append(_reduce)
