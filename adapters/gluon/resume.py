@@ -249,7 +249,9 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             return
         parameters = self._net.collect_params().values()
         try:
-            states = _states_of(self._trainer)
+            with _file() as path:
+                self._trainer.save_states(str(path))
+                states = path.read_bytes()
         except OSError as error:  # The disk may be full.
             log.warning("the training could not be saved (%s); it goes on", error)
             return
@@ -322,24 +324,12 @@ def _check_trainer(trainer: Any) -> None:
     store = asked.get("kvstore")
     name = str(store if isinstance(store, str) else getattr(store, "type", ""))
     if "dist" in name and (asked.get("update_on_kvstore") is not False or "async" in name):
-        raise _elsewhere(f"kvstore={name!r}")
-
-
-def _states_of(trainer: Any) -> bytes:
-    with _file() as path:
-        try:
-            trainer.save_states(str(path))
-        except AssertionError as error:
-            raise _elsewhere(str(error)) from error
-        return path.read_bytes()
-
-
-def _elsewhere(found: str) -> ValueError:
-    return ValueError(
-        "trainer must keep its states in this process for Resume to save them, not on the servers "
-        f"of a distributed kvstore, got {found}: give Trainer(..., update_on_kvstore=False) with a "
-        'kvstore that is synchronous, such as "dist_sync"'
-    )
+        raise ValueError(
+            "trainer must keep its states in this process for Resume to save them, not on the "
+            f"servers of a distributed kvstore, got kvstore={name!r}: give "
+            "Trainer(..., update_on_kvstore=False) with a kvstore that is synchronous, such as "
+            '"dist_sync"'
+        )
 
 
 @contextlib.contextmanager
