@@ -30,7 +30,7 @@ from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
 from adapters.sources import ArraySource, MapSource, Source, Subset
-from adapters.sources.decoders import Decoded, Images
+from adapters.sources.decoders import Images
 from adapters.sources.records import RecordSource
 from adapters.sources.stored import Stored, is_stored
 from adapters.user_code import Gate
@@ -61,18 +61,14 @@ class PythonOp(NamedTuple):
 
     def __call__(self, sample: Any) -> Any:
         """Apply the functions to a sample as a Gluon data set does."""
-        if not isinstance(sample, tuple):
-            return self._called(sample)
-        if not self.first:
-            return self._called(*sample)
-        return (self._called(sample[0]), *sample[1:]) if sample[1:] else self._called(sample[0])
-
-    def _called(self, *arguments: Any) -> Any:
-        functions = self.functions
-        value = call(functions[0], *arguments)
-        for function in functions[1:]:
+        arguments = sample if isinstance(sample, tuple) else (sample,)
+        rest: tuple[Any, ...] = ()
+        if self.first:
+            arguments, rest = (arguments[0],), arguments[1:]
+        value = call(self.functions[0], *arguments)
+        for function in self.functions[1:]:
             value = call(function, value)
-        return value
+        return (value, *rest) if rest else value
 
 
 class NativeOp(NamedTuple):
@@ -142,16 +138,12 @@ class Pipeline:
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for the base and for each op."""
-        name, records = type(self.base).__name__, self.records
-        if records is not None and records is self.base:
-            name = f"{records.unit}s" if isinstance(records, Decoded) else "source"
+        records = self.records
+        name = "source" if self.base is records else type(self.base).__name__
         if self.indices is not None:
             name += f", {len(self.indices)} of its samples"
-        if isinstance(records, Decoded):
-            at_once = "batch" if records.leaves is not None else records.unit
-            yield f"{name}: read and decoded a {at_once} at a time"
-        elif records is not None:
-            yield f"{name}: {records.way(bool(self.ops))}"
+        if records is not None:
+            yield f"{name}: {records.way(transformed=False)}"
         elif self.columns is not None:
             yield f"{name}: arrays, gathered a batch at a time"
         else:
@@ -276,7 +268,7 @@ def integers(names: Any) -> NDArray[np.int64] | None:
     return numbers.astype(np.int64, copy=False)
 
 
-def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
+def in_range(names: Sequence[Any] | NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Convert sample names, also negative ones, to row numbers; raise ``IndexError`` for others."""
     numbers = integers(names)
     if numbers is None:

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -25,7 +25,7 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.stages import Stage, uniforms
+from adapters.gluon.stages import uniforms
 from adapters.ownership import detached
 from adapters.seeding import seed, seeded
 from adapters.sources import Source, Stored, stretch_of, take_rows
@@ -134,12 +134,7 @@ class Runner:
 
     def gathered(self, columns: list[Column], names: Sequence[Any], allocate: Allocate) -> State:
         """Gather the rows of the base's columns for these samples."""
-        indices, rows = self._pipeline.indices, cast(Any, names)
-        if indices is not None:
-            rows = indices[in_range(names, len(indices))]
-        if indices is not None or self._checked or not isinstance(rows, np.ndarray):
-            # Our own order is an array of numbers in range and needs no check.
-            rows = in_range(rows, len(columns[0].array))
+        rows = self._base_numbers(names, len(columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
         for place, (array, kind, _) in enumerate(columns):
@@ -153,14 +148,20 @@ class Runner:
             return gathered[0]  # Items of any kind, possibly tuples.
         return Members(gathered, self._pipeline.single)
 
+    def _base_numbers(self, names: Any, size: int) -> NDArray[np.int64]:
+        """Numbers of samples in the base, which has ``size``; ``IndexError`` if out of range."""
+        indices = self._pipeline.indices
+        if indices is not None:
+            return in_range(indices[in_range(names, len(indices))], size)
+        # Our own orders need no check. That saves 4 of 80 us for 64 digits.
+        own = not self._checked and isinstance(names, np.ndarray)
+        return names if own else in_range(names, size)
+
     # --- sources ---
 
     def _recorded(self, source: Source, request: Request) -> State:
         """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
-        own: Any = self._pipeline.base_numbers(request.names)
-        if self._checked or not isinstance(own, np.ndarray):
-            # Our own orders need no check. That saves 4 of 80 us for 64 digits.
-            own = in_range(own, len(source))
+        own = self._base_numbers(request.names, len(source))
         source.bring(own)
         # An image that goes through ops is not yet the batch's memory.
         memory = np.empty if self.runs else request.allocate
@@ -290,8 +291,18 @@ class Runner:
         memory = request.allocate if place == len(self.runs) - 1 else np.empty
         # transform_first also unpacks a tuple of one.
         column, *others = state.columns
-        column = _transformed(stage, column, drawn, names, memory)
-        return Members([column, *others], state.single or not others)
+        rows, kind = _stacked(column)
+        whole = None if rows is None else stage.batch(rows, drawn, memory)
+        if whole is not None:
+            return Members([Column(whole, kind), *others], state.single or not others)
+        items = []
+        for item, own, name in zip(_items_of(column), drawn, names):
+            try:
+                items.append(stage.item(item, own))
+            except BaseException as error:
+                note(error, f"in {type(stage.block).__name__}, sample {name!r}")
+                raise
+        return Members([items, *others], state.single or not others)
 
 
 def _runs(pipeline: Pipeline) -> list[NativeOp | list[PythonOp]]:
@@ -322,29 +333,6 @@ def _items_of(column: Column | list[Any]) -> list[Any]:
     return [batch[row] for row in range(len(column.array))]
 
 
-def _transformed(
-    stage: Stage,
-    column: Column | list[Any],
-    drawn: NDArray[np.float64],
-    names: Sequence[Any],
-    memory: Allocate,
-) -> Column | list[Any]:
-    """Run a stage on a column, all rows at once if that is possible."""
-    rows, kind = _stacked(column)
-    if rows is not None:
-        whole = stage.batch(rows, drawn, memory)
-        if whole is not None:
-            return Column(whole, kind)
-    items = []
-    for item, own, name in zip(_items_of(column), drawn, names):
-        try:
-            items.append(stage.item(item, own))
-        except BaseException as error:
-            note(error, f"in {type(stage.block).__name__}, sample {name!r}")
-            raise
-    return items
-
-
 def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
     """Return the rows of a column as one array, and their type.
 
@@ -359,10 +347,7 @@ def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
     for item in column:
         if type(item) is not type(first) or item.shape != first.shape or item.dtype != first.dtype:
             return None, type(first)
-    rows = np.empty((len(column), *first.shape), first.dtype)
-    for row, item in zip(rows, column):
-        np.copyto(row, as_numpy(item))
-    return rows, type(first)
+    return np.stack([as_numpy(item) for item in column]), type(first)
 
 
 def _is_flat(skeleton: Any) -> bool:
