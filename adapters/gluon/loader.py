@@ -438,7 +438,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             records.origin(number, generator(plan.seed, epoch, number, DECODE))
             if records is not None
             else Origin()
-            for number in numbers.tolist()
+            for number in plan.pipeline.base_numbers(numbers.tolist())
         ]
 
         def fetched(number: int) -> Any:

@@ -22,7 +22,7 @@ from adapters import (
 )
 from adapters.records import irheader
 from tests.gluon.data_sets import assert_same, theirs
-from tests.gluon.executors import every_kind, every_quick_executor, opened
+from tests.gluon.executors import THREADS, every_kind, every_quick_executor, opened
 from tests.images.pictures import encoded, picture
 from tests.packing.materials import image, jpeg
 from tests.plans import notes_of
@@ -55,20 +55,18 @@ def test_batches_are_those_of_the_same_images_packed(photos, executor, decode):
             assert_same(list(ours), list(other))
 
 
-@every_kind
 @pytest.mark.parametrize("given", [str, Path])
-def test_path_of_a_folder_gives_its_images(executor, given, tmp_path):
-    with opened(given(folder(tmp_path)), executor, 6) as loader:
+def test_path_of_a_folder_gives_its_images(given, tmp_path):
+    with opened(given(folder(tmp_path)), THREADS, 6) as loader:
         ((images, labels),) = loader
     expected = np.stack([image for image, _ in open_images(tmp_path)])
     np.testing.assert_array_equal(images.asnumpy(), expected)
     assert labels.asnumpy().tolist() == [0, 0, 0, 1, 1, 1]
 
 
-@every_quick_executor
 @pytest.mark.parametrize("data", [str, lambda path: SimpleDataset(open_images(path))])
-def test_several_sizes_are_told_the_remedy(photos, executor, data):
-    loader = opened(data(photos[0]), executor)
+def test_several_sizes_are_told_the_remedy(photos, data):
+    loader = opened(data(photos[0]), THREADS)
     with (
         loader,
         pytest.raises(
@@ -111,6 +109,13 @@ def test_skip_takes_the_next_file(executor, decode, kind, tmp_path):
     expected = [source[number] for number in (0, 1, 3, 3, 4, 5)]
     np.testing.assert_array_equal(images.asnumpy(), np.stack([image for image, _ in expected]))
     assert labels.asnumpy().tolist() == [label for _, label in expected]
+
+
+def test_replay_of_a_part_names_its_files(tmp_path):
+    source = open_images(folder(tmp_path), decode=ImageDecoder(8))
+    with opened(SimpleDataset(source).shard(2, 1), "inline", 3) as loader:
+        replay = loader.replay(0, 0)
+    assert [origin.file for origin in replay.origins] == list(source.files)[3:]
 
 
 # --- what MXNet's own data set of folders gives ---
