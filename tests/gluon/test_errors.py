@@ -13,9 +13,9 @@ from mxnet.gluon.data import ArrayDataset, Dataset, SimpleDataset
 from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 
-from adapters import ImageDecoder, RecordError, WorkerError, gluon_loader, open_records
+from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from tests.engine.executors import within
-from tests.engine.workloads import Dying, Numbers
+from tests.engine.workloads import Numbers
 from tests.gluon.data_sets import (
     assert_same,
     folder_data_set,
@@ -27,15 +27,13 @@ from tests.gluon.data_sets import (
 )
 from tests.gluon.executors import (
     EXECUTORS,
-    PROCESSES,
     THREADS,
-    every_executor,
     every_kind,
     every_quick_executor,
     opened,
 )
 from tests.plans import notes_of
-from tests.sources.record_files import FORMATS, damage, jpeg_file, raw_file
+from tests.sources.record_files import damage, jpeg_file, raw_file
 
 # What workers have no part in, or what doesn't depend on their number: to start one takes seconds.
 # Recovery is promised within seconds; each new process imports MXNet.
@@ -51,38 +49,21 @@ class OwnError(Exception):
         self.why = why
 
 
-class LockedError(Exception):
-    """Nor one of these, whatever it is told."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.lock = threading.Lock()
-
-
 class Faulty(Numbers):
     """Raises at sample 9, unless there is a file that says that it has done so before."""
 
-    def __init__(self, path: Any, error: str = "own", size: int = 26) -> None:
-        super().__init__(size)
+    def __init__(self, path: Any, stops: bool = False) -> None:
+        super().__init__()
         self.path = path
-        self.error = error
+        self.stops = stops
 
     def __getitem__(self, number: int) -> int:
         if number == 9 and not self.path.exists():
             self.path.touch()
-            raise self.fault()
+            raise StopIteration("spoilt") if self.stops else OwnError(9, why="spoilt")
         return number
 
     __call__ = __getitem__
-
-    def fault(self) -> BaseException:
-        return {
-            "own": lambda: OwnError(9, why="spoilt"),
-            "stop": lambda: StopIteration("spoilt"),
-            "locked": lambda: LockedError(9),
-            "interrupt": lambda: KeyboardInterrupt("spoilt"),
-            "exit": lambda: SystemExit("spoilt"),
-        }[self.error]()
 
     def batchify(self, samples: list[int]) -> Any:
         return mx.nd.array([self(sample) for sample in samples])
@@ -118,7 +99,7 @@ def fail(loader: Any, kind: type[BaseException]) -> Any:
 # --- raise ---
 
 
-@every_executor
+@every_quick_executor
 @pytest.mark.parametrize("place", PLACES)
 def test_error_arrives_as_it_is(executor, place, tmp_path):
     data, arguments = PLACES[place](Faulty(tmp_path / "raised"))
@@ -143,7 +124,7 @@ def test_sample_is_named_as_the_sampler_did(executor, tmp_path):
 @every_quick_executor
 @pytest.mark.parametrize("place", PLACES)
 def test_stop_iteration_is_an_error_and_no_silent_end(executor, place, tmp_path):
-    data, arguments = PLACES[place](Faulty(tmp_path / "raised", "stop"))
+    data, arguments = PLACES[place](Faulty(tmp_path / "raised", stops=True))
     with opened(data, executor, **arguments) as loader:
         assert "raised StopIteration" in str(fail(loader, RuntimeError))
         assert len(values(loader)) == 7
@@ -153,19 +134,10 @@ def test_stop_iteration_is_an_error_and_no_silent_end(executor, place, tmp_path)
     "show", [lambda loader: loader.peek(4), lambda loader: loader.replay(0, 2)]
 )
 def test_stop_iteration_is_an_error_where_batches_are_shown(show, tmp_path):
-    with opened(Faulty(tmp_path / "raised", "stop"), "inline") as loader:
+    with opened(Faulty(tmp_path / "raised", stops=True), "inline") as loader:
         with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
             show(loader)
         assert "in sample 9" in notes(caught.value)
-
-
-@every_kind
-def test_error_that_cannot_be_pickled_is_told(executor, tmp_path):
-    with opened(Faulty(tmp_path / "raised", "locked"), executor) as loader:
-        error = fail(loader, Exception)
-        assert "LockedError" in type(error).__name__ + str(error)
-        assert "in sample 9" in notes(error)
-        assert values(loader) == EXPECTED
 
 
 @every_kind
@@ -205,38 +177,6 @@ def test_samples_of_one_size_and_two_shapes_are_not_mixed(executor, other):
         next(iter(loader))
 
 
-# --- die ---
-
-
-class DyingData(Numbers):
-    def __init__(self, dying: Dying) -> None:
-        super().__init__()
-        self.dying = dying
-
-    def __getitem__(self, number: int) -> int:
-        return self.dying(number)
-
-
-@pytest.mark.serial
-@pytest.mark.parametrize("how", ["exit", "kill"])
-def test_death_costs_nothing_but_time(how, tmp_path):
-    data = DyingData(Dying(tmp_path / "deaths", how, 9, times=1))
-    with opened(data, PROCESSES) as loader, within(SECONDS):
-        assert values(loader) == EXPECTED
-    assert data.dying.deaths.calls == 1
-
-
-@pytest.mark.serial
-def test_deadly_sample_is_a_worker_error(tmp_path):
-    data = DyingData(Dying(tmp_path / "deaths", "kill", 9, times=3))
-    with opened(data, PROCESSES) as loader, within(2 * SECONDS):
-        error = fail(loader, WorkerError)
-        assert "was killed by SIGKILL" in str(error)
-        assert "batch 2 of epoch 0; tried 3 times" in str(error)
-        assert data.dying.deaths.calls == 3
-        assert values(loader) == EXPECTED
-
-
 # --- hang ---
 
 
@@ -271,6 +211,7 @@ BROKEN = {3, 4, 8, 11}
 # With batches of 5, the first one has two, the last one wraps around.
 SKIPPED = [0, 1, 2, 5, 5, 5, 6, 7, 9, 9, 10, 0]
 NUMBERS = np.arange(SIZE)
+RANDOM = ImageDecoder(8, crop="random", flip=True)
 
 
 class Broken(Dataset):
@@ -334,7 +275,7 @@ def test_ctrl_c_is_no_sample_that_fails():
         next(iter(loader))
 
 
-@every_executor
+@every_quick_executor
 @pytest.mark.parametrize("name", DATA)
 def test_skip_takes_the_next_sample_that_works(name, executor, caplog):
     with opened(DATA[name](), executor, 5, on_error="skip") as loader:
@@ -352,7 +293,7 @@ def test_skipped_samples_of_a_sampler_are_counted(caplog):
     assert [record.message for record in caplog.records] == ["epoch 0: on_error replaced 2 samples"]
 
 
-@every_executor
+@every_quick_executor
 def test_function_gives_a_finished_sample(executor):
     def instead(error: Exception, number: int) -> int:
         assert type(error) is OSError
@@ -405,9 +346,15 @@ def test_errors_that_mxnet_puts_off_are_met(tmp_path):
     assert isinstance(data, ImageFolderDataset)
 
 
-@every_executor
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("decode", ["image", ImageDecoder(8, crop="random", flip=True)])
+@pytest.mark.parametrize(
+    ("executor", "format", "decode"),
+    [
+        ("inline", "recordio", RANDOM),
+        (THREADS, "tfrecord", RANDOM),
+        ("inline", "tfrecord", "image"),
+        (THREADS, "recordio", "image"),
+    ],
+)
 def test_damaged_record_is_skipped(executor, format, decode, tmp_path):
     path = (raw_file if decode == "image" else jpeg_file)(tmp_path, format)
     arguments = {"batch_size": 4, "seed": 2}

@@ -123,13 +123,10 @@ def test_pass_goes_on_in_another_loader(name, semantics):
                 assert [outline(batch) for batch in loader] == expected[2]
 
 
-@pytest.mark.parametrize(
-    "executor", ["processes-1", pytest.param(EXECUTORS[2], marks=pytest.mark.full)]
-)
-def test_processes_go_on(executor):
+def test_processes_go_on():
     for name in ("flips", "a transform that draws", "a sampler with epochs"):
         expected = passes_of(name)
-        with made(name, executor) as loader:
+        with made(name, "processes-1") as loader:
             loader.load_state_dict({"epoch": 1, "batch": 1})
             assert [outline(batch) for batch in loader] == expected[1][1:]
 
@@ -385,9 +382,10 @@ def made_training(workers: int = 0) -> tuple[Any, Any, Any]:
         num_workers=workers,
         batch_transform=noisy_pair,
     )
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
-    net.add(mx.gluon.nn.Dense(1))
+    net = mx.gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():  # MXNet sorts the parameters by their names, and dense9 after dense10.
+        net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
+        net.add(mx.gluon.nn.Dense(1))
     net.initialize()
     trainer = mx.gluon.Trainer(
         net.collect_params(),
@@ -419,20 +417,22 @@ def train(path: Path | None, kill_at: int | None = None, workers: int = 0, **opt
     return losses
 
 
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """The losses of a training that isn't interrupted."""
+    return train(None)
+
+
 @pytest.mark.parametrize(
     ("kill_at", "workers"),
-    [
-        *((0, 0), (1, 2), (BATCHES - 1, 0), (BATCHES, 2), (BATCHES + 3, 0)),
-        (EPOCHS * BATCHES - 1, 2),
-    ],
+    [(0, 0), (BATCHES, 2), (BATCHES + 3, 0), (EPOCHS * BATCHES - 1, 2)],
 )
-def test_loop_goes_on_with_the_same_losses(kill_at, workers, tmp_path):
-    expected = train(None)
+def test_loop_goes_on_with_the_same_losses(kill_at, workers, whole, tmp_path):
     with pytest.raises(Killed):
         train(tmp_path, kill_at, workers)
     continued = train(tmp_path, workers=2 - workers)
-    assert continued == expected[-len(continued) :]
-    assert len(continued) == len(expected) - kill_at
+    assert continued == whole[-len(continued) :]
+    assert len(continued) == len(whole) - kill_at
 
 
 def test_loop_goes_on_under_numpy_semantics(tmp_path):
@@ -443,9 +443,9 @@ def test_loop_goes_on_under_numpy_semantics(tmp_path):
         assert train(tmp_path) == expected[BATCHES + 3 :]
 
 
-def test_training_that_has_ended_stays_there(tmp_path):
-    expected = train(tmp_path)
-    assert len(expected) == EPOCHS * BATCHES
+def test_training_that_has_ended_stays_there(whole, tmp_path):
+    assert train(tmp_path) == whole
+    assert len(whole) == EPOCHS * BATCHES
     assert train(tmp_path) == []
 
 
@@ -538,19 +538,6 @@ def test_folder_is_locked_until_other_handlers_have_ended(tmp_path):
     other = Lock(tmp_path)
     other.take(0)
     other.release()
-
-
-def test_another_net_is_refused(tmp_path):
-    train(tmp_path)
-    loader, _, _ = made_training()
-    net = mx.gluon.nn.Dense(1)
-    net.initialize()
-    trainer = mx.gluon.Trainer(net.collect_params(), "adam")
-    with (
-        loader,
-        pytest.raises(ValueError, match=r"the parameters of net must be .* make it as"),
-    ):
-        list(Resume(tmp_path, loader).epochs(1, net, trainer))
 
 
 def test_another_loader_is_refused(tmp_path):

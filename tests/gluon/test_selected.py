@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 from adapters import Feature, RecordWriter, concatenate, gluon_loader, mix, open_records, split
 from adapters.records import example
 from tests.gluon.data_sets import Triples, labels, nd, outline, pixels
-from tests.gluon.executors import EXECUTORS, opened
+from tests.gluon.executors import THREADS, opened
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
 CHOSEN = [7, 2, 2, 9, 0, 5, 10]
@@ -65,8 +67,13 @@ def test_part_has_the_batches_of_its_samples(source):
         assert batches(loader) == batches(expected)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@every_source
+@pytest.mark.parametrize(
+    ("name", "executor"),
+    [
+        *itertools.product(SOURCES, ["inline", THREADS]),
+        *((name, "processes-1") for name in ("arrays", "random boxes", "data sets")),
+    ],
+)
 def test_part_is_the_same_for_all_workers_and_after_a_break(source, executor):
     selected = source.select([*CHOSEN, 1, 3])
     arguments = {"shuffle": True, "seed": 4}
@@ -119,7 +126,7 @@ def test_part_of_a_mix_has_its_samples(select):
     np.testing.assert_array_equal(found, [part[number] for number in range(len(part))])
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["inline", "processes-1"])
 def test_samples_that_are_dicts_come_to_batchify(executor):
     part = split({"x": X, "y": Y}, [0.5])[0]
     with opened(
@@ -158,7 +165,7 @@ def file(tmp_path):
         yield opened_file
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["inline", "processes-1"])
 @pytest.mark.parametrize(
     "make",
     [
