@@ -35,11 +35,6 @@ class ImageEncoder:
     resize: int | None
     quality: int | None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings of the encoding, for the manifest."""
-        return {"encoding": self.encoding, "resize": self.resize, "quality": self.quality}
-
     def record(self, item: Item) -> bytes:
         """Encode an item as its record; ``ContentError`` for what is no image, or another label."""
         codec = CODECS[self.format]

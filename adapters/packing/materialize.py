@@ -321,9 +321,12 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
     fetch = partial(stages.before.expect, elsewhere=False)
     inputs = Inputs(samples, stages.classes, fingerprint, fetch)
     while True:
-        encoder = _Encoder(columns, skeleton, stages)
+        # For reading the records, and for detecting that they are out of date.
+        about = {"source": stages.version, "about": stages.about}
+        settings = {**about, **described(columns, skeleton)}
         try:
-            Run(folder / _STEM, inputs, encoder, _SHARD_BYTES, "raise").complete()
+            run = Run(folder / _STEM, inputs, _FORMAT, settings, _SHARD_BYTES, "raise")
+            run.complete(partial(_encoded, columns, skeleton))
             return
         except LeafChanged as change:  # Later samples may have any shape.
             columns[change.place] = _of_any_shape(columns[change.place])
@@ -357,28 +360,12 @@ def _of_any_shape(column: Column) -> Column:
     return replace(column, kind=ARRAY, dtype="", shape=())
 
 
-@dataclass(frozen=True)
-class _Encoder:
-    """Encoder of samples as records."""
-
-    columns: Sequence[Column]
-    skeleton: Any
-    """The sample with leaf numbers in place of its leaves."""
-    stages: _Stages
-    format: str = _FORMAT
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings for reading the records, and for detecting that they are out of date."""
-        about = {"source": self.stages.version, "about": self.stages.about}
-        return {**about, **described(self.columns, self.skeleton)}
-
-    def record(self, item: Item) -> bytes:
-        """Encode a sample as its record in the file."""
-        leaves, skeleton = flatten(item.content())
-        if skeleton != self.skeleton:
-            raise ValueError(f"samples must be of one structure, got another for {item.name}")
-        return CODECS[self.format].encode(record(self.columns, leaves))
+def _encoded(columns: Sequence[Column], skeleton: Any, item: Item) -> bytes:
+    """Encode a sample as its record in the file."""
+    leaves, found = flatten(item.content())
+    if found != skeleton:
+        raise ValueError(f"samples must be of one structure, got another for {item.name}")
+    return CODECS[_FORMAT].encode(record(columns, leaves))
 
 
 class _Samples(Sequence[Item]):

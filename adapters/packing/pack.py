@@ -124,8 +124,9 @@ def pack(
         inputs = inputs_of(source, root)
         if not len(inputs):
             raise ValueError("source must hold at least one image, got none")
-        run = Run(path, shuffled(inputs, seed), encoder, shard_bytes, on_error)
-        return run.complete(executor, workers, progress or (lambda done, total: None))
+        settings = {"encoding": encoding, "resize": resize, "quality": quality}
+        run = Run(path, shuffled(inputs, seed), format, settings, shard_bytes, on_error)
+        return run.complete(encoder.record, executor, workers, progress or (lambda *counts: None))
 
     if isinstance(out, str) and is_url(out):
         return packed_to(out, pack_here)

@@ -5,8 +5,7 @@
     .train.packing/            during the run, and after an interrupt
         plan.json              inputs and settings: another plan starts from the beginning
         00000.rec  00000.idx   finished files
-        00000.json             inputs that they hold
-        manifest.json          written when all are finished; from then on files are only renamed
+        manifest.json          of these; once it has all inputs, files are only renamed
     train-00000-of-00002.rec   the result
     train.json                 its manifest, which comes last
 """
@@ -19,17 +18,16 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from adapters.failure import Failure
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
-from adapters.packing.tasks import Encoder, Outcome, Workers, opened, outcomes_of
+from adapters.packing.tasks import Encode, Outcome, Workers, opened, outcomes_of
 from adapters.records import CODECS, RecordWriter, sidecar
 from adapters.records.formats import codec_of
-from adapters.remote.privatefiles import write_whole
 
 OnError = Literal["raise", "skip"]
 
@@ -41,12 +39,13 @@ class Run:
         self,
         out: str | os.PathLike[str],
         inputs: Inputs,
-        encoder: Encoder,
+        format: str,
+        settings: dict[str, Any],
         shard_bytes: int,
         on_error: OnError,
     ) -> None:
         out = Path(out)
-        self._suffix = CODECS[encoder.format].suffix
+        self._suffix = CODECS[format].suffix
         if out.is_dir():
             out = out / "data"
         self._single = codec_of(out) is not None
@@ -55,21 +54,22 @@ class Run:
         self._stem = out.with_suffix("") if self._single else out
         self._out = out
         self._inputs = inputs
-        self._encoder = encoder
+        self._format = format
         self._shard_bytes = shard_bytes
         self._on_error = on_error
         self._folder = self._stem.with_name(f".{self._stem.name}.packing")
-        self._settings = {**encoder.settings, "shard_bytes": shard_bytes}
-        self._manifest, self._before = self._published_before()
+        self._settings = {**settings, "shard_bytes": shard_bytes}
+        self._published, self._before = self._published_before()
         self._lock = locked_folder(self._folder)
         try:
-            self._prepare()
+            self._manifest = self._prepared()
         except BaseException:
             os.close(self._lock)
             raise
 
     def complete(
         self,
+        encode: Encode,
         executor: Any = None,
         workers: int | Literal["auto"] = "auto",
         progress: Callable[[int, int], Any] = lambda done, total: None,
@@ -79,10 +79,10 @@ class Run:
         After an interrupt, the working folder stays only if another run can resume from it.
         """
         try:
-            if not self._finished:
+            if not self._is_finished(self._manifest):
                 try:
-                    with opened(executor, workers) as encoders:
-                        self._write_all(encoders, progress)
+                    with opened(executor, workers) as pool:
+                        self._write_all(encode, pool, progress)
                 except BaseException:
                     if self._inputs.fingerprint is None:
                         shutil.rmtree(self._folder)
@@ -91,24 +91,22 @@ class Run:
         finally:
             os.close(self._lock)
 
-    @property
-    def _finished(self) -> bool:
+    def _is_finished(self, manifest: Manifest) -> bool:
         """True if only the renaming is left."""
-        return (self._folder / "manifest.json").exists()
+        return bool(manifest.files) and manifest.read == len(self._inputs)
 
-    def _write_all(self, workers: Workers, progress: Callable[[int, int], Any]) -> None:
-        """Write the missing files, and the manifest."""
-        manifest, total = self._noted(), len(self._inputs)
+    def _write_all(
+        self, encode: Encode, workers: Workers, progress: Callable[[int, int], Any]
+    ) -> None:
+        """Write the missing files."""
+        manifest, total = self._manifest, len(self._inputs)
         progress(manifest.read, total)
         skip = self._on_error == "skip"
-        outcomes = outcomes_of(self._inputs, manifest.read, self._encoder, skip, workers)
+        outcomes = outcomes_of(self._inputs, manifest.read, encode, skip, workers)
         with contextlib.closing(outcomes):
             pending = next(outcomes, None)
             while pending is not None:
-                pending = self._write_one(
-                    manifest, pending, outcomes, lambda done: progress(done, total)
-                )
-        manifest.write(self._folder / "manifest.json")
+                pending = self._write_one(pending, outcomes, lambda done: progress(done, total))
 
     def _give_names(self) -> Manifest:
         """Give the files their names, the manifest's last, and remove the folder."""
@@ -129,7 +127,7 @@ class Run:
                 old.unlink(missing_ok=True)
         temporary = self._folder / "published.json"
         manifest.write(temporary)
-        os.replace(temporary, self._manifest)
+        os.replace(temporary, self._published)
         (self._folder / "plan.json").unlink()  # Without it, the rest of the folder is ignored.
         shutil.rmtree(self._folder)
         return manifest
@@ -146,7 +144,7 @@ class Run:
                 continue
             except ValueError:
                 continue
-            if manifest.format == self._encoder.format:
+            if manifest.format == self._format:
                 return path, [path.with_name(packed.name) for packed in manifest.files]
         if free is None:
             raise FileExistsError(
@@ -155,12 +153,12 @@ class Run:
             )
         return free, []
 
-    def _prepare(self) -> None:
-        """Keep the files of an earlier run only if it had the same plan."""
+    def _prepared(self) -> Manifest:
+        """Keep the files of an earlier run only if it had the same plan; return their manifest."""
         plan = json.dumps(
             [
                 self._inputs.fingerprint,
-                self._encoder.format,
+                self._format,
                 self._settings,
                 self._on_error,
                 self._suffix,
@@ -168,46 +166,36 @@ class Run:
                 self._inputs.seed,
             ]
         )
-        path = self._folder / "plan.json"
+        path, notes = self._folder / "plan.json", self._folder / "manifest.json"
         kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
-        if not (kept and self._is_complete()):
-            for left in self._folder.iterdir():  # The folder itself is locked.
-                left.unlink()
-            path.write_text(plan)
+        if kept and notes.exists() and self._has_files(found := Manifest.load(notes)):
+            return found
+        for left in self._folder.iterdir():  # The folder itself is locked.
+            left.unlink()
+        path.write_text(plan)
+        inputs = self._inputs
+        return Manifest(self._format, self._settings, inputs.classes, seed=inputs.seed)
 
-    def _is_complete(self) -> bool:
-        """True if all files noted as finished exist, perhaps under their final names."""
-        files = self._noted().files
-        names = self._names(len(files)) if self._finished else []
+    def _has_files(self, manifest: Manifest) -> bool:
+        """True if all finished files exist, perhaps under their final names."""
+        files = manifest.files
+        names = self._names(len(files)) if self._is_finished(manifest) else []
         for number, packed in enumerate(files):
             places = [self._folder / packed.name, *names[number : number + 1]]
             if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
                 return False
         return True
 
-    def _noted(self) -> Manifest:
-        """The manifest of the files that are finished so far."""
-        inputs = self._inputs
-        manifest = Manifest(self._encoder.format, self._settings, inputs.classes, seed=inputs.seed)
-        while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
-            content = json.loads(note.read_text())
-            skipped = [Skipped(**each) for each in content["skipped"]]
-            manifest.add(PackedFile(**content["file"]), content["read"], skipped)
-        return manifest
-
     def _write_one(
-        self,
-        manifest: Manifest,
-        pending: Outcome,
-        outcomes: Iterator[Outcome],
-        progress: Callable[[int], Any],
+        self, pending: Outcome, outcomes: Iterator[Outcome], progress: Callable[[int], Any]
     ) -> Outcome | None:
         """Write one file, and return the first outcome that didn't fit."""
+        manifest = self._manifest
         number, done = len(manifest.files), manifest.read
         path = self._folder / f"{number:05d}{self._suffix}"
         skipped: list[Skipped] = []
         following: Outcome | None = pending
-        with RecordWriter(path, format=self._encoder.format) as writer:
+        with RecordWriter(path, format=self._format) as writer:
             while following is not None:
                 if (error := following.error) is not None:
                     raise error.restore() if isinstance(error, Failure) else error
@@ -222,10 +210,8 @@ class Run:
                 progress(done)
                 following = next(outcomes, None)
             records, size = len(writer), writer.size_bytes
-        packed = PackedFile(path.name, records, size, sha256_of(path))
-        manifest.add(packed, done, skipped)
-        note = {"file": asdict(packed), "read": done, "skipped": list(map(asdict, skipped))}
-        write_whole(self._folder / f"{number:05d}.json", json.dumps(note).encode())
+        manifest.add(PackedFile(path.name, records, size, sha256_of(path)), done, skipped)
+        manifest.write(self._folder / "manifest.json")
         return following
 
     def _names(self, count: int) -> list[Path]:

@@ -4,9 +4,9 @@ A task is a pure function: consecutive inputs and an encoder give records. It ma
 anywhere. The grouping changes no byte, as the writer of the files takes the records one by one.
 
 Threads of this process, an executor of the caller, or a Dask cluster run tasks. All have one
-interface: ``submit(task)`` returns a future with ``result()`` and ``cancel()``. The caller's
-executor stays open. Dask repeats a task whose worker has died; one that kills worker after worker
-is given up.
+interface: ``submit(task)`` returns a future, and ``result_of`` waits for it. The caller's executor
+stays open. Dask repeats a task whose worker has died; one that kills worker after worker is given
+up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from operator import methodcaller
+from typing import Any, Literal, NamedTuple
 
 from adapters.arguments import check_client, is_cluster
 from adapters.cpus import usable_cpus
@@ -49,22 +50,8 @@ _FORGOTTEN = (
 )
 
 
-class Encoder(Protocol):
-    """Encoder of items as records."""
-
-    @property
-    def format(self) -> str:
-        """Format of the files, one of ``CODECS``."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings that determine the records, for the manifest."""
-        ...
-
-    def record(self, item: Item) -> bytes:
-        """Encode an item as its record in the file."""
-        ...
+Encode = Callable[[Item], bytes]
+"""Encodes an item as its record in the file; pickled for other processes."""
 
 
 class Outcome(NamedTuple):
@@ -78,35 +65,28 @@ class Outcome(NamedTuple):
     """Id of the record."""
 
 
-class Encoded(NamedTuple):
-    """Outcomes of a task's inputs, in order, and the time taken."""
-
-    outcomes: list[Outcome]
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Task:
     """Some inputs to encode."""
 
     items: Inputs | Sequence[Item]
     numbers: range
-    encoder: Encoder
+    encode: Encode
     skip: bool
     elsewhere: bool
 
-    def __call__(self) -> Encoded:
-        """Encode the inputs."""
+    def __call__(self) -> tuple[list[Outcome], float]:
+        """Encode the inputs; return their outcomes, in order, and the seconds taken."""
         started = time.perf_counter()
         outcomes = [self._outcome(number) for number in self.numbers]
-        return Encoded(outcomes, time.perf_counter() - started)
+        return outcomes, time.perf_counter() - started
 
     def _outcome(self, number: int) -> Outcome:
         name = f"sample {number}"
         try:
             item = self.items[number]
             name = item.name
-            return Outcome(self.encoder.record(item), number=item.number)
+            return Outcome(self.encode(item), number=item.number)
         except Exception as error:
             if isinstance(error, (ContentError, OSError, RecordError)) and self.skip:
                 return Outcome(skipped=Skipped(name, str(error)))
@@ -121,7 +101,7 @@ class Task:
 
 
 def outcomes_of(
-    inputs: Inputs, first: int, encoder: Encoder, skip: bool, workers: Workers
+    inputs: Inputs, first: int, encode: Encode, skip: bool, workers: Workers
 ) -> Generator[Outcome, None, None]:
     """Yield the outcomes of the inputs from number ``first`` on, in order.
 
@@ -139,26 +119,26 @@ def outcomes_of(
                     share = max(-(-left // (2 * workers.count)), _FIRST_ITEMS)
                     size = min(left, length, max(share, length // _LEAST_SHARE))
                     items = _portable(inputs, range(first, first + size))
-                    task = Task(items, range(len(items)), encoder, skip, True)
+                    task = Task(items, range(len(items)), encode, skip, True)
                 else:
                     if first + 1 > expected - _EXPECTED_ITEMS // 2:
                         until = min(len(inputs), first + 1 + _EXPECTED_ITEMS)
                         inputs.expect(expected, until)
                         expected = until
-                    task = Task(inputs, range(first, first + 1), encoder, skip, False)
+                    task = Task(inputs, range(first, first + 1), encode, skip, False)
                 waiting.append(workers.submit(task))
                 first += len(task.numbers)
-            encoded: Encoded = waiting.popleft().result()
-            length = _fitting(length, encoded)
-            yield from encoded.outcomes
+            outcomes, seconds = workers.result_of(waiting.popleft())
+            length = _fitting(length, outcomes, seconds)
+            yield from outcomes
     finally:
         for future in waiting:
-            future.cancel()
+            with suppress(Exception):  # A closed Dask client has no tasks.
+                future.cancel()
 
 
-def _fitting(length: int, encoded: Encoded) -> int:
+def _fitting(length: int, outcomes: Sequence[Outcome], seconds: float) -> int:
     """Number of inputs of the next task, by the time that one took and the bytes it returned."""
-    outcomes, seconds = encoded
     size = sum(len(each.record) for each in outcomes if each.record is not None)
     share = max(seconds / _TASK_SECONDS, size / _TASK_BYTES, 1e-6)
     return max(1, min(int(len(outcomes) / share), 2 * length, _MOST_ITEMS))
@@ -194,6 +174,8 @@ class Workers:
     """Number of concurrent tasks."""
     elsewhere: bool
     """True if tasks leave this process, and so are pickled."""
+    result_of: Callable[[Any], Any] = methodcaller("result")
+    """Waits for a future's result."""
 
 
 @contextmanager
@@ -211,14 +193,13 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
     elif is_cluster(executor):
         priorities = itertools.count(-1, -1)  # A task runs after those submitted earlier.
 
-        def submit(task: Callable[[], Any]) -> _Future:
-            future = executor.submit(_do, task, pure=False, priority=next(priorities))
-            return _Future(executor, future)
+        def submit(task: Callable[[], Any]) -> Any:
+            return executor.submit(_do, task, pure=False, priority=next(priorities))
 
         threads = sum(executor.nthreads().values())
         if not threads:
             log.warning("the Dask cluster has no workers: waiting for one to come")
-        yield Workers(submit, asked or max(1, threads), True)
+        yield Workers(submit, asked or max(1, threads), True, partial(_gathered, executor))
     else:
         count = asked or getattr(executor, "_max_workers", None) or usable_cpus()
         yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
@@ -256,40 +237,27 @@ def connected(address: str) -> Iterator[Any]:
         yield client
 
 
-class _Future:
-    """Future of a task on the cluster."""
-
-    def __init__(self, client: Any, future: Any) -> None:
-        self._client = client
-        self._future = future
-
-    def result(self) -> Any:
-        """Fetch the task's result from its worker, and release it there."""
-        distributed: Any = importlib.import_module("distributed")
-        try:
-            result = self._client.gather(self._future, direct=True)
-        except distributed.KilledWorker as error:
-            raise WorkerError(
-                f"Dask's workers died over one and the same task, the last one was "
-                f"{error.last_worker.address}: look for a memory limit (see the worker's log), or "
-                "for an image that crashes what decodes it; what is packed is kept for the next run"
-            ) from error
-        except CancelledError as error:
+def _gathered(client: Any, future: Any) -> Any:
+    """Fetch a task's result from its Dask worker, and release it there."""
+    distributed: Any = importlib.import_module("distributed")
+    try:
+        result = client.gather(future, direct=True)
+    except distributed.KilledWorker as error:
+        raise WorkerError(
+            f"Dask's workers died over one and the same task, the last one was "
+            f"{error.last_worker.address}: look for a memory limit (see the worker's log), or "
+            "for an image that crashes what decodes it; what is packed is kept for the next run"
+        ) from error
+    except CancelledError as error:
+        raise WorkerError(_FORGOTTEN) from error
+    except Exception as error:
+        if client.status in ("closing", "closed"):
             raise WorkerError(_FORGOTTEN) from error
-        except Exception as error:
-            if self._client.status in ("closing", "closed"):
-                raise WorkerError(_FORGOTTEN) from error
-            if not isinstance(error, ModuleNotFoundError):
-                raise
+        if isinstance(error, ModuleNotFoundError):
             note(error, "Dask's workers need loader-adapters, and what the source is made of")
-            raise
-        self._future.release()
-        return result
-
-    def cancel(self) -> None:
-        """Cancel the task."""
-        with suppress(Exception):  # A closed client has no tasks.
-            self._client.cancel([self._future])
+        raise
+    future.release()
+    return result
 
 
 def _do(task: Callable[[], Any]) -> Any:

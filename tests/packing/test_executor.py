@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from adapters.packing import verify
 from adapters.packing.tasks import opened
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
-from tests.packing.materials import accounted, files_in, folder, image, jpeg
+from tests.packing.materials import accounted, files_in, finished, folder, image, jpeg
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = 40
@@ -95,7 +94,15 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize(
+    ("executor", "kind"),
+    [
+        *(("processes", kind) for kind in SOURCES),
+        *(("dask", kind) for kind in ("relative folder", "images", "arrays")),
+        *(("threads", kind) for kind in ("list", "samples")),
+    ],
+    indirect=["executor"],
+)
 def test_executor_writes_the_bytes_of_threads(tmp_path, photos, executor, kind):
     source = SOURCES[kind](photos)
     expected = pack(source, tmp_path / "local/x", on_error="skip", **OPTIONS)
@@ -112,12 +119,12 @@ def test_executor_writes_the_bytes_of_threads(tmp_path, photos, executor, kind):
 def test_executor_stops_at_an_error_and_goes_on_there(tmp_path, photos, executor):
     with pytest.raises(RecordError, match=r"017\.jpg, byte 0: expected an image"):
         pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
-    done = [*(tmp_path / ".x.packing").glob("0*.json")]
-    assert len(done) > 1
+    done = finished(tmp_path / ".x.packing")
+    assert len(done.files) > 1
     seen: list[int] = []
     with pytest.raises(RecordError):
         pack(photos, tmp_path / "x", progress=lambda n, _: seen.append(n), **OPTIONS)
-    assert seen[0] == max(json.loads(each.read_text())["read"] for each in done)
+    assert seen[0] == done.read
 
 
 def test_executor_stays_open(tmp_path, photos, executor):
@@ -208,15 +215,23 @@ def test_dask_that_is_missing_is_named(tmp_path, photos, capsys, monkeypatch):
     assert "pip install 'loader-adapters[dask]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("address", ["nowhere", "tcp://host:port", "inproc://x"])
-def test_dask_address_that_is_none_ends_the_command(tmp_path, photos, address):
+NO_ADDRESS = "adapters pack: the address of a Dask scheduler must be like tcp://host:8786, got "
+
+
+@pytest.mark.parametrize("address", ["nowhere", "inproc://x"])
+def test_dask_address_that_is_none_is_named(tmp_path, photos, capsys, address):
+    pytest.importorskip("distributed", reason="Dask's clusters need dask.distributed")
+    assert main(["pack", str(photos), str(tmp_path / "x.rec"), "--dask", address]) == 1
+    assert capsys.readouterr().err.startswith(f"{NO_ADDRESS}{address!r}: ")
+
+
+def test_dask_address_that_is_none_ends_the_command(tmp_path, photos):
     """In a process of its own, which has to end, too."""
     pytest.importorskip("distributed", reason="Dask's clusters need dask.distributed")
-    process = ended("pack", photos, tmp_path / "x.rec", "--dask", address)
+    process = ended("pack", photos, tmp_path / "x.rec", "--dask", "tcp://host:port")
     assert (process.returncode, process.stdout) == (1, "")
     (line,) = process.stderr.splitlines()
-    expected = "adapters pack: the address of a Dask scheduler must be like tcp://host:8786, got "
-    assert line.startswith(f"{expected}{address!r}: ")
+    assert line.startswith(f"{NO_ADDRESS}'tcp://host:port': ")
 
 
 # --- kills ---

@@ -140,12 +140,6 @@ def test_name_keeps_its_ending(tmp_path, source, ending):
     assert {Path(name).suffix for name in names} == {ending, ".idx", ".json"}
 
 
-def test_index_of_every_file_fits(tmp_path, source, monkeypatch):
-    written(source, tmp_path / "out", shard_bytes=2500)
-    monkeypatch.setattr("adapters.records.recordio.scan", None)  # Would be asked without one.
-    assert len(open_records(tmp_path / "out-*.rec")) == 12
-
-
 # --- beside other files ---
 
 
@@ -314,18 +308,6 @@ def test_manifest_that_is_none_is_told_so(tmp_path, content):
 
 
 # --- read by others ---
-
-
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("encoding", ["jpeg", "raw"])
-def test_open_records_reads_what_was_packed(tmp_path, format, encoding):
-    samples = [(jpeg(number), number) for number in range(7)]
-    pack(samples, tmp_path / "x", format=format, encoding=encoding, shard_bytes=3000)
-    records = open_records(tmp_path / f"x-*{SUFFIXES[format]}", decode="image")
-    assert [label for _, label in records] == list(range(7))
-    assert all(
-        np.array_equal(found, decode(given)) for (found, _), (given, _) in zip(records, samples)
-    )
 
 
 def test_mxnet_reads_what_was_packed(tmp_path, mx_recordio):

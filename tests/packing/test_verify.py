@@ -85,7 +85,7 @@ def test_right_beside_another_index(tmp_path, format):
 
 def test_flipped_bit_of_a_tfrecord_is_found(tmp_path):
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
-        for record in (b"one", b"", b"three"):
+        for record in (b"one", b""):
             writer.write(record)
     good = (tmp_path / "x.tfrecord").read_bytes()
     for bit in range(8 * len(good)):
