@@ -173,12 +173,6 @@ def test_list_says_label_and_id(tmp_path, format, lines, expected):
     assert [(label, identity) for label, identity, _ in found] == expected
 
 
-def test_list_begins_its_paths_at_root(tmp_path):
-    source = listed(tmp_path / "images", "0\t1\tb.jpg\n").rename(tmp_path / "moved.lst")
-    found = records_of(source, tmp_path / "out", root=tmp_path / "images/sub")
-    assert found == [(1.0, 0, jpeg(2))]
-
-
 def test_list_names_files_that_are_no_utf_8(tmp_path):
     source = listed(tmp_path, b"0\t1\todd \xff.jpg\n")
     (tmp_path / os.fsdecode(b"odd \xff.jpg")).write_bytes(jpeg(3))

@@ -204,20 +204,7 @@ def test_formats_have_room_under_one_stem(tmp_path, source):
         assert (good > 0, wrong) == (True, [])
 
 
-def test_failure_leaves_nothing(tmp_path):
-    with pytest.raises(TypeError):
-        pack([(image(0), 0), 5], tmp_path / "out", format="recordio")
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- progress and arguments ---
-
-
-def test_progress_counts_inputs(tmp_path, source):
-    seen: list[tuple[int, int]] = []
-    progress = lambda *counts: seen.append(counts)  # noqa: E731
-    written(source, tmp_path / "out", progress=progress, shard_bytes=2500, workers=3)
-    assert seen == [(done, 13) for done in range(14)]
 
 
 @pytest.mark.parametrize(

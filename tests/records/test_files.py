@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from adapters.errors import ClosedError, RecordError
+from adapters.errors import RecordError
 from adapters.records import RecordFiles, storage, tfrecord
 from adapters.records.shard import Shard
 from tests.records.materials import FORMATS, PAYLOADS, encoded, index_written, read, written
@@ -65,16 +65,6 @@ def test_error_is_pickled_whole(copied):
     assert (str(copied(error)), vars(copied(error))) == (str(error), vars(error))
     error = RecordError("a.rec", 3, 5, "this", "that")
     assert str(error) == "a.rec, record 3, byte 5: expected this, found that"
-
-
-def test_closed_files_say_so(folder):
-    files = RecordFiles(str(folder / "*"))
-    payload = files.read(0)
-    files.close()
-    with pytest.raises(ClosedError, match="open them again"):
-        files.read(0)
-    del files
-    assert bytes(payload) == b"a0"
 
 
 @pytest.mark.parametrize("name", ["none.rec", "none*"])

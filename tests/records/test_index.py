@@ -11,17 +11,14 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import (
-    CODECS,
     RecordFiles,
     index_paths,
     recordio,
-    sidecar,
     tfrecord,
 )
 from tests.records.materials import (
     FORMATS,
     MAGIC,
-    SUFFIXES,
     encoded,
     forbid_scan,
     index_written,
@@ -259,15 +256,6 @@ def test_other_files_are_not_overwritten(format, tmp_path):
     assert read(path) == RECORDS
 
 
-def test_files_of_one_stem_have_an_index_each(tmp_path):
-    first = written(tmp_path, "recordio", RECORDS)
-    index_written(first)
-    second = written(tmp_path, "tfrecord", RECORDS)
-    index_written(second)
-    assert read(first) == read(second) == RECORDS
-    assert sorted(os.listdir(tmp_path)) == ["a.idx", "a.rec", "a.tfrecord", "a.tfrecord.idx"]
-
-
 def test_offset_in_a_payload_gives_no_sample(tmp_path):
     """Where the 64 that are looked at leave it out, it is found out by reading."""
     inner = b"a" + recordio.encode(b"inner")
@@ -279,12 +267,6 @@ def test_offset_in_a_payload_gives_no_sample(tmp_path):
     index_paths(path)[0].write_text("".join(f"0\t{offset}\n" for offset in offsets))
     rewritten(path, path.read_bytes(), True)
     assert right_or_damaged(path) in (records, 0, 1)
-
-
-@formats
-def test_file_without_records_gets_no_index(format, tmp_path):
-    assert read(written(tmp_path, format, [])) == []
-    assert os.listdir(tmp_path) == [f"a{SUFFIXES[format]}"]
 
 
 def test_records_beyond_4_gib_by_an_index(tmp_path):
@@ -311,17 +293,6 @@ def test_records_beyond_4_gib_by_scanning(tmp_path):
     files.close()
 
 
-TWO = [b"one", b"three"]
-THREE = [b"another", b"", b"file"]
-
-
-def indexed(folder: Path, format: str, records: list[bytes], stem: str = "a") -> Path:
-    """A file with its index beside it."""
-    path = written(folder, format, records, stem)
-    index_written(path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("name", "shared", "own"),
     [
@@ -336,64 +307,6 @@ def indexed(folder: Path, format: str, records: list[bytes], stem: str = "a") ->
 )
 def test_index_is_named_after_its_file(name, shared, own):
     assert [path.name for path in index_paths(name)] == [shared, own]
-
-
-@pytest.mark.parametrize(
-    ("manifests", "kept"), [(False, ["a.rec", "b"]), (True, ["a.rec", "a.json", "b"])]
-)
-def test_indexes_and_manifests_are_no_record_files(manifests, kept):
-    names = ["a.rec", "a.idx", "a.rec.idx", "a.json", "b"]
-    assert sidecar.record_files(names, manifests) == kept
-
-
-@formats
-def test_writer_takes_a_free_name_or_its_own(format, tmp_path):
-    path, codec = tmp_path / f"a{SUFFIXES[format]}", CODECS[format]
-    assert sidecar.place_of_writer(path, codec) == tmp_path / "a.idx"
-    indexed(tmp_path, format, TWO)
-    assert sidecar.place_of_writer(path, codec) == tmp_path / "a.idx"
-    (tmp_path / "a.idx").write_text("another file's")
-    assert sidecar.place_of_writer(path, codec) == index_paths(path)[1]
-    (tmp_path / "x").write_bytes(encoded(format, TWO))
-    (tmp_path / "x.idx").write_text("another file's")
-    assert sidecar.place_of_writer(tmp_path / "x", codec) is None
-
-
-def test_command_replaces_an_index_but_another_files(tmp_path):
-    path = written(tmp_path, "recordio", TWO)
-    (tmp_path / "a.idx").write_text("out of date")
-    (tmp_path / "a.json").write_text("a manifest")
-    (tmp_path / "a.txt").write_text("a text")
-    assert sidecar.place_of_command(path) == tmp_path / "a.idx"
-    written(tmp_path, "tfrecord", TWO)
-    assert sidecar.place_of_command(path) == tmp_path / "a.rec.idx"
-
-
-@formats
-@pytest.mark.parametrize("taken", [False, True])
-def test_index_follows_its_file(taken, format, tmp_path):
-    path = indexed(tmp_path, format, TWO, "temporary")
-    name = path.with_name(f"a{path.suffix}")
-    shared, own = index_paths(name)
-    if taken:
-        shared.write_text("another file's")
-    content = index_paths(path)[0].read_bytes()
-    for _ in range(2):  # As after an interrupt.
-        sidecar.follow(path, name)
-        assert (own if taken else shared).read_bytes() == content
-        assert not index_paths(path)[0].exists()
-
-
-@formats
-def test_only_own_indexes_are_removed(format, tmp_path):
-    path = indexed(tmp_path, format, TWO)
-    shared, own = index_paths(path)
-    own.write_text("whatever it says")
-    sidecar.remove(path)
-    assert os.listdir(tmp_path) == [path.name]
-    shared.write_bytes(index_paths(indexed(tmp_path, format, THREE, "b"))[0].read_bytes())
-    sidecar.remove(path)
-    assert shared.exists()
 
 
 @pytest.mark.parametrize("failing", ["replace", "mkdir"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from tests.sources.image_folders import varied
 
 pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
 
-SIZE, COUNT = 300, 400
+SIZE, COUNT = 300, 200
 
 
 class Poisoned(region.MemoryRegion):
@@ -117,19 +114,6 @@ def expected() -> list[bytes]:
 def what(request: Any) -> str:
     """What is read: pages of a record file, or whole files."""
     return str(request.param)
-
-
-@contextlib.contextmanager
-def handled_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A web server with a handler of a test's own; its URL."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def publish(server: RangeServer, folder: Path, what: str, contents: list[bytes]) -> list[str]:

@@ -25,11 +25,12 @@ import threading
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 _CHUNK_BYTES = 64 << 10
 _END = "end"  # A line of standard input.
 _DATE = "Mon, 23 Nov 2026 12:00:00 GMT"
+_XML = "Content-Type: application/xml"
 
 
 @dataclass
@@ -56,6 +57,8 @@ class Settings:
     """``user:password`` that are needed."""
     status: str = ""
     """Answer this to everything."""
+    lists: str = ""
+    """List all objects by WebDAV, without ETags ("names") or with them ("etags")."""
     down: bool = False
     """Answer 503 to everything."""
 
@@ -149,7 +152,8 @@ class RangeServer:
         method, target, _ = head[0].split(" ", 2)
         lines = (line.partition(":") for line in head[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in lines}
-        name, settings = unquote(target.partition("?")[0].lstrip("/")), self.settings
+        name, settings = target.partition("?")[0].lstrip("/"), self.settings
+        name = name if name in self.objects else unquote(name)
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.counted.requests += 1
         if settings.latency_seconds:
@@ -171,6 +175,8 @@ class RangeServer:
         if method == "PUT":
             self.objects[name] = body
             return await self._said(writer, "201 Created", f'ETag: "{etag_of(body)}"')
+        if method == "PROPFIND" and settings.lists:
+            return await self._said(writer, "207 Multi-Status", _XML, self._listing())
         if name not in self.objects:
             return await self._said(writer, "404 Not Found")
         return await self._gave(writer, method, name, headers, is_cut)
@@ -216,6 +222,26 @@ class RangeServer:
         await self._sent(writer, memoryview(data)[begin:end])
         return True
 
+    def _listing(self) -> bytes:
+        """What there is, whatever is asked for."""
+        folders = {
+            name[: at + 1] for name in self.objects for at, each in enumerate(name) if each == "/"
+        }
+        text = '<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">'
+        for name in [*sorted(folders), *self.objects]:
+            about = "<D:resourcetype><D:collection/></D:resourcetype>"
+            if name in self.objects:
+                data = self.objects[name]
+                about = f"<D:getcontentlength>{len(data)}</D:getcontentlength><D:resourcetype/>"
+                if self.settings.lists == "etags":
+                    about += f'<D:getetag>"{etag_of(data)}"</D:getetag>'
+            text += (
+                f"<D:response><D:href>/{quote(name)}</D:href><D:propstat><D:prop>{about}"
+                f"<D:getlastmodified>{_DATE}</D:getlastmodified></D:prop>"
+                "<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+            )
+        return f"{text}</D:multistatus>".encode()
+
     async def _sent(self, writer: asyncio.StreamWriter, data: memoryview) -> None:
         rate = self.settings.bytes_per_second
         if not rate:
@@ -230,9 +256,12 @@ class RangeServer:
             if (ahead := due - self._loop.time()) > 0.001:
                 await asyncio.sleep(ahead)
 
-    async def _said(self, writer: asyncio.StreamWriter, status: str, line: str = "") -> bool:
-        lines = [f"HTTP/1.1 {status}", "Content-Length: 0", *([line] if line else []), "", ""]
-        writer.write("\r\n".join(lines).encode("latin-1"))
+    async def _said(
+        self, writer: asyncio.StreamWriter, status: str, line: str = "", body: bytes = b""
+    ) -> bool:
+        length = f"Content-Length: {len(body)}"
+        lines = [f"HTTP/1.1 {status}", length, *([line] if line else []), "", ""]
+        writer.write("\r\n".join(lines).encode("latin-1") + body)
         await writer.drain()
         return True
 

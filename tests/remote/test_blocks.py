@@ -72,12 +72,11 @@ def asked(server, least: int = 0) -> list[tuple[str, int, int]]:
     return [each for each in ranges if each[2] - each[1] > least]
 
 
-@pytest.mark.parametrize("bucket", [1, 3], indirect=True)
-@pytest.mark.parametrize("workers", [0, 1, 4])
+@pytest.mark.parametrize(("bucket", "workers"), [(1, 1), (3, 0), (3, 4)], indirect=["bucket"])
 def test_batches_are_those_of_local_files(bucket, workers):
     urls, _ = bucket
     with open_records(urls) as source, sequence(source, workers=workers) as remote:
-        assert of(remote, 3) == expected(3)
+        assert of(remote, 2) == expected(2)
 
 
 def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
@@ -124,7 +123,7 @@ def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
     urls, _ = bucket
     monkeypatch.setattr(remotefile, "MOST_WINDOW_BYTES", 4 * WINDOW * BLOCK * (BYTES + 16))
     with open_records(urls) as source:
-        for seed in range(20):
+        for seed in range(8):
             with sequence(source, seed=seed) as remote:
                 next(iter(remote))
         with sequence(source) as remote:
@@ -156,8 +155,10 @@ def test_index_in_another_order(server, tmp_path):
 def test_worker_processes_hold_no_windows(bucket):
     """Each would fetch all of them."""
     urls, _ = bucket
-    with open_records(urls) as source, sequence(source, use_multiprocessing=True) as remote:
-        assert of(remote, 1) == expected(1)
+    # They don't import this module, and with it Keras.
+    options = {"use_multiprocessing": True, "collate": np.array}
+    with open_records(urls) as source, sequence(source, **options) as remote:
+        assert [numbers(batch.tolist()).tolist() for batch in remote] == expected(1)
         assert not any(shard.storage._windows for shard in source._files.shards)
 
 

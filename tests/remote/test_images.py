@@ -7,7 +7,6 @@ import select
 import signal
 import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from adapters import (
 from adapters.remote import client_of
 from adapters.sources import files, objectreader
 from tests.forking import forks
-from tests.remote.conftest import handled_by, read
+from tests.remote.conftest import read
 from tests.sources.image_folders import jpeg, put
 
 DECODE = ImageDecoder(16, crop="random_resized", flip=True)
@@ -103,26 +102,14 @@ def test_wrong_folders_are_told(bucket, server, photos):
         open_images(server.url("photos/"))
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """A web server that knows no method to list."""
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-    def do_HEAD(self) -> None:
-        """It has nothing, either."""
-        self.send_error(404)
-
-
 @pytest.mark.timeout(40)
-@pytest.mark.parametrize("status", [501, 405])
-def test_server_that_refuses_to_list_is_told(status):
-    refusing = type("Refusing", (Refusing,), {"do_PROPFIND": lambda self: self.send_error(status)})
-    with handled_by(refusing) as url:
-        with pytest.raises(ValueError, match="where must be a list of URLs or a table"):
-            open_images(url + "/photos/")
-        with pytest.raises(ValueError, match="doesn't list its objects; give a list of URLs"):
-            open_records(url + "/photos/*.rec")
+@pytest.mark.parametrize("status", ["501 Not Implemented", "405 Method Not Allowed"])
+def test_server_that_refuses_to_list_is_told(server, status):
+    server.settings.status = status
+    with pytest.raises(ValueError, match="where must be a list of URLs or a table"):
+        open_images(server.url("photos/"))
+    with pytest.raises(ValueError, match="doesn't list its objects; give a list of URLs"):
+        open_records(server.url("photos/*.rec"))
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -188,8 +175,9 @@ def test_hash_is_a_part_of_a_name(server, tmp_path, loop, query):
         assert source[1][0].shape == (20, 30, 3)
 
 
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (1, True)])
+@pytest.mark.parametrize(
+    ("workers", "processes", "cached"), [(0, False, False), (2, False, True), (1, True, False)]
+)
 def test_batches_are_those_of_local_files(server, photos, tmp_path, workers, processes, cached):
     serve_photos(server, photos)
     cache = tmp_path / "cache" if cached else None
