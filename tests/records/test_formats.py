@@ -275,6 +275,12 @@ def test_compressed_file_with_a_flipped_bit(compress, tmp_path):
         assert found == FEW[:2]
 
 
+def test_tfrecord_without_verify(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(tfrecord.encode(b"abc").replace(b"abc", b"abd"))
+    assert read(path, verify=False) == [b"abd"]
+
+
 def test_tfrecord_error_says_where_and_what():
     content = tfrecord.encode(b"abc") + tfrecord.encode(b"abc").replace(b"abc", b"abd")
     with pytest.raises(RecordError) as caught:
