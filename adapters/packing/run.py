@@ -5,7 +5,8 @@
     .train.packing/            during the run, and after an interrupt
         plan.json              inputs and settings: another plan starts from the beginning
         00000.rec  00000.idx   finished files
-        manifest.json          of these; once it has all inputs, files are only renamed
+        00000.json             inputs that they hold
+        manifest.json          written when all are finished; from then on files are only renamed
     train-00000-of-00002.rec   the result
     train.json                 its manifest, which comes last
 """
@@ -18,7 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
 from adapters.packing.tasks import Encode, Outcome, Workers, opened, outcomes_of
 from adapters.records import CODECS, RecordWriter, sidecar
 from adapters.records.formats import codec_of
+from adapters.remote.privatefiles import write_whole
 
 OnError = Literal["raise", "skip"]
 
@@ -59,10 +61,10 @@ class Run:
         self._on_error = on_error
         self._folder = self._stem.with_name(f".{self._stem.name}.packing")
         self._settings = {**settings, "shard_bytes": shard_bytes}
-        self._published, self._before = self._published_before()
+        self._manifest, self._before = self._published_before()
         self._lock = locked_folder(self._folder)
         try:
-            self._manifest = self._prepared()
+            self._prepare()
         except BaseException:
             os.close(self._lock)
             raise
@@ -79,7 +81,7 @@ class Run:
         After an interrupt, the working folder stays only if another run can resume from it.
         """
         try:
-            if not self._is_finished(self._manifest):
+            if not self._finished:
                 try:
                     with opened(executor, workers) as pool:
                         self._write_all(encode, pool, progress)
@@ -91,22 +93,26 @@ class Run:
         finally:
             os.close(self._lock)
 
-    def _is_finished(self, manifest: Manifest) -> bool:
+    @property
+    def _finished(self) -> bool:
         """True if only the renaming is left."""
-        return bool(manifest.files) and manifest.read == len(self._inputs)
+        return (self._folder / "manifest.json").exists()
 
     def _write_all(
         self, encode: Encode, workers: Workers, progress: Callable[[int, int], Any]
     ) -> None:
-        """Write the missing files."""
-        manifest, total = self._manifest, len(self._inputs)
+        """Write the missing files, and the manifest."""
+        manifest, total = self._noted(), len(self._inputs)
         progress(manifest.read, total)
         skip = self._on_error == "skip"
         outcomes = outcomes_of(self._inputs, manifest.read, encode, skip, workers)
         with contextlib.closing(outcomes):
             pending = next(outcomes, None)
             while pending is not None:
-                pending = self._write_one(pending, outcomes, lambda done: progress(done, total))
+                pending = self._write_one(
+                    manifest, pending, outcomes, lambda done: progress(done, total)
+                )
+        manifest.write(self._folder / "manifest.json")
 
     def _give_names(self) -> Manifest:
         """Give the files their names, the manifest's last, and remove the folder."""
@@ -127,7 +133,7 @@ class Run:
                 old.unlink(missing_ok=True)
         temporary = self._folder / "published.json"
         manifest.write(temporary)
-        os.replace(temporary, self._published)
+        os.replace(temporary, self._manifest)
         (self._folder / "plan.json").unlink()  # Without it, the rest of the folder is ignored.
         shutil.rmtree(self._folder)
         return manifest
@@ -153,8 +159,8 @@ class Run:
             )
         return free, []
 
-    def _prepared(self) -> Manifest:
-        """Keep the files of an earlier run only if it had the same plan; return their manifest."""
+    def _prepare(self) -> None:
+        """Keep the files of an earlier run only if it had the same plan."""
         plan = json.dumps(
             [
                 self._inputs.fingerprint,
@@ -166,31 +172,41 @@ class Run:
                 self._inputs.seed,
             ]
         )
-        path, notes = self._folder / "plan.json", self._folder / "manifest.json"
+        path = self._folder / "plan.json"
         kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
-        if kept and notes.exists() and self._has_files(found := Manifest.load(notes)):
-            return found
-        for left in self._folder.iterdir():  # The folder itself is locked.
-            left.unlink()
-        path.write_text(plan)
-        inputs = self._inputs
-        return Manifest(self._format, self._settings, inputs.classes, seed=inputs.seed)
+        if not (kept and self._is_complete()):
+            for left in self._folder.iterdir():  # The folder itself is locked.
+                left.unlink()
+            path.write_text(plan)
 
-    def _has_files(self, manifest: Manifest) -> bool:
-        """True if all finished files exist, perhaps under their final names."""
-        files = manifest.files
-        names = self._names(len(files)) if self._is_finished(manifest) else []
+    def _is_complete(self) -> bool:
+        """True if all files noted as finished exist, perhaps under their final names."""
+        files = self._noted().files
+        names = self._names(len(files)) if self._finished else []
         for number, packed in enumerate(files):
             places = [self._folder / packed.name, *names[number : number + 1]]
             if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
                 return False
         return True
 
+    def _noted(self) -> Manifest:
+        """The manifest of the files that are finished so far."""
+        inputs = self._inputs
+        manifest = Manifest(self._format, self._settings, inputs.classes, seed=inputs.seed)
+        while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
+            content = json.loads(note.read_text())
+            skipped = [Skipped(**each) for each in content["skipped"]]
+            manifest.add(PackedFile(**content["file"]), content["read"], skipped)
+        return manifest
+
     def _write_one(
-        self, pending: Outcome, outcomes: Iterator[Outcome], progress: Callable[[int], Any]
+        self,
+        manifest: Manifest,
+        pending: Outcome,
+        outcomes: Iterator[Outcome],
+        progress: Callable[[int], Any],
     ) -> Outcome | None:
         """Write one file, and return the first outcome that didn't fit."""
-        manifest = self._manifest
         number, done = len(manifest.files), manifest.read
         path = self._folder / f"{number:05d}{self._suffix}"
         skipped: list[Skipped] = []
@@ -210,8 +226,10 @@ class Run:
                 progress(done)
                 following = next(outcomes, None)
             records, size = len(writer), writer.size_bytes
-        manifest.add(PackedFile(path.name, records, size, sha256_of(path)), done, skipped)
-        manifest.write(self._folder / "manifest.json")
+        packed = PackedFile(path.name, records, size, sha256_of(path))
+        manifest.add(packed, done, skipped)
+        note = {"file": asdict(packed), "read": done, "skipped": list(map(asdict, skipped))}
+        write_whole(self._folder / f"{number:05d}.json", json.dumps(note).encode())
         return following
 
     def _names(self, count: int) -> list[Path]:

@@ -66,6 +66,6 @@ def accounted(manifest: Manifest) -> bool:
     return manifest.read == manifest.packed + len(manifest.skipped) and manifest.packed == records
 
 
-def finished(place: Path) -> Manifest:
-    """The files that an interrupted run has finished, in its working folder."""
-    return Manifest.load(place / "manifest.json")
+def finished(place: Path, format: str) -> list[Path]:
+    """Files of records that an interrupted run has finished."""
+    return sorted(note.with_suffix(SUFFIXES[format]) for note in place.glob("0*.json"))
