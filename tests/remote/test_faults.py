@@ -19,6 +19,7 @@ from adapters.records import remotefile
 from adapters.remote import client_of, clients, fetch, fsspec_client, obstore_client, retry
 from adapters.remote.client import Refused
 from tests.remote.conftest import COUNT, SIZE, opened, payloads, read, serve, written
+from tests.remote.rangeserver import Settings
 
 
 @pytest.fixture
@@ -245,6 +246,9 @@ def test_user_and_password_are_sent(server, record_url, query, user):
         assert "very" not in source._files.shards[0].storage.name
     with pytest.raises(PermissionError):
         open_records(record_url.replace("//", "//you:too@") + query)
+    server.settings = Settings(status="403 Forbidden")
+    with pytest.raises(PermissionError):
+        open_records(record_url + query)
 
 
 class Unanswered(Exception):
