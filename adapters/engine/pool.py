@@ -221,8 +221,9 @@ class Pool:
             with self._lock:
                 workers = list(self._workers)
             for worker in workers:
-                worker.opened_plans.discard(plan_number)
-                worker.send(None, forget, plan_number)
+                if plan_number in worker.opened_plans or plan_number in worker.awaited_plans:
+                    worker.opened_plans.discard(plan_number)
+                    worker.send(None, forget, plan_number)
 
     def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
         assert self._selector is not None

@@ -192,6 +192,11 @@ class Worker:
             if not self.dead:
                 self.line.flush()
 
+    @property
+    def awaited_plans(self) -> set[int]:
+        """Numbers of the plans that unanswered messages refer to."""
+        return {sent.plan_number for sent in tuple(self.unanswered)}
+
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""
         with contextlib.suppress(ProcessLookupError):
