@@ -4,9 +4,12 @@ A training is saved after a batch within an epoch, or after an epoch. The same o
 handler for an ``Estimator``, whose ``fit`` always runs a first epoch; if none is left, that epoch
 has no batches.
 
-Parameters are matched by order. Their names (without numbers, which differ between processes),
-shapes and dtypes must equal the saved ones. A ``Trainer`` writes and reads its states only by file
-name. It gets a file in memory, which needs no disk space and vanishes with the process.
+Parameters are matched by their order in the net. Their names (without numbers, which differ between
+processes), shapes and dtypes must equal the saved ones. A ``Trainer`` sorts them by name, so that
+``dense10`` comes before ``dense9``, and its states are put into its present order.
+
+A ``Trainer`` writes and reads its states only by file name. It gets a file in memory, which needs
+no disk space and vanishes with the process.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import copy
 import logging
 import os
+import pickle
 import re
 import sys
 from collections.abc import Generator, Iterator
@@ -258,6 +262,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         value = {
             "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
             "trainer": states,
+            "order": self._order(),
             "made": self._made(),
             "epoch": self._epoch,
             "batch": self._batch,
@@ -282,9 +287,18 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
                 "net must be made as it was when the training was saved: make the same net, or "
                 f"give Resume another folder ({error})"
             ) from error
+        states, before, now = state["trainer"], state.get("order"), self._order()
+        if before and now and before != now:
+            states = _reordered(states, [now.index(place) for place in before])
         with _file() as path:
-            path.write_bytes(state["trainer"])
+            path.write_bytes(states)
             self._trainer.load_states(str(path))
+
+    def _order(self) -> list[int] | None:
+        """Place in the net of each parameter of the trainer; None if the trainer has others."""
+        names = list(self._net.collect_params())
+        own = [each.name for each in self._trainer._params]
+        return [names.index(name) for name in own] if set(own) <= set(names) else None
 
     def _place(self) -> dict[str, int]:
         """State of the loader; between epochs, an abandoned pass counts as a whole one."""
@@ -330,6 +344,16 @@ def _check_trainer(trainer: Any) -> None:
             "Trainer(..., update_on_kvstore=False) with a kvstore that is synchronous, such as "
             '"dist_sync"'
         )
+
+
+def _reordered(states: bytes, numbers: list[int]) -> bytes:
+    """Give the states of a trainer's parameters, in their order, these new numbers."""
+    by_number, optimizer = pickle.loads(states)
+    for each in (by_number, *optimizer._all_index_update_counts.values()):
+        renumbered = {numbers[number]: value for number, value in each.items()}
+        each.clear()
+        each.update(renumbered)
+    return pickle.dumps((by_number, optimizer))
 
 
 @contextlib.contextmanager
