@@ -1,9 +1,8 @@
 """Benchmarks of the loaders: `pytest benchmarks` runs them, `--full` in the published size.
 
 One row of a table is one fresh process (`harness.row`), started and watched from outside
-(`harness.processes`); in the smoke size, rows that are alike share one (`harness.kept`).
-Experiments differ in their row program and in their contestants; table, JSON and figure are shared
-(`harness.results`, `harness.tables`, `harness.figures`)::
+(`harness.processes`). Experiments differ in their row program and in their contestants; table, JSON
+and figure are shared (`harness.results`, `harness.tables`, `harness.figures`)::
 
     test_*.py      which rows an experiment has, and what they must reach
     experiments/   what a row runs          imports peers, data, harness

@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_const",
         const="smoke",
         dest=size,
-        help="the smallest size: whether every row runs, no numbers worth reading",
+        help="the smallest size: whether every loader runs, no numbers worth reading",
     )
     group.addoption(
         "--long",
@@ -239,8 +239,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The order; what is long is left out of the default, unless its file is named.
 
-    No time limit of the tests' for a sweep, as each row has its own. Nor does a sweep run again
-    when it failed: its runs would count twice.
+    No time limit of the tests' for a sweep, as each row has its own.
     """
     places = {f"test_{name}": place for place, name in enumerate(ORDER)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
@@ -254,10 +253,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if Path(__file__).parent in item.path.parents:
                 item.add_marker(pytest.mark.timeout(0))
-    if config.pluginmanager.hasplugin("rerunfailures"):
-        for item in items:
-            if "session" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.flaky(reruns=0))
 
 
 @pytest.fixture

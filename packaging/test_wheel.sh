@@ -13,8 +13,8 @@ trap 'rm -rf "$work"' EXIT
 
 "${PYTHON:-python3}" -m venv "$work/env"
 pip() { "$work/env/bin/pip" --disable-pip-version-check "$@"; }
-pip install -qq "$wheel[images,records]" hypothesis pillow psutil pytest pytest-rerunfailures \
-  pytest-timeout pytest-xdist scipy
+pip install -qq "$wheel[images,records]" hypothesis pillow psutil pytest pytest-timeout \
+  pytest-xdist scipy
 # Its library is loaded, and nothing of it is imported: it may stand beside NumPy 2.
 pip install -qq --no-deps "mxnet>=1.9.1" || echo "no wheel of MXNet here: not tested beside it"
 cp -r "$here/../tests" "$here/../docs" "$here/../pyproject.toml" "$work/"

@@ -18,7 +18,6 @@ _ALL = bool(os.environ.get("ADAPTERS_PEERS_ALL"))
 
 
 @pytest.mark.timeout(2000)
-@pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize(
     ("suite", "variant"),
     [
