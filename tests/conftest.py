@@ -17,6 +17,7 @@ import pytest
 from adapters.cpus import usable_cpus
 from adapters.engine import memory, pool
 from adapters.engine.engine import _engines
+from adapters.remote import fetch
 from tests import fuzzing
 from tests.engine.executors import end_idle_workers
 from tests.leftovers import Leftovers
@@ -91,6 +92,12 @@ def nothing_is_left() -> Iterator[None]:
 def processes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are kept for the next test. How they end is tested in tests/engine/test_pool.py."""
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 30)
+
+
+@pytest.fixture(autouse=True)
+def fetching_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fetches remote files ends after the test, which would else wait for it for 0.5 s."""
+    monkeypatch.setattr(fetch, "_IDLE_SECONDS", 0.02)
 
 
 @pytest.fixture
