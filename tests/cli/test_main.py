@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tqdm import tqdm
 
 from adapters import __version__, open_records
 from adapters.cli import main
 from adapters.packing import Manifest
 from adapters.progress import bar
+from tests.cli.scripts import command, ended
 from tests.packing.materials import FORMATS, SUFFIXES, files_in
 
-ROOT = Path(__file__).parent.parent.parent
 COMMANDS = ["pack", "verify", "convert", "inspect", "doctor", "replay", "plan", "cache"]
 OF_FILES = COMMANDS[:4]
 REPLAY = ["replay", "a.py", "--batch", "0"]
@@ -43,11 +42,8 @@ def test_pack_prints_the_sums(tmp_path, source, say, format):
     ("out", "format"),
     [
         ("x.rec", "recordio"),
-        ("x.recordio", "recordio"),
         ("x.tfrecord", "tfrecord"),
         ("x.tfrecords", "tfrecord"),
-        ("x.tfrec", "tfrecord"),
-        ("x.record", "tfrecord"),
     ],
 )
 def test_pack_takes_the_format_of_the_ending(tmp_path, source, say, out, format):
@@ -89,22 +85,17 @@ def test_pack_names_what_is_no_image(tmp_path, source, say):
 def test_pack_prints_names_that_are_no_utf_8(tmp_path, source):
     """In a process of its own, whose output is as strict as a terminal's."""
     (source / "ant" / os.fsdecode(b"odd \xff.jpg")).write_bytes(b"no image")
-    command = [sys.executable, "-m", "adapters.cli", "pack", source, tmp_path / "x.rec"]
-    ended = subprocess.run(
-        [*command, "--on-error", "skip"], cwd=ROOT, capture_output=True, timeout=60
-    )
-    assert (ended.returncode, ended.stderr) == (0, b"")
-    assert b"odd \\udcff.jpg: expected an image" in ended.stdout
+    words = ["pack", source, tmp_path / "x.rec", "--on-error", "skip"]
+    process = ended(*words, PYTHONWARNINGS="error")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "odd \\udcff.jpg: expected an image" in process.stdout
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("1", 1),
         ("1000000", 10**6),
-        ("1K", 1024),
         ("64MB", 64 << 20),
-        ("64mb", 64 << 20),
         ("2G", 2 << 30),
         (" 3kB ", 3072),
     ],
@@ -245,8 +236,6 @@ def test_file_without_records_is_status_1(tmp_path, say, command):
     [
         ([], "required: COMMAND"),
         (["burn"], "invalid choice"),
-        (["show", "a.py:b"], "invalid choice"),
-        (["pack"], "required: source"),
         (["pack", "a"], "required: out"),
         (["pack", "a", "b"], "--format must be given where OUT doesn't end in .rec (recordio)"),
         (["convert", "a", "b.txt"], "--format must be given"),
@@ -256,11 +245,8 @@ def test_file_without_records_is_status_1(tmp_path, say, command):
             "bytes such as 65536 or 64MB, got 'many'",
         ),
         (["pack", "a", "b.rec", "--shard-bytes", "1.5G"], "got '1.5G'"),
-        (["pack", "a", "b.rec", "--shard-bytes", "-1"], "argument --shard-bytes"),
         (["pack", "a", "b.rec", "--shard-bytes", "0"], "got '0'"),
-        (["pack", "a", "b.rec", "--shard-bytes", ""], "got ''"),
         (["pack", "a", "b.rec", "--shard-bytes", "²"], "got '²'"),
-        (["pack", "a", "b.rec", "--shard-bytes", "1KM"], "got '1KM'"),
         (["pack", "a", "b.rec", "--workers", "some"], "must be a number or \"auto\", got 'some'"),
         (["pack", "a", "b.rec", "--resize", "0"], "must be an integer >= 1, got '0'"),
         (["pack", "a", "b.rec", "--quality", "101"], "must be <= 100, got '101'"),
@@ -319,31 +305,13 @@ def test_closed_pipe_gives_no_traceback(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     reading, writing = os.pipe()
     os.close(reading)
+    words = command("inspect", tmp_path / "x.rec")
     with os.fdopen(writing, "wb") as pipe:
-        ended = subprocess.run(
-            [sys.executable, "-m", "adapters.cli", "inspect", tmp_path / "x.rec"],
-            cwd=ROOT,
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            timeout=60,
-        )
-    assert (ended.returncode, ended.stderr) == (1, b"")
+        process = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+    assert (process.returncode, process.stderr) == (1, b"")
 
 
 # --- the program ---
-
-
-def test_module_runs(tmp_path, source, say):
-    say("pack", source, tmp_path / "x.rec")
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "adapters.cli", "verify", tmp_path / "x.json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    expected = (0, "6 records are right, 0 things are wrong\n", "")
-    assert (ended.returncode, ended.stdout, ended.stderr) == expected
 
 
 def test_pack_imports_no_framework(tmp_path, source):
@@ -354,15 +322,9 @@ def test_pack_imports_no_framework(tmp_path, source):
         f"print({others} & set(sys.modules))"
     )
     words = ["pack", source, tmp_path / "x.rec", "--resize", "16"]
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert ended.stdout.splitlines()[-1] == "set()"
+    program = [sys.executable, "-c", script, *map(str, words)]
+    output = subprocess.check_output(program, text=True, timeout=60)
+    assert output.splitlines()[-1] == "set()"
 
 
 class Terminal(io.StringIO):
@@ -381,7 +343,6 @@ def test_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command,
         "verify": [str(tmp_path / "x.rec")],
         "convert": [str(tmp_path / "x.rec"), str(tmp_path / "y.tfrecord")],
     }
-    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # Else its thread stays.
     errors = stream()
     monkeypatch.setattr(sys, "stderr", errors)
     main([command, *words[command]])
@@ -420,16 +381,6 @@ def watched(monkeypatch: pytest.MonkeyPatch):
     return watch
 
 
-TRAINING = """
-import numpy as np
-from adapters import SafeSequence
-import keras
-model = keras.Sequential([keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-model.fit(SafeSequence((np.zeros((640, 4)), np.zeros((640, 1))), 64), verbose=0)
-"""
-
-
 def test_bar_says_what_is_done(watched):
     terminal = watched()
     with bar("verify", "record") as progress:
@@ -438,15 +389,6 @@ def test_bar_says_what_is_done(watched):
         progress(1, 20)  # The next file
     assert re.search(r"verify: .*3/10 \[.*<.*record", first)  # So long, and so long still
     assert re.search(r"verify: .*1/20 \[.*record", terminal.getvalue())
-
-
-def test_bar_of_the_doctor(watched, tmp_path, capsys):
-    terminal = watched()
-    pytest.importorskip("keras", reason="Keras is an extra")
-    script = tmp_path / "train.py"
-    script.write_text(TRAINING)
-    assert main(["doctor", "--seconds", "0.05", str(script)]) == 0
-    assert re.search(r"doctor: .*/3 \[.*round", terminal.getvalue())
 
 
 # --- replay ---
@@ -495,3 +437,11 @@ def test_replay_without_a_loop(tmp_path, say):
     status, _, errors = say("replay", script, "--epoch", 0, "--step", 0)
     assert status == 1
     assert "came to its end without a call of Keras's fit" in errors
+
+
+def test_bar_of_the_doctor(watched, tmp_path, capsys):
+    terminal = watched()
+    script = tmp_path / "train.py"
+    script.write_text(REPLAYED)
+    assert main(["doctor", "--seconds", "0.02", str(script), "--", "4"]) == 0
+    assert re.search(r"doctor: .*/3 \[.*round", terminal.getvalue())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,14 @@ MEASURED = [*WORDS, "--step-ms", "10"]
 KNOWN = ["--model", "resnet50", "--device", "v100"]
 
 
-def parsed(*words: Any) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    planning.add_parser(parser.add_subparsers(dest="command"))
-    return parser.parse_args(["plan", *map(str, words)])
-
-
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Any:
+def plan(say: Any) -> Any:
     """Runs the command: what it prints, by the first words of each line."""
 
     def said(*words: Any) -> dict[str, str]:
-        options = parsed(*words)
-        options.run(options)
-        lines = [line for line in capsys.readouterr().out.splitlines() if line]
-        rows = (line.split("  ", 1) for line in lines)
+        status, output, errors = say("plan", *words)
+        assert (status, errors) == (0, "")
+        rows = (line.split("  ", 1) for line in output.splitlines() if line)
         return {name: text.strip() for name, text in rows}
 
     return said
@@ -44,8 +37,8 @@ def images(tmp_path: Path) -> Path:
     return path
 
 
-def test_plan_of_the_published_example(say):
-    lines = say(*WORDS, "--step-ms", 87, "--gpus", 4)
+def test_plan_of_the_published_example(plan):
+    lines = plan(*WORDS, "--step-ms", 87, "--gpus", 4)
     assert lines["t, a step of n"] == "0.087 s for n 128; measured, as given"
     assert lines["n / t"] == "1,471 examples/s for a GPU"
     assert lines["in all"] == "5,885 examples/s for 4 GPUs x 1 experiment"
@@ -57,8 +50,8 @@ def test_plan_of_the_published_example(say):
     assert [word.strip() for word in nfs if word][2:4] == ["too slow", "at best"]
 
 
-def test_plan_by_flops(say):
-    lines = say(*WORDS, "--flops", "4.1e9", "--device", "a100", "--utilisation", "0.5")
+def test_plan_by_flops(plan):
+    lines = plan(*WORDS, "--flops", "4.1e9", "--device", "a100", "--utilisation", "0.5")
     assert lines["t, a step of n"].endswith(
         "estimated: 24.6 GFLOP an example, 50% of the 312.0 TFLOP/s of A100 (SXM) in fp16"
     )
@@ -72,33 +65,33 @@ def test_plan_by_flops(say):
         (["--memory", "64GB"], "78.2 GiB, doesn't fit the 75% of 64 GiB that are counted on: "),
     ],
 )
-def test_plan_of_the_page_cache(say, memory, said):
-    assert say(*WORDS, *KNOWN, *memory)["data set"].startswith(said)
+def test_plan_of_the_page_cache(plan, memory, said):
+    assert plan(*WORDS, *KNOWN, *memory)["data set"].startswith(said)
 
 
-def test_plan_of_workers(say):
-    lines = say(*WORDS, *KNOWN, "--gpus", 2, "--experiments", 3)
+def test_plan_of_workers(plan):
+    lines = plan(*WORDS, *KNOWN, "--gpus", 2, "--experiments", 3)
     assert lines["workers"] == "give --measure or --per-core to learn how many"
     assert lines["in all"] == "8,742 examples/s for 2 GPUs x 3 experiments"
     assert lines["n / t"] == "1,457 examples/s for a GPU"
     assert "published: ResNet-50 on Tesla V100" in lines["t, a step of n"]
-    lines = say(*WORDS, *KNOWN, "--per-core", 500)
+    lines = plan(*WORDS, *KNOWN, "--per-core", 500)
     assert lines["workers"] == "3, at 500 examples/s a core, as given"
 
 
-def test_rate_is_measured_on_records(say, images, monkeypatch):
+def test_rate_is_measured_on_records(plan, images, monkeypatch):
     monkeypatch.setattr(planning, "measured_rate", lambda path: {str(images): 100.0}[path])
-    lines = say(*WORDS, *KNOWN, "--measure", images)
+    lines = plan(*WORDS, *KNOWN, "--measure", images)
     assert lines["workers"] == f"15, at 100 examples/s a core, measured on {images}"
 
 
-def test_published_examples(capsys):
-    options = parsed("--published")
-    options.run(options)
-    lines = capsys.readouterr().out.splitlines()
-    assert any("0.0879 s" in line and "0.087 s" in line and "agrees" in line for line in lines)
-    assert any("5,828.0 IOPS" in line and "5,885 IOPS" in line for line in lines)
-    assert any("40 to 80 MB/s" in line and "doesn't follow" in line for line in lines)
+def test_published_examples(say):
+    lines = say("plan", "--published")[1].splitlines()
+    cells = [re.split("  +", line)[2:] for line in lines]
+    assert ["0.0879 s", "0.087 s", "agrees"] in cells
+    assert ["5,828.0 IOPS", "5,885 IOPS", "differs: t was printed cut off"] in cells
+    unknown = "the printed bandwidth doesn't follow from the IOPS"
+    assert ["40 to 80 MB/s", "not at hand", unknown] in cells
 
 
 # --- the measurement ---
@@ -165,19 +158,7 @@ def test_rate_of_no_records(tmp_path):
         ([*MEASURED, "--model", "x"], "model must be one of .* got 'x'; .* and no model"),
         ([*MEASURED, "--device", "x"], "device must be one of .* got 'x'; .* and no device"),
         ([*MEASURED, "--precision", "fp99"], "must be one of fp32, fp16, tf32, got 'fp99'"),
-        ([*MEASURED, "--device", "t4", "--precision", "tf32"], "one of fp32, fp16 on T4, got"),
         ([*WORDS, "--flops", "1", "--device", "t4", "--model", "x"], "model must be .* got 'x'"),
-    ],
-)
-def test_words_that_make_no_sense_together(words, message):
-    options = parsed(*words)
-    with pytest.raises(argparse.ArgumentError, match=message):
-        options.run(options)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
         (["--batch-size", "0"], "must be an integer >= 1, got '0'"),
         (["--gpus", "two"], "must be an integer >= 1, got 'two'"),
         (["--example-bytes", "64XB"], "must be bytes such as 65536 or 64MB, got '64XB'"),
@@ -190,8 +171,7 @@ def test_words_that_make_no_sense_together(words, message):
         (["--per-core", "1", "--measure", "x"], "not allowed with argument"),
     ],
 )
-def test_wrong_word_is_refused(capsys, words, message):
-    with pytest.raises(SystemExit) as end:
-        parsed(*words)
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
+def test_words_that_are_refused(say, words, message):
+    status, output, errors = say("plan", *words)
+    assert (status, output) == (2, "")
+    assert re.search(message, errors)
