@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
     )
     warm.add_argument(
         "--limit",
-        default=str(DEFAULT_LIMIT_BYTES),
+        default=DEFAULT_LIMIT_BYTES,
         help='in bytes or like "200GB", as open_records will be told; 100GB by default',
     )
     warm.set_defaults(run=run_warm)
@@ -60,8 +60,7 @@ def run_show(options: argparse.Namespace) -> None:
 
 def run_warm(options: argparse.Namespace) -> int:
     """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says."""
-    limit = int(options.limit) if options.limit.isdecimal() else options.limit
-    cache = Cache(options.folder, limit)
+    cache = Cache(options.folder, options.limit)
     try:  # Before anything is fetched.
         os.makedirs(cache.folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=cache.folder):

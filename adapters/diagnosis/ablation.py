@@ -75,10 +75,6 @@ class Repeated(Order):
         """The first sample number of a batch."""
         return self.batch(epoch, index)[0]
 
-    def shuffled_batch(self, epoch: int, step: int) -> int:
-        """The index of the batch for a step: the step itself."""
-        return step
-
 
 class KeptSamples:
     """A data set that has only some of its samples, by number, in memory."""

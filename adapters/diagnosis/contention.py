@@ -1,7 +1,5 @@
 """CPU time taken by this process with its workers, by other programs, and left idle.
 
-See ``adapters.clock`` for the time of a single thread.
-
 Linux has the busy time of each CPU in ``/proc/stat``, and the CPU time of each process in
 ``/proc/<pid>/stat``. On other systems no contention is reported.
 """

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from adapters.diagnosis.registry import DEVICES
 from adapters.engine import Engine
+from adapters.seeding import process_generators, set_process_generators
 from adapters.structure import flatten
 
 LEAST_BATCHES = 3
@@ -158,12 +156,11 @@ def rest(engine: Engine | None, batch_seconds: float) -> None:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Restore the states of ``random`` and ``numpy.random`` at the end of the ``with`` block."""
-    own, numpys = random.getstate(), np.random.get_state(legacy=False)
+    state = process_generators()
     try:
         yield
     finally:
-        random.setstate(own)
-        np.random.set_state(numpys)
+        set_process_generators(state)
 
 
 def samples_in(batch: Any) -> int:

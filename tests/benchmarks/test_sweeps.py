@@ -89,7 +89,7 @@ def test_row_that_looks_slower_runs_again(tmp_path: Path) -> None:
     assert experiment.runs == runs
 
 
-LIMIT_SECONDS = 4
+LIMIT_SECONDS = 3
 MEBIBYTES = 200
 
 
@@ -97,7 +97,7 @@ MEBIBYTES = 200
     not Path("/proc/self/smaps_rollup").is_file(), reason="the system doesn't tell memory"
 )
 def test_row_has_memory_and_cpu() -> None:
-    options = {"does": "compute", "bytes": MEBIBYTES * 2**20, "seconds": 2.0}
+    options = {"does": "compute", "bytes": MEBIBYTES * 2**20, "seconds": 1.2}
     rounds = run_row("tests.benchmarks.rows", options, 30).rounds
     assert len(rounds["peak_pss_mib"]) > len(rounds["cpu_percent"]) >= 1
     assert MEBIBYTES < max(rounds["peak_pss_mib"]) < MEBIBYTES + 100
@@ -112,7 +112,7 @@ def test_row_has_memory_and_cpu() -> None:
 def test_row_that_hangs_leaves_no_shared_memory() -> None:
     name = f"hanging-row-{os.getpid()}"
     outcome = run_row("tests.benchmarks.rows", {"does": "hang", "name": name}, LIMIT_SECONDS)
-    assert outcome.failure == "no result within 4 s"
+    assert outcome.failure == "no result within 3 s"
     assert f"made {name}" in outcome.log
     assert not Path("/dev/shm", name).exists()
 
@@ -231,19 +231,10 @@ def benchmark(
     test = folder / "test_sleeping.py"
     test.write_text(text)
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
+    plugins = ["-p", "benchmarks.conftest", "-p", "no:cacheprovider"]
+    places = ["--rootdir", str(folder), "--out", str(folder / "out"), str(test)]
     return subprocess.run(
-        [
-            *(
-                sys.executable,
-                "-m",
-                "pytest",
-                "-p",
-                "benchmarks.conftest",
-                "-p",
-                "no:cacheprovider",
-            ),
-            *("--rootdir", str(folder), "--out", str(folder / "out"), str(test), *options),
-        ],
+        [sys.executable, "-m", "pytest", *plugins, *places, *options],
         cwd=ROOT,
         env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,

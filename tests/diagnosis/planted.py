@@ -14,7 +14,7 @@ import numpy as np
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 
-SECONDS = 0.2
+SECONDS = 0.1
 # Enough if the figures don't matter.
 SHORT_SECONDS = 0.03
 SIZE, BATCH_SIZE = 64, 8

@@ -310,6 +310,7 @@ def happens(seconds: float) -> Any:
     return pytest.approx(seconds, rel=WITHIN)
 
 
+@pytest.mark.full
 @pytest.mark.serial
 def test_followed_advice_of_more_fetches():
     predicted = with_workers(before(Stored(), workers=0), 3)

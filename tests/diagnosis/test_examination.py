@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import time
@@ -24,6 +25,7 @@ from adapters import (
 )
 from adapters.diagnosis import examination
 from adapters.diagnosis.ablation import held_of, store_of
+from adapters.diagnosis.contention import Account, Contention
 from adapters.records import CODECS, remotefile
 from adapters.remote import clients
 from adapters.sources import as_source
@@ -52,8 +54,9 @@ from tests.plans import notes_of
 from tests.remote.rangeserver import RangeServer
 from tests.sources.record_files import jpeg_file
 
-INLINE = pytest.param({"workers": 0}, id="inline")
-THREADS = pytest.param({"workers": 2}, id="threads")
+# A short queue, as the next measurement begins when it is full.
+INLINE, THREADS = {"workers": 0}, {"workers": 2, "max_queue_size": 2}
+FULL = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +69,23 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- planted bottlenecks ---
 
 
+def planting(name: str, source: Any, bottleneck: str, marks: Any = (), **options: Any) -> Any:
+    return pytest.param(source, options, bottleneck, id=name, marks=marks)
+
+
 @pytest.mark.parametrize(
     ("source", "options", "bottleneck"),
     [
-        (Waiting(), {"workers": 2}, "storage"),
-        (Numbers(), {"transform": burning}, "transforms"),
-        (Numbers(), {"transform": burning, "workers": 2}, "transforms"),
-        (Numbers(), {"batch_transform": burning_batch}, "transforms"),
-        (Computing(), {}, "transforms"),
-        (np.zeros((SIZE, 3)), {"transform": burning}, "transforms"),
-        (Large(), {}, "collation"),
-        (np.zeros((16, 1000, 1000, 3), np.uint8), {"shuffle": True}, "collation"),
-    ],
-    ids=[
-        *("slow storage by threads", "a slow transform", "on threads"),
-        *("a slow batch_transform", "a data set that computes", "a transform of rows"),
-        *("large samples", "large rows"),
+        planting("slow storage by threads", Waiting(), "storage", **THREADS),
+        planting("a slow transform", Numbers(), "transforms", transform=burning),
+        planting("a slow batch_transform", Numbers(), "transforms", batch_transform=burning_batch),
+        planting("a data set that computes", Computing(), "transforms"),
+        planting("rows", np.zeros((SIZE, 3)), "transforms", transform=burning),
+        planting("large samples", Large(), "collation"),
+        planting("large rows", np.zeros((16, 1000, 1000, 3), np.uint8), "collation", shuffle=True),
+        planting(
+            "a transform by threads", Numbers(), "transforms", FULL, transform=burning, **THREADS
+        ),
     ],
 )
 def test_planted_bottleneck_is_found(source, options, bottleneck):
@@ -97,7 +101,7 @@ def test_decoding_of_records_is_found(photographs):
 
 def test_transform_of_decoded_records_is_no_collation(photographs):
     records = open_records(photographs, decode=ImageDecoder(64))
-    diagnosis = found(records, transform=burning)
+    diagnosis = found(records, seconds=SHORT_SECONDS, transform=burning)
     assert diagnosis.collation < diagnosis.memory / 5
 
 
@@ -129,7 +133,7 @@ def test_loader_without_a_step():
 
 def test_workers_that_auto_took_are_named():
     """Dozens of threads wait at once."""
-    diagnosis = found(Remote(), workers="auto")
+    diagnosis = found(Remote(), seconds=SHORT_SECONDS, workers="auto")
     assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("storage", "threads")
     assert diagnosis.workers.count > 1
 
@@ -143,8 +147,16 @@ def test_waits_are_those_of_the_whole():
 
 def test_waits_are_none_for_a_longer_step():
     with SafeSequence(Numbers(), BATCH_SIZE, workers=0) as sequence:
-        diagnosis = diagnose(sequence, slow_step, t=10.0, seconds=SECONDS)
+        diagnosis = diagnose(sequence, slow_step, t=10.0, seconds=SHORT_SECONDS)
     assert diagnosis.ready_share == 1
+
+
+def test_other_programs_are_noticed(monkeypatch):
+    seconds = itertools.count(step=10)
+    monkeypatch.setattr(Account, "now", lambda: Account(next(seconds), 0, 0))
+    diagnosis = found(Numbers(), seconds=SHORT_SECONDS, transform=burning)
+    assert diagnosis.contention == Contention(others=1.0, idle=0.0)
+    assert "noise: other programs took 100% of the CPU time meanwhile" in str(diagnosis)
 
 
 def test_kernel_that_is_missing_is_told_for_images(photographs, monkeypatch):
@@ -165,7 +177,7 @@ def test_py_dataset_on_slow_storage():
 
 
 def test_py_dataset_keeps_its_workers():
-    diagnosis = diagnose(Batches(Waiting(), workers=2), quick_step, seconds=SHORT_SECONDS)
+    diagnosis = diagnose(Batches(Waiting(), **THREADS), quick_step, seconds=SHORT_SECONDS)
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
@@ -202,23 +214,29 @@ def test_py_dataset_without_an_end():
 # --- shapes of loaders ---
 
 
+class OneBatch(Waiting):
+    def __len__(self) -> int:
+        return BATCH_SIZE
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("source", "options"),
     [
-        {"batch_size": SIZE},
-        {"shard": (1, 3), "shuffle": True},
-        {"batch_transform": lambda batch: {"x": batch[0], "y": batch[1]}},
+        (OneBatch(), {}),
+        (Waiting(), {"shard": (1, 3), "shuffle": True}),
+        (Waiting(), {"batch_transform": lambda batch: {"x": batch[0], "y": batch[1]}}),
     ],
     ids=["one batch", "a shard", "batches that are dicts"],
 )
-def test_sequence_of_any_shape(options):
-    assert found(Waiting(), **options).bottleneck == "storage"
+def test_sequence_of_any_shape(source, options):
+    assert found(source, seconds=SHORT_SECONDS, **options).bottleneck == "storage"
 
 
 def test_unreadable_samples_are_left_to_on_error():
-    assert found(Breaking(), transform=burning, on_error="skip").bottleneck == "transforms"
-    options = {"on_error": lambda error, number: Numbers()[number]}
-    assert found(Breaking(), seconds=SHORT_SECONDS, **options).collation is not None
+    options = {"seconds": SHORT_SECONDS, "on_error": "skip"}
+    assert found(Breaking(), transform=burning, **options).bottleneck == "transforms"
+    options["on_error"] = lambda error, number: Numbers()[number]
+    assert found(Breaking(), **options).collation is not None
 
 
 def test_unreadable_data_set_is_left_to_on_error():
@@ -292,9 +310,9 @@ def test_store_that_is_slow_is_found_and_a_cache_advised(server, what, tmp_path,
         monkeypatch.setattr(remotefile, "HALF_BYTES", 100_000)
         monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
         source = open_records(server.url(path.name), decode=ImageDecoder(16))
-    server.settings.latency_seconds = 0.05
+    server.settings.latency_seconds = 0.02
     with SafeSequence(source, 8, shuffle=True, workers=1, max_queue_size=1) as loader:
-        found = diagnose(loader, lambda batch: time.sleep(0.0005), seconds=0.6)
+        found = diagnose(loader, lambda batch: time.sleep(0.0005), seconds=SECONDS)
     source.close()
     assert (found.bottleneck, found.store) == ("storage", "uncached"), str(found)
     if found.certain:
@@ -302,19 +320,12 @@ def test_store_that_is_slow_is_found_and_a_cache_advised(server, what, tmp_path,
         assert any(each.startswith("cache=") for each in found.advice)
 
 
-# Each examination starts them four times.
-PROCESSES = pytest.param(
-    {"workers": 1, "use_multiprocessing": True}, id="processes", marks=pytest.mark.full
-)
-
-
 def batches_of(sequence: SafeSequence) -> list[list[float]]:
     return [batch[0].ravel().tolist() for batch in sequence]
 
 
-@pytest.mark.parametrize("workers", [INLINE, THREADS])
-def test_sequence_goes_on_where_it_stood(workers):
-    options = {"shuffle": True, **workers}
+def test_sequence_goes_on_where_it_stood():
+    options = {"shuffle": True, **INLINE}
     with (
         SafeSequence(Numbers(), 8, **options) as sequence,
         SafeSequence(Numbers(), 8, **options) as untouched,
@@ -355,14 +366,24 @@ def test_random_state_is_put_back():
 # --- what goes wrong ---
 
 
-@pytest.mark.parametrize("workers", [INLINE, THREADS, PROCESSES])
+EXECUTORS = [
+    pytest.param(INLINE, id="inline"),
+    pytest.param(THREADS, id="threads"),
+    # Each examination starts them four times.
+    pytest.param(
+        {"workers": 1, "use_multiprocessing": True}, id="processes", marks=pytest.mark.full
+    ),
+]
+
+
+@pytest.mark.parametrize("workers", EXECUTORS)
 def test_exception_arrives_as_its_own_type(workers):
     with pytest.raises(KeyError, match="sample 3") as caught:
         found(Breaking(), **workers)
     assert "in sample 3" in notes_of(caught.value)
 
 
-@pytest.mark.parametrize("workers", [INLINE, THREADS, PROCESSES])
+@pytest.mark.parametrize("workers", EXECUTORS)
 def test_ctrl_c_ends_it(workers):
     """And leaves nothing behind, as after every test."""
 

@@ -44,7 +44,7 @@ class Feed:
     def __init__(self, data: Any, batch_size: int = 8, hands: int = 0) -> None:
         self.data, self.batch_size, self.hands = data, batch_size, hands
         self.plan = SourcePlan(as_source(data), Order(len(data), batch_size))
-        self.engine = Engine(self.plan, Settings(hands))
+        self.engine = Engine(self.plan, Settings(hands, max_queue_size=2))
 
     def __iter__(self) -> Iterator[Any]:
         stream = self.engine.stream(0, 0, shuffled=False)
