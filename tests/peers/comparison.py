@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
-from tests.peers.outcomes import PASSED, Outcome, Outcomes
+from tests.peers.outcomes import PASSED, REPLACED, Outcome, Outcomes
 
 
-@dataclass(frozen=True)
-class Deviation:
+class Deviation(NamedTuple):
     """Tests of theirs that ours is not meant to pass."""
 
     suite: str
@@ -27,73 +26,28 @@ class Deviation:
         of_variant = not self.variants or variant in self.variants
         return self.suite == suite and of_variant and version >= self.since
 
-    def fits(self, test: str) -> bool:
-        """Whether it is about this test."""
-        return fnmatchcase(test, self.test)
 
+def problems(theirs: Outcomes, ours: Outcomes, deviations: Sequence[Deviation]) -> list[str]:
+    """What has to be mended, or put into the list or taken off it.
 
-@dataclass(frozen=True)
-class Comparison:
-    """The same tests, as they are and with ours in place."""
-
-    theirs: Outcomes
-    ours: Outcomes
-    deviations: Sequence[Deviation]
-    """Those that concern these runs."""
-
-    @property
-    def passed_by_theirs(self) -> list[str]:
-        """What ours is measured against."""
-        return [test for test, outcome in self.theirs.items() if outcome.result == PASSED]
-
-    @property
-    def passed_by_ours(self) -> list[str]:
-        """Of those."""
-        return [test for test in self.passed_by_theirs if self._of_ours(test).result == PASSED]
-
-    @property
-    def failed_by_theirs(self) -> list[str]:
-        """Nothing can be said of these."""
-        return [test for test, outcome in self.theirs.items() if outcome.failed]
-
-    @property
-    def replaced(self) -> int:
-        """Tests that were given something of ours."""
-        return sum(outcome.replaced > 0 for outcome in self.ours.values())
-
-    @property
-    def deviating(self) -> list[str]:
-        """Tests that ours is not meant to pass, and doesn't."""
-        passed = set(self.passed_by_ours)
-        return [
-            test
-            for test in self.passed_by_theirs
-            if test not in passed and any(deviation.fits(test) for deviation in self.deviations)
-        ]
-
-    def problems(self) -> list[str]:
-        """What has to be mended, or put into the list or taken off it."""
-        passed, meant = set(self.passed_by_ours), set(self.deviating)
-        found = [
-            f"{test}: theirs passes; ours {outcome.result}: {outcome.message}"
-            for test in self.passed_by_theirs
-            if test not in passed | meant and (outcome := self._of_ours(test))
-        ]
-        for deviation in self.deviations:
-            tests = [test for test in self.passed_by_theirs if deviation.fits(test)]
-            found += [
-                f"{test}: ours passes, and the list of deviations says that it doesn't"
-                for test in tests
-                if test in passed
-            ]
-            if not tests:
-                found.append(f"{deviation.test}: in the list of deviations, and fits no test")
-        if not self.replaced:
-            found.append("no test was given anything of ours")
-        return found
-
-    def _of_ours(self, test: str) -> Outcome:
-        return self.ours.get(test, Outcome("wasn't run"))
+    Args:
+        theirs: What became of the tests as they are.
+        ours: The same with ours in place.
+        deviations: Those that concern these runs.
+    """
+    found = [] if REPLACED in ours else ["no test was given anything of ours"]
+    unused = {deviation.test for deviation in deviations}
+    for test in [test for test, outcome in theirs.items() if outcome.result == PASSED]:
+        outcome = ours.get(test, Outcome("wasn't run"))
+        listed = {each.test for each in deviations if fnmatchcase(test, each.test)}
+        unused -= listed
+        if outcome.result == PASSED and listed:
+            found.append(f"{test}: ours passes, and the list of deviations says that it doesn't")
+        elif outcome.result != PASSED and not listed:
+            found.append(f"{test}: theirs passes; ours {outcome.result}: {outcome.message}")
+    return found + [
+        f"{test}: in the list of deviations, and fits no test" for test in sorted(unused)
+    ]
 
 
 # --- where ours is meant to do something else than the peers' own tests ask for, and why ---

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from adapters import gluon_loader  # Before MXNet, see there.
-from tests.peers.outcomes import count_replacement
+from tests.peers.outcomes import note_replacement
 
 import mxnet as mx  # isort: skip
 
 
 def _loader(*arguments: Any, **keywords: Any) -> Any:
-    count_replacement()
+    note_replacement()
     return gluon_loader(*arguments, **keywords)
 
 

@@ -21,7 +21,7 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import py_dataset_adapter
 
 from adapters import SafeSequence
-from tests.peers.outcomes import count_replacement
+from tests.peers.outcomes import note_replacement
 
 _STOCK = sys.modules[py_dataset_adapter.__name__]
 
@@ -42,7 +42,7 @@ class _OfOurs(type(keras.utils.PyDataset)):  # type: ignore[misc]
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
         dataset = super().__call__(*arguments, **keywords)
-        count_replacement()
+        note_replacement()
         sequence = _Sequence(
             dataset,
             workers=dataset.workers,

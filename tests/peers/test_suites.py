@@ -3,87 +3,67 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.metadata
 import importlib.util
-import os
-import tarfile
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.peers.comparison import DEVIATIONS, Comparison, Deviation
-from tests.peers.outcomes import FAILED, PASSED, SKIPPED, UNFINISHED, Outcome, Outcomes
-from tests.peers.runs import SUITES, Absent, Run, Source, Suite, find
-
-_ALL = bool(os.environ.get("ADAPTERS_PEERS_ALL"))
+from tests.peers.comparison import DEVIATIONS, Deviation, problems
+from tests.peers.outcomes import FAILED, PASSED, REPLACED, SKIPPED, UNFINISHED, Outcome, Outcomes
+from tests.peers.runs import MXNET_SOURCE, SUITES, Suite, ended, find, started
 
 
+@pytest.mark.full
 @pytest.mark.timeout(2000)
 @pytest.mark.parametrize(
     ("suite", "variant"),
     [
-        pytest.param(
-            suite,
-            variant,
-            id=f"{suite.name} {variant}".strip(),
-            marks=pytest.mark.full,
-        )
+        pytest.param(suite, variant, id=f"{suite.name} {variant}".strip())
         for suite in SUITES
         for variant in suite.variants
     ],
 )
-def test_ours_passes_what_theirs_passes(suite: Suite, variant: str, tmp_path: Path, report):
-    try:
-        source = find(suite.package, tmp_path)
-    except Absent as absence:
-        pytest.skip(str(absence))
+def test_ours_passes_what_theirs_passes(suite: Suite, variant: str, tmp_path: Path):
+    root = find(suite, tmp_path / "source")
     backend = suite.variants[variant].get("KERAS_BACKEND")
     if backend is not None and importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} isn't installed")
     # Dumps a traceback after a time that is meant for a single test.
     faulthandler.cancel_dump_traceback_later()
-    runs = []
-    try:
-        for ours in (False, True):
-            folder = tmp_path / ("ours" if ours else "theirs")
-            folder.mkdir()
-            runs.append(Run(suite, variant, source, folder, ours=ours, all_of_it=_ALL))
-        theirs, ours = (run.outcomes() for run in runs)
-    finally:
-        for run in runs:
-            run.kill()
-    concerned = [d for d in DEVIATIONS if d.concerns(suite.name, variant, source.version)]
-    comparison = Comparison(theirs, ours, concerned)
-    report(
-        suite.name,
-        variant,
-        f"{len(comparison.passed_by_theirs)} passed, {len(comparison.failed_by_theirs)} failed",
-        f"{len(comparison.passed_by_ours)} passed",
-        comparison.replaced,
-        len(comparison.deviating),
-    )
-    problems = comparison.problems()
-    assert not problems, "\n".join(problems)
+    folders = tmp_path / "theirs", tmp_path / "ours"
+    with (
+        started(suite, variant, root, folders[0], ours=False) as first,
+        started(suite, variant, root, folders[1], ours=True) as second,
+    ):
+        theirs, ours = ended(first, folders[0]), ended(second, folders[1])
+    numbers = re.findall(r"\d+", importlib.metadata.version(suite.package))
+    version = tuple(map(int, numbers))
+    concerned = [each for each in DEVIATIONS if each.concerns(suite.name, variant, version)]
+    found = problems(theirs, ours, concerned)
+    assert not found, "\n".join(found)
 
 
 # --- the comparison itself: one that sees nothing would pass ---
 
-OURS = Outcome(PASSED, replaced=1)
-FAILS = Outcome(FAILED, "no such argument", replaced=1)
+PASSES, FAILS = Outcome(PASSED), Outcome(FAILED, "no such argument")
 LISTED = Deviation("suite", "test_listed*", "is meant")
 
 
 def passed(*tests: str) -> Outcomes:
-    return dict.fromkeys(tests, Outcome(PASSED))
+    return dict.fromkeys(tests, PASSES)
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "problems"),
+    ("theirs", "ours", "expected"),
     [
-        (passed("a"), {"a": OURS}, []),
+        (passed("a"), {"a": PASSES}, []),
         (passed("a"), {"a": FAILS}, ["a: theirs passes; ours failed: no such argument"]),
         (
             passed("hangs", "skips", "is_missing", "a"),
-            {"hangs": Outcome(UNFINISHED, replaced=1), "skips": Outcome(SKIPPED), "a": OURS},
+            {"hangs": Outcome(UNFINISHED), "skips": Outcome(SKIPPED), "a": PASSES},
             [
                 "hangs: theirs passes; ours unfinished: ",
                 "skips: theirs passes; ours skipped: ",
@@ -91,23 +71,23 @@ def passed(*tests: str) -> Outcomes:
             ],
         ),
         ({"a": Outcome(FAILED), "b": Outcome(SKIPPED)}, {"a": FAILS, "b": FAILS}, []),
-        (passed("a"), passed("a"), ["no test was given anything of ours"]),
     ],
 )
-def test_comparison_says_what_ours_falls_short_of(theirs, ours, problems):
-    assert Comparison(theirs, ours, []).problems() == problems
+def test_comparison_says_what_ours_falls_short_of(theirs, ours, expected):
+    assert problems(theirs, {**ours, REPLACED: PASSES}, []) == expected
+    assert problems(theirs, ours, []) == ["no test was given anything of ours", *expected]
 
 
 def test_comparison_holds_the_list_of_deviations():
-    tests = ("test_listed_1", "test_listed_2")
-    comparison = Comparison(passed(*tests), dict.fromkeys(tests, FAILS), [LISTED])
-    assert (comparison.problems(), comparison.deviating) == ([], list(tests))
-    one = Comparison(passed(*tests), {tests[0]: FAILS, tests[1]: OURS}, [LISTED])
-    assert one.problems() == [
+    tests, replaced = ("test_listed_1", "test_listed_2"), {REPLACED: PASSES}
+    assert problems(passed(*tests), {**dict.fromkeys(tests, FAILS), **replaced}, [LISTED]) == []
+    one = {tests[0]: FAILS, tests[1]: PASSES, **replaced}
+    assert problems(passed(*tests), one, [LISTED]) == [
         f"{tests[1]}: ours passes, and the list of deviations says that it doesn't"
     ]
-    none = Comparison(passed("a"), {"a": OURS}, [LISTED])
-    assert none.problems() == ["test_listed*: in the list of deviations, and fits no test"]
+    assert problems(passed("a"), {"a": PASSES, **replaced}, [LISTED]) == [
+        "test_listed*: in the list of deviations, and fits no test"
+    ]
     deviation = Deviation("suite", "test", "is meant", variants=("jax",), since=(3, 16))
     runs = [("suite", "jax", (3, 16, 0)), ("suite", "torch", (3, 16)), ("suite", "jax", (3, 15))]
     assert [deviation.concerns(*run) for run in runs] == [True, False, False]
@@ -131,74 +111,49 @@ def test_breaks(broken): pass
 
 def test_left_out(): assert False
 
-def test_long(): pass
-
 def test_dies(): os._exit(1)
 """
-REPLACEMENT = """
-from tests.peers.outcomes import count_replacement
+REPLACING = """
+from tests.peers.outcomes import note_replacement
 
 def pytest_runtest_call(item):
-    if item.name == "test_passes":
-        count_replacement()
+    note_replacement()
 """
 
 
-@pytest.fixture
-def suite(tmp_path: Path) -> Suite:
-    (tmp_path / "endings.py").write_text(ENDINGS)
-    (tmp_path / "replacing.py").write_text(REPLACEMENT)
-    return Suite(
-        "endings",
-        "endings",
-        ("endings.py",),
-        "replacing",
-        {"": {}},
-        "::(?!test_left_out$)",
-        long="test_long",
-    )
-
-
-def test_run_writes_down_every_ending(suite, tmp_path):
+def test_run_writes_down_every_ending(tmp_path):
     """Also of a test that takes the process with it."""
-
-    def outcomes(ours: bool) -> Outcomes:
-        folder = tmp_path / f"run {ours}"
-        folder.mkdir()
-        source = Source(tmp_path, (), installed=False)
-        begun = Run(suite, "", source, folder, ours=ours, all_of_it=False)
-        return {test.split("::")[1]: outcome for test, outcome in begun.outcomes().items()}
-
-    theirs = outcomes(False)
-    assert {test: outcome.result for test, outcome in theirs.items()} == {
+    (tmp_path / "endings.py").write_text(ENDINGS)
+    (tmp_path / "replacing.py").write_text(REPLACING)
+    selection = "::(?!test_left_out$)"
+    suite = Suite("endings", "endings", ("endings.py",), "replacing", {"": {}}, selection)
+    with started(suite, "", tmp_path, tmp_path / "ours", ours=True) as process:
+        found = ended(process, tmp_path / "ours")
+    assert {test.split("::")[-1]: outcome.result for test, outcome in found.items()} == {
         "test_passes": "passed",
         "test_fails": "failed",
         "test_skips": "skipped",
         "test_breaks": "failed",
         "test_dies": "unfinished",
+        REPLACED: "passed",
     }
-    assert "one is not two" in theirs["test_fails"].message
-    assert "not today" in theirs["test_skips"].message
-    assert "in its teardown" in theirs["test_breaks"].message
-    assert theirs["test_passes"].replaced == 0
-    assert outcomes(True)["test_passes"].replaced == 1
+    assert "one is not two" in found["endings.py::test_fails"].message
+    assert "not today" in found["endings.py::test_skips"].message
+    assert "in its teardown" in found["endings.py::test_breaks"].message
 
 
 def test_source_is_a_tree_or_an_archive(tmp_path, monkeypatch):
-    pytest.importorskip("keras", reason="Keras is in the extra keras")
-    tree = tmp_path / "keras-9.8.7"
-    (tree / "keras/src").mkdir(parents=True)
-    (tree / "keras/src/version.py").write_text('__version__ = "9.8.7"\n')
-    monkeypatch.setenv("ADAPTERS_KERAS_SOURCE", str(tree))
-    found = find("keras", tmp_path / "unused")
-    assert (found.root, found.version, found.installed) == (tree, (9, 8, 7), False)
-    archive, folder = tmp_path / "keras.tar.gz", tmp_path / "unpacked"
-    with tarfile.open(archive, "w:gz") as file:
-        file.add(tree, tree.name)
-    monkeypatch.setenv("ADAPTERS_KERAS_SOURCE", str(archive))
-    assert find("keras", folder).root == folder / tree.name
-    monkeypatch.setenv("ADAPTERS_KERAS_SOURCE", str(folder / tree.name / "keras/src"))
-    with pytest.raises(FileNotFoundError, match="ADAPTERS_KERAS_SOURCE must name a source tree"):
-        find("keras", tmp_path / "unused")
-    with pytest.raises(Absent, match="isn't installed"):
-        find("surely_no_package", tmp_path)
+    suite = Suite("of a toy", "json", ("tests/test_it.py",), "", {})
+    monkeypatch.delenv(MXNET_SOURCE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match=f"{MXNET_SOURCE} must name"):
+        find(suite, tmp_path)
+    tree = tmp_path / "trees" / "toy-9.8.7"
+    (tree / "tests").mkdir(parents=True)
+    monkeypatch.setenv(MXNET_SOURCE, str(tree))
+    with pytest.raises(AssertionError, match="must have the tests of json"):
+        find(suite, tmp_path)
+    (tree / "tests/test_it.py").touch()
+    assert find(suite, tmp_path) == tree
+    archive = shutil.make_archive(str(tmp_path / "toy"), "gztar", tree.parent)
+    monkeypatch.setenv(MXNET_SOURCE, archive)
+    assert find(suite, tmp_path / "unpacked") == tmp_path / "unpacked" / tree.name
