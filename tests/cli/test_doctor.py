@@ -117,6 +117,7 @@ def test_script_ends_after_its_first_fit(tmp_path):
     assert "the script went on" not in process.stdout
 
 
+@pytest.mark.full
 def test_script_with_skipped_fits(examine):
     status, output, _ = examine(ARRAYS, "--skip", 1)
     assert (status, output.startswith("skipped one\nbottleneck: ")) == (0, True)
@@ -125,6 +126,7 @@ def test_script_with_skipped_fits(examine):
     assert found == "the step itself" or found.startswith("can't be told")
 
 
+@pytest.mark.full
 def test_script_with_a_step_time(examine):
     output = examine(fitting("transformed(batch_transform=slow)"), "--step-ms", 10)[1]
     assert "ready within t = 10 ms: 0.0% of the batches, too few" in output
@@ -296,12 +298,17 @@ def test_options_that_contradict_each_other(say, words, said):
 def test_options_before_or_after_the_script(monkeypatch, say, place):
     found = made_up(storage=0.038)
     asked = []
-    monkeypatch.setattr(doctor, "diagnose_script", lambda *given, **_: asked.append(given) or found)
+
+    def diagnosed(path: str, arguments: list[str], *, skip: int, t: float, **_: Any) -> Any:
+        asked.append((path, arguments, skip, t))
+        return found
+
+    monkeypatch.setattr(doctor, "diagnose_script", diagnosed)
     words = ["train.py"]
-    words[place:place] = ["--step-ms", "20"]
+    words[place:place] = ["--step-ms", "20", "--skip", "1"]
     status, output, _ = say("doctor", *words, "--", "--epochs", "3", "--step-ms", "x")
     assert (status, output.startswith(str(found))) == (0, True)
-    assert asked == [("train.py", ["--epochs", "3", "--step-ms", "x"])]
+    assert asked == [("train.py", ["--epochs", "3", "--step-ms", "x"], 1, 0.02)]
 
 
 def test_machine_tells_of_a_missing_library(machine, monkeypatch):

@@ -13,7 +13,7 @@ from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.advice import Prediction, with_threads, with_workers
 from adapters.diagnosis.verdict import Hints, Workers
-from tests.diagnosis.made_up import BUSY, THREADS, made_up
+from tests.diagnosis.made_up import BUSY, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
 from tests.diagnosis.test_verdict import (
     COLLATION,
@@ -44,10 +44,6 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
     [
         # By what one takes and the step does, in the loader's own word, up to 64.
         (STORAGE, "workers=8: that many fetches at once keep up with the step (+"),
-        (
-            made_up(storage=0.038, workers=dataclasses.replace(THREADS, keyword="num_workers")),
-            "num_workers=8: ",
-        ),
         (
             made_up(whole=5.0, loader=5.0, storage=5.0, alone=10.0),
             "workers=64: that many fetches at once are the most that pay as a rule, where it would "
@@ -103,10 +99,12 @@ def test_advice_begins_with_what_brings_most(diagnosis, advice):
 @pytest.mark.parametrize(
     ("diagnosis", "said", "unsaid"),
     [
-        (STORAGE, ["adapters pack"], ["another transform", "cache="]),
-        (STORAGE, [], ["another source", "over the network"]),
-        (TRANSFORMS, ["resize", "another transform"], ["kernel", "worker processes"]),
-        (TRANSFORMS, [], ["another source"]),
+        (STORAGE, ["adapters pack"], ["another transform", "cache=", "another source"]),
+        (
+            TRANSFORMS,
+            ["resize", "another transform"],
+            ["kernel", "worker processes", "another source"],
+        ),
         (
             made_up(memory=0.038, workers=Workers("processes", 4, 4)),
             ["8 CPUs would keep up with the step, and there are 4"],
@@ -174,7 +172,6 @@ NO_STEP = changed(WAITING, alone_computes=0.1, whole=None, same=None)
         # Threads that bring more bring as much for each of two more, up to the CPUs.
         (changed(TRANSFORMS, workers=Workers("threads", 2, 16)), 4, 0.020),
         (TRANSFORMS, 4, 0.020),
-        (TRANSFORMS, 8, 0.020),
         # What computes beside waiting limits threads, as does the step's millisecond.
         (
             made_up(

@@ -180,6 +180,12 @@ def test_loop_is_the_first_that_counts(looped, before, skip):
     assert seen[:3] == [99, 0, 1]
 
 
+def test_progress_is_of_rounds(looped):
+    calls: list[tuple[int, int]] = []
+    looped("pass", seconds=0.01, progress=lambda *call: calls.append(call))
+    assert calls[:3] == [(1, 3), (2, 3), (3, 3)]
+
+
 # --- a front end from outside: one file and one line ---
 
 
