@@ -235,7 +235,7 @@ def test_consumer_ends() -> None:
 
 @pytest.mark.parametrize(
     ("output", "percent"),
-    [(" 100 \n", 100.0), ("", None), ("No devices were found\n", None)],
+    [(" 100 \n", 100.0), ("[N/A]\n", None), ("", None), ("No devices were found\n", None)],
 )
 def test_gpu_by_nvidia_smi(output: str, percent: float | None) -> None:
     assert parse_percent(output) == percent

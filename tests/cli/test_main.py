@@ -42,8 +42,11 @@ def test_pack_prints_the_sums(tmp_path, source, say, format):
     ("out", "format"),
     [
         ("x.rec", "recordio"),
+        ("x.recordio", "recordio"),
         ("x.tfrecord", "tfrecord"),
         ("x.tfrecords", "tfrecord"),
+        ("x.tfrec", "tfrecord"),
+        ("x.record", "tfrecord"),
     ],
 )
 def test_pack_takes_the_format_of_the_ending(tmp_path, source, say, out, format):
@@ -246,7 +249,10 @@ def test_file_without_records_is_status_1(tmp_path, say, command):
             "bytes such as 65536 or 64MB, got 'many'",
         ),
         (["pack", "a", "b.rec", "--shard-bytes", "1.5G"], "got '1.5G'"),
+        (["pack", "a", "b.rec", "--shard-bytes", "-1"], "argument --shard-bytes"),
         (["pack", "a", "b.rec", "--shard-bytes", "0"], "got '0'"),
+        (["pack", "a", "b.rec", "--shard-bytes", ""], "got ''"),
+        (["pack", "a", "b.rec", "--shard-bytes", "1KM"], "got '1KM'"),
         (["pack", "a", "b.rec", "--shard-bytes", "²"], "got '²'"),
         (["pack", "a", "b.rec", "--workers", "some"], "must be a number or \"auto\", got 'some'"),
         (["pack", "a", "b.rec", "--resize", "0"], "must be an integer >= 1, got '0'"),

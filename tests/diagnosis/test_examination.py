@@ -310,7 +310,7 @@ def test_store_that_is_slow_is_found_and_a_cache_advised(server, what, tmp_path,
         monkeypatch.setattr(remotefile, "HALF_BYTES", 100_000)
         monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
         source = open_records(server.url(path.name), decode=ImageDecoder(16))
-    server.settings.latency_seconds = 0.02
+    server.settings.latency_seconds = 0.03
     with SafeSequence(source, 8, shuffle=True, workers=1, max_queue_size=1) as loader:
         found = diagnose(loader, lambda batch: time.sleep(0.0005), seconds=SECONDS)
     source.close()
