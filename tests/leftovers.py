@@ -69,17 +69,26 @@ class Leftovers:
 def _children() -> list[psutil.Process]:
     """This process's children, of any of its threads.
 
-    Worth it: 0.1 ms, where psutil looks at all processes in 3, twice for each of 10,000 tests.
+    Worth it: 0.3 ms with 30 threads, where psutil looks at all processes in 3, and pathlib opens
+    the files in 1.4, twice for each of 10,000 tests.
     """
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # Linux may lack it.
         return psutil.Process().children()
     children = []
     for task in os.listdir("/proc/self/task"):
         with suppress(OSError):  # It has ended since.
-            for pid in Path(f"/proc/self/task/{task}/children").read_text().split():
+            for pid in _content(f"/proc/self/task/{task}/children").split():
                 with suppress(psutil.Error):
                     children.append(psutil.Process(int(pid)))
     return children
+
+
+def _content(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def _counts(thread: threading.Thread) -> bool:
