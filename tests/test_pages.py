@@ -1,9 +1,9 @@
 """README and the pages in docs/: their programs run, and their links lead somewhere.
 
-A page's programs run one after the other in one process, beside the files that they name. Those of
-docs/sources.md run in one process, and those of docs/recipes/ by the framework that they need.
-h5py, zarr, datasets, pandas, pyarrow, grain and torch are in no extra: what needs them runs where
-they are.
+A page's programs run one after the other, beside the files that they name. Those of the short
+pages and of docs/sources.md run in one process, and those of docs/recipes/ by the framework that
+they need. h5py, zarr, datasets, pandas, pyarrow, grain and torch are in no extra: what needs them
+runs where they are.
 """
 
 from __future__ import annotations
@@ -55,17 +55,8 @@ _THEN = {
     "records.md": "assert records[0][0].shape == (28, 28, 1)\n"
     "assert images.shape == (4, 128, 128, 3) and targets['boxes'].shape[::2] == (4, 4)",
 }
-# What a page that names something is skipped without.
-_NEEDED = {
-    "keras": "SafeSequence",
-    "mxnet": "gluon_loader",
-    "distributed": "LocalCluster",
-    "fsspec": "import fsspec",
-}
 _PROGRAM = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
-
-
 # What a program imports that uses these names.
 _IMPORTED_BY_NAME = {"SafeSequence": "keras", "gluon_loader": "mxnet"}
 
@@ -105,17 +96,20 @@ def run(program: str, folder: Path, name: str = "program", backend: str = "jax")
     assert finished.stdout.endswith("done\n")
 
 
-def run_each(group: dict[str, str], tmp_path: Path, backend: str) -> None:
-    """Run programs in one process, each in an empty folder of its own."""
+def run_each(
+    group: dict[str, str], tmp_path: Path, backend: str = "jax", beside: Path | None = None
+) -> None:
+    """Run programs in one process, each in an empty folder of its own, or beside some files."""
     lines = ["import os, runpy"]
     for title, program in group.items():
         if missing(program):
             continue
-        (tmp_path / title).mkdir()
-        (tmp_path / title / "program.py").write_text(program)
+        script = tmp_path / title / "program.py"
+        script.parent.mkdir()
+        script.write_text(program)
         lines += [
-            f"os.chdir({str(tmp_path / title)!r})",
-            "runpy.run_path('program.py', run_name='__main__')",
+            f"os.chdir({str(beside or script.parent)!r})",
+            f"runpy.run_path({str(script)!r}, run_name='__main__')",
         ]
     if len(lines) == 1:
         pytest.skip(f"what {[*group]} need isn't installed")
@@ -156,22 +150,23 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=() if page.name in _SHORT else pytest.mark.full)
-        for page in PAGES
-        if programs(page.read_text()) and page != SOURCES
-    ],
-    ids=str,
-)
-def test_the_programs_of_a_page_run(page, files):
-    program = "\n".join(programs(page.read_text()))
-    for package, name in _NEEDED.items():
-        if name in program and importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} isn't installed")
-    program = "\n".join([program, _THEN.get(page.name, "")])
-    run(program, files, f"programs_of_{page.stem.lower()}")
+def page_programs() -> dict[str, str]:
+    """The programs of each page but docs/sources.md, as one, with what must be so after them."""
+    found = {page.name: programs(page.read_text()) for page in PAGES if page != SOURCES}
+    return {name: "\n".join([*each, _THEN.get(name, "")]) for name, each in found.items() if each}
+
+
+def test_the_programs_of_short_pages_run(files, tmp_path):
+    run_each({name: page_programs()[name] for name in _SHORT}, tmp_path, beside=files)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted({*page_programs()} - _SHORT))
+def test_the_programs_of_a_page_run(name, files):
+    program = page_programs()[name]
+    if absent := missing(program):
+        pytest.skip(f"{absent} aren't installed")
+    run(program, files, f"programs_of_{name.removesuffix('.md')}")
 
 
 # --- docs/sources.md ---
@@ -254,14 +249,13 @@ def test_every_section_is_known_here():
     assert sorted(sections()) == sorted(SECTIONS)
 
 
+@pytest.mark.full
 def test_the_programs_of_sections_run(tmp_path):
     """In one process, which imports the frameworks once."""
     parts = (
         (title, before, sections()[title], after) for title, (before, after) in SECTIONS.items()
     )
-    run_each(
-        {title: "\n".join(["import numpy as np", *rest]) for title, *rest in parts}, tmp_path, "jax"
-    )
+    run_each({title: "\n".join(["import numpy as np", *rest]) for title, *rest in parts}, tmp_path)
 
 
 # --- docs/recipes/ ---
