@@ -13,12 +13,11 @@ launcher then numbers hosts and the inner one processes. Other reports contradic
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 
@@ -42,18 +41,14 @@ class RankReport(NamedTuple):
         return self.rank, self.world
 
 
-class ContradictionError(ValueError):
-    """Two reports give this process different ranks."""
-
-
 def detected_rank() -> RankReport | None:
     """Detect the rank of this process; None if nothing reports one.
 
     Raises:
-        ContradictionError: Two reports contradict each other.
-        ValueError: A rank is out of range, or only MXNet's kvstore knows it.
+        ValueError: Two reports contradict each other, a rank is out of range, or only MXNet's
+            kvstore knows it.
     """
-    frameworks = [report for each in _FRAMEWORKS if (report := each()) is not None]
+    frameworks = [each for each in (_jax(), _torch(), _tensorflow(), _horovod()) if each]
     workers = mxnet_workers()
     if not frameworks and workers is not None and workers > 1:
         raise ValueError(
@@ -61,7 +56,7 @@ def detected_rank() -> RankReport | None:
             f"{workers} workers (DMLC_NUM_WORKER): give gluon_loader shard=kv, the kvstore of "
             'mx.kv.create("dist_sync"), or shard=(kv.rank, kv.num_workers)'
         )
-    launchers = [report for each in _LAUNCHERS if (report := each()) is not None]
+    launchers = [each for each in _launchers() if each]
     reports = [*frameworks, *launchers]
     for report in reports:
         if not 0 <= report.rank < report.world:
@@ -72,7 +67,7 @@ def detected_rank() -> RankReport | None:
     for other in reports[1:]:
         nests = other in launchers and _may_have_started(other, reports[0])
         if other.shard != reports[0].shard and not nests:
-            raise ContradictionError(
+            raise ValueError(
                 'shard="auto" needs one (rank, world) for this process, and '
                 f"{reports[0]}, {other}: give shard=(index, count) yourself, or unset the "
                 "variables of the one that is wrong"
@@ -190,6 +185,13 @@ def _horovod() -> RankReport | None:
 
 # --- launchers ---
 
+
+def _launchers() -> Iterator[RankReport | None]:
+    """Innermost first: launchers of single processes before launchers of hosts."""
+    yield from map(_plain, ("torchrun", "horovodrun", "Open MPI"))
+    yield from (_mpich(), _slurm(), _sagemaker())
+
+
 _VARIABLES = {
     "torchrun": ("RANK", "WORLD_SIZE"),
     "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE"),
@@ -265,14 +267,3 @@ def _hosts() -> list[str]:
         return []
     named = isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
     return hosts if named else []
-
-
-_Source = Callable[[], RankReport | None]
-_FRAMEWORKS: tuple[_Source, ...] = (_jax, _torch, _tensorflow, _horovod)
-# Innermost first: launchers of single processes before launchers of hosts.
-_LAUNCHERS: tuple[_Source, ...] = (
-    *(functools.partial(_plain, name) for name in ("torchrun", "horovodrun", "Open MPI")),
-    _mpich,
-    _slurm,
-    _sagemaker,
-)

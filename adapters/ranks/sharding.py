@@ -10,12 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from adapters.ranks.detection import (
-    ContradictionError,
-    detected_rank,
-    incomplete_reports,
-    mxnet_workers,
-)
+from adapters.ranks.detection import detected_rank, incomplete_reports, mxnet_workers
 
 log = logging.getLogger("adapters")
 
@@ -95,11 +90,9 @@ class ShardArgument:
         shard = self.value
         try:
             report = detected_rank()
-        except ContradictionError:
-            return
-        except ValueError:
-            workers = mxnet_workers()
-            if shard is None and workers:
+        except ValueError:  # Reports that contradict each other say nothing.
+            workers = mxnet_workers() or 0
+            if shard is None and workers > 1:
                 _warn(
                     "all",
                     "all of the data is loaded in each of %d workers (DMLC_NUM_WORKER): give "
