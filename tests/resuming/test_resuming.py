@@ -57,30 +57,41 @@ def test_file_is_on_the_disk_before_an_old_one_goes(calls, tmp_path):
     assert calls == [*saved, ("unlink", first)]
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EIO])
-def test_file_system_without_fsync_of_folders(number, tmp_path, monkeypatch):
-    """What was saved there is saved, what is too old goes, and the folder is locked."""
+@pytest.fixture
+def fsync_fails(monkeypatch: pytest.MonkeyPatch):
+    """Makes ``os.fsync`` of folders fail with an error of this number."""
     plain = os.fsync
 
-    def fsync(file: int) -> None:
-        if stat.S_ISDIR(os.fstat(file).st_mode):
-            raise OSError(number, "of a folder")
-        plain(file)
+    def fail(number: int) -> None:
+        def fsync(file: int) -> None:
+            if stat.S_ISDIR(os.fstat(file).st_mode):
+                raise OSError(number, "of a folder")
+            plain(file)
 
-    monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    return fail
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP])
+def test_file_system_without_fsync_of_folders(number, tmp_path, fsync_fails):
+    """What was saved there is saved, what is too old goes, and the folder is locked."""
+    fsync_fails(number)
     folder = CheckpointDir(tmp_path / "run", keep=1)
-    if number == errno.EIO:
-        with pytest.raises(OSError, match="of a folder"):
-            folder.save("1", {})
-        return
     for name in "123":
         folder.save(name, {"saved": name})
     assert [path.name for path in folder.path.iterdir()] == ["3.npz"]
     lock = Lock(tmp_path / "new")
     lock.take(0)
-    with pytest.raises(RuntimeError, match="one training at a time"):
-        Lock(tmp_path / "new").take(0)
+    with open(tmp_path / "new" / ".lock") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     lock.release()
+
+
+def test_failed_fsync_of_a_folder_is_an_error(tmp_path, fsync_fails):
+    fsync_fails(errno.EIO)
+    with pytest.raises(OSError, match="of a folder"):
+        CheckpointDir(tmp_path / "run", keep=1).save("1", {})
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
