@@ -130,6 +130,12 @@ def test_array_of_records_refused(tmp_path):
 # --- one training at a time writes to a folder, by its rank 0 ---
 
 
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who find a folder locked don't wait a second for it."""
+    monkeypatch.setattr("adapters.resuming.lock._PATIENCE_SECONDS", 0.1)
+
+
 _HOLDER = """
 import sys
 from pathlib import Path
