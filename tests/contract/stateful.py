@@ -3,22 +3,21 @@
 
 Each has 40 samples: the number, and 32 bytes that follow from it. Between the two steps of a read,
 as between ``seek`` and ``read``, each waits a moment, so that a second thread inside is seen.
-Worker processes import this module; heavy libraries are imported when one is used.
+Nothing looks into them, so one of a kind will do: what can't be sent to a process, what can, what
+belongs to a thread, what returns memory of its own. Worker processes import this module.
 """
 
 from __future__ import annotations
 
-import bz2
 import collections
-import gzip
+import contextlib
 import hashlib
 import io
-import lzma
-import mmap
-import os
-import struct
+import socket
+import sqlite3
+import tarfile
+import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,10 +66,6 @@ class Stateful:
     def read(self, number: int) -> Any:
         """The bytes of a sample."""
         raise NotImplementedError
-
-    def expected(self, number: int) -> bytes:
-        """The right bytes."""
-        return content(number)
 
     def __len__(self) -> int:
         return LENGTH
@@ -128,70 +123,79 @@ class PicklableFile(LazyFile):
         return {**vars(self), "handle": None}
 
 
-class Descriptor(Stateful):
-    def prepare(self, folder):
-        self.descriptor = os.open(raw_file(folder), os.O_RDONLY)
-
-    def read(self, number):
-        os.lseek(self.descriptor, number * SIZE, os.SEEK_SET)
-        pause()
-        return os.read(self.descriptor, SIZE)
-
-    def close(self):
-        os.close(self.descriptor)
-
-
-class Mapped(File):
-    def opened(self, path):
-        with open(path, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
 class Memory(File):
     def opened(self, path):
         return io.BytesIO(path.read_bytes())
 
 
-class Memmap(Stateful):
+class Tar(Stateful):
     def prepare(self, folder):
-        self.rows = np.memmap(raw_file(folder), np.uint8, "r", shape=(LENGTH, SIZE))
-        self.cursor = 0
+        path = folder / "samples.tar"
+        with tarfile.open(path, "w") as archive:
+            for number in range(LENGTH):
+                member = tarfile.TarInfo(str(number))
+                member.size = SIZE
+                archive.addfile(member, io.BytesIO(content(number)))
+        self.file = SlowFile(path)
+        self.archive = tarfile.open(fileobj=self.file)
 
     def read(self, number):
-        self.cursor = number
-        pause()
-        return self.rows[self.cursor]
+        return self.archive.extractfile(str(number)).read()
 
 
-class Gzip(File):
-    module: Any = gzip
-
-    def opened(self, path):
-        compressed = path.with_suffix(".compressed")
-        with self.module.open(compressed, "wb") as file:
-            file.write(path.read_bytes())
-        return self.module.open(compressed, "rb")
-
-
-class Bzip2(Gzip):
-    module = bz2
-
-
-class Lzma(Gzip):
-    module = lzma
-
-
-class Scratch(Stateful):
-    """Unpacks what it has read into one bytearray."""
+class Database(Stateful):
+    """A connection of the thread that has made it, as sqlite3 has it by default."""
 
     def prepare(self, folder):
-        self.handle, self.scratch = open(raw_file(folder), "rb"), bytearray(SIZE)
+        self.path = folder / "samples.db"
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("create table samples (number integer, data blob)")
+            rows = [(number, content(number)) for number in range(LENGTH)]
+            connection.executemany("insert into samples values (?, ?)", rows)
+        connection.close()
+        self.connection = self.connect()
+
+    def connect(self):
+        return sqlite3.connect(self.path)
 
     def read(self, number):
-        self.handle.seek(number * SIZE)
-        self.handle.readinto(self.scratch)
+        if self.connection is None:
+            self.connection = sqlite3.connect(self.path)
+        found = self.connection.execute("select data from samples where number = ?", (number,))
         pause()
-        return struct.unpack_from(f"{SIZE}s", self.scratch)[0]
+        return found.fetchone()[0]
+
+    def close(self):
+        # Another thread may have opened it.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            super().close()
+
+
+class LazyDatabase(Database):
+    def connect(self):
+        return None
+
+
+def _answer(server: socket.socket) -> None:
+    with server, server.makefile("rb") as questions:
+        while question := questions.readline():
+            server.sendall(content(int(question)))
+
+
+class Socket(Stateful):
+    def prepare(self, folder):
+        self.client, server = socket.socketpair()
+        self.server = threading.Thread(target=_answer, args=(server,))
+        self.server.start()
+
+    def read(self, number):
+        self.client.sendall(b"%d\n" % number)
+        pause()
+        return self.client.recv(SIZE, socket.MSG_WAITALL)
+
+    def close(self):
+        self.client.close()
+        self.server.join(10)
 
 
 # --- other shapes of data set ---
@@ -264,31 +268,6 @@ class Buffer(Stateful):
         return np.int64(number), self.buffer
 
 
-class Ring(Stateful):
-    """Returns one of two arrays."""
-
-    def prepare(self, folder):
-        self.buffers, self.calls = np.zeros((2, SIZE), np.uint8), 0
-
-    def __getitem__(self, number):
-        self.calls += 1
-        buffer = self.buffers[self.calls % 2]
-        buffer[:] = array(content(number))
-        pause()
-        return np.int64(number), buffer
-
-
-class OfTheClass(Stateful):
-    """Has its buffer in the class."""
-
-    buffer = bytearray(SIZE)
-
-    def read(self, number):
-        OfTheClass.buffer[:] = content(number)
-        pause()
-        return OfTheClass.buffer
-
-
 _GLOBAL = bytearray(SIZE)
 
 
@@ -299,96 +278,6 @@ class OfTheModule(Stateful):
         _GLOBAL[:] = content(number)
         pause()
         return _GLOBAL
-
-
-def _numbered() -> Iterator[tuple[int, bytes]]:
-    for number in range(LENGTH):
-        yield number, content(number)
-
-
-class Generated(Stateful):
-    """Goes on with its generator, which can take back what it gave."""
-
-    def prepare(self, folder):
-        self.stream, self.pushed, self.at = _numbered(), [], 0
-
-    def next(self):
-        return self.pushed.pop() if self.pushed else next(self.stream)
-
-    def read(self, number):
-        if number < self.at:
-            self.stream, self.pushed = _numbered(), []
-        while True:
-            self.at, data = self.next()
-            if self.at == number:
-                pause()
-                self.pushed.append((number, data))
-                return data
-
-
-class Decoder:
-    """Decodes in steps: begin, feed, finish."""
-
-    def begin(self) -> None:
-        self.inflate, self.parts = zlib.decompressobj(), []
-
-    def feed(self, data: bytes) -> None:
-        self.parts.append(self.inflate.decompress(data))
-        pause()
-
-    def finish(self) -> bytes:
-        return b"".join([*self.parts, self.inflate.flush()])
-
-
-class Decoded(Stateful):
-    def prepare(self, folder):
-        self.decoder = Decoder()
-        self.compressed = [zlib.compress(content(number)) for number in range(LENGTH)]
-
-    def read(self, number):
-        data = self.compressed[number]
-        self.decoder.begin()
-        self.decoder.feed(data[:10])
-        self.decoder.feed(data[10:])
-        return self.decoder.finish()
-
-
-class Tokenizer:
-    """Holds the text, and its place in it."""
-
-    def start(self, text: str) -> None:
-        self.text, self.place = text, 0
-
-    def next_token(self) -> str | None:
-        end = self.text.find(" ", self.place)
-        token, self.place = self.text[self.place : end], end + 1
-        return token if end >= 0 else None
-
-
-class Tokens(Stateful):
-    def prepare(self, folder):
-        self.tokenizer = Tokenizer()
-        self.texts = ["".join(f"{byte} " for byte in content(n)) for n in range(LENGTH)]
-
-    def read(self, number):
-        self.tokenizer.start(self.texts[number])
-        pause()
-        return bytes(int(token) for token in iter(self.tokenizer.next_token, None))
-
-
-class Checksum(Stateful):
-    """Adds to one checksum, and refuses what doesn't fit."""
-
-    def prepare(self, folder):
-        self.sums = [zlib.crc32(content(number)) for number in range(LENGTH)]
-
-    def read(self, number):
-        self.sum = zlib.crc32(content(number)[:16])
-        pause()
-        self.sum = zlib.crc32(content(number)[16:], self.sum)
-        if self.sum != self.sums[number]:
-            raise ValueError(f"the checksum of {number} is wrong")
-        return content(number)
 
 
 # --- transforms, collations, decoders and samplers ---

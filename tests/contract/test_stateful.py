@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordWriter, concatenate, open_records, split
-from tests.contract import stateful, stateful_tables
+from tests.contract import stateful
 from tests.contract.front_ends import (
     ALL_WORKERS,
     AUTO,
@@ -40,20 +40,18 @@ _OTHER_THREAD = (sqlite3.ProgrammingError, RuntimeError)
 
 @dataclass
 class Setup:
-    """What a loader is given, and what its samples are.
+    """What a loader is given.
 
     Args:
         source: The data set.
         arguments: Further arguments of ``loader_of``.
         batch_size: None if the source has batches.
-        expected: The bytes of a sample.
         close: Closes what the source doesn't; None for the source's own ``close``.
     """
 
     source: Any
     arguments: dict[str, Any] = field(default_factory=dict)
     batch_size: int | None = BATCH_SIZE
-    expected: Callable[[int], bytes] = content
     close: Callable[[], None] | None = None
 
 
@@ -64,26 +62,17 @@ class Case:
     Args:
         make: Makes it, with its files in a folder.
         front_ends: That can read it.
-        workers: That can compute it in principle.
         own_thread: Whether it refuses other threads, which it does itself.
-        modules: Needed for it.
     """
 
     make: Callable[[Path], Setup]
     front_ends: tuple[str, ...] = (KERAS, GLUON)
-    workers: tuple[str, ...] = ALL_WORKERS
     own_thread: bool = False
-    modules: tuple[str, ...] = ()
 
 
-def of(kind: type[stateful.Stateful], *modules: str, **options: Any) -> Case:
+def of(kind: type[stateful.Stateful], **options: Any) -> Case:
     """The case of a data set that is given as it is."""
-
-    def make(folder: Path) -> Setup:
-        data_set = kind(folder)
-        return Setup(data_set, expected=data_set.expected)
-
-    return Case(make, modules=modules, **options)
+    return Case(lambda folder: Setup(kind(folder)), **options)
 
 
 def with_function(**functions: Callable[[], Any]) -> Case:
@@ -156,48 +145,14 @@ CASES = {
     "a file": of(stateful.File),
     "a file, opened lazily": of(stateful.LazyFile),
     "a file, opened lazily, that pickles": of(stateful.PicklableFile),
-    # Its number means something else, or nothing, in another process.
-    "a descriptor": of(stateful.Descriptor, workers=(INLINE, AUTO, *THREADS)),
-    "mmap": of(stateful.Mapped),
-    "memmap and a cursor": of(stateful.Memmap),
     "BytesIO": of(stateful.Memory),
-    "gzip": of(stateful.Gzip),
-    "bz2": of(stateful.Bzip2),
-    "lzma": of(stateful.Lzma),
-    "readinto": of(stateful.Scratch),
-    "tar": of(stateful_tables.Tar),
-    "zip": of(stateful_tables.Zip),
-    "HDF5": of(stateful_tables.Hdf5, "h5py"),
-    "shelve": of(stateful_tables.Shelf),
-    "pickles": of(stateful_tables.Pickles),
-    "JSON lines": of(stateful_tables.JsonLines),
-    "csv": of(stateful_tables.CsvRows),
-    "linecache": of(stateful_tables.Lines),
-    "XML": of(stateful_tables.Xml),
-    "sqlite": of(stateful_tables.Database, own_thread=True),
-    "sqlite, connected lazily": of(stateful_tables.LazyDatabase, own_thread=True),
-    "sqlite, a shared cursor": of(stateful_tables.SharedCursor),
-    "a client of one thread": of(stateful_tables.OwnThread, own_thread=True),
-    "a socket": of(stateful_tables.Socket),
-    "HTTP": of(stateful_tables.Http),
-    "HTTP, connected lazily": of(stateful_tables.LazyHttp),
-    "a pipe": of(stateful_tables.Pipe),
-    "wave": of(stateful_tables.Wave),
-    "sound": of(stateful_tables.Sound),
-    "video": of(stateful_tables.Video, "cv2"),
-    "video, opened lazily": of(stateful_tables.LazyVideo, "cv2"),
-    # Pillow pickles the pixels of one frame, and gives a process nothing to seek in.
-    "frames": of(stateful_tables.Pages, "PIL", "tifffile", workers=(INLINE, AUTO, *THREADS)),
-    "TIFF": of(stateful_tables.Tiff, "tifffile"),
+    "tar": of(stateful.Tar),
+    "sqlite": of(stateful.Database, own_thread=True),
+    "sqlite, connected lazily": of(stateful.LazyDatabase, own_thread=True),
+    "a socket": of(stateful.Socket),
     "a cache": of(stateful.Recent),
     "one buffer": of(stateful.Buffer),
-    "two buffers": of(stateful.Ring),
-    "a class's buffer": of(stateful.OfTheClass),
     "a module's buffer": of(stateful.OfTheModule),
-    "a generator": of(stateful.Generated),
-    "a decoder": of(stateful.Decoded),
-    "a tokenizer": of(stateful.Tokens),
-    "a checksum": of(stateful.Checksum),
     "__getitems__": of(stateful.Several),
     "named tuples": of(stateful.Named),
     "dicts": of(stateful.Dictionaries, front_ends=(KERAS,)),
@@ -219,10 +174,8 @@ QUICK = {
         "a file",
         "a file, opened lazily",
         "a file, opened lazily, that pickles",
-        "tar",
         "sqlite",
         "a socket",
-        "wave",
         "a cache",
         "one buffer",
         "__getitems__",
@@ -238,7 +191,7 @@ def matrix() -> Iterator[Any]:
     """All cases, front ends and workers that go together."""
     for name, case in CASES.items():
         for front_end in case.front_ends:
-            for workers in case.workers:
+            for workers in ALL_WORKERS:
                 marks = [NEEDS_MXNET] if front_end == GLUON else []
                 if name not in QUICK[front_end]:
                     marks.append(pytest.mark.full)
@@ -248,12 +201,7 @@ def matrix() -> Iterator[Any]:
 @contextlib.contextmanager
 def opened(name: str, folder: Path) -> Iterator[Setup]:
     """A case's data set, which is closed in the end."""
-    for module in CASES[name].modules:
-        pytest.importorskip(module)
-    try:
-        setup = CASES[name].make(folder)
-    except NotImplementedError as error:
-        pytest.skip(str(error))
+    setup = CASES[name].make(folder)
     try:
         yield setup
     finally:
@@ -272,10 +220,10 @@ def samples_of(batch: Any) -> Iterator[tuple[int, bytes]]:
         yield int(number), np.asarray(row, np.uint8).tobytes()
 
 
-def wrong_samples(batches: Any, expected: Callable[[int], bytes]) -> tuple[list[int], list[int]]:
+def wrong_samples(batches: Any) -> tuple[list[int], list[int]]:
     """The numbers of all samples, sorted, and those of the wrong ones."""
     samples = [sample for batch in batches for sample in samples_of(batch)]
-    wrong = [number for number, data in samples if data != expected(number)]
+    wrong = [number for number, data in samples if data != content(number)]
     return sorted(number for number, _ in samples), wrong
 
 
@@ -295,7 +243,7 @@ def test_every_sample_is_right(name, front_end, workers, tmp_path):
         )
         with loader:
             try:
-                found = wrong_samples(batches_of(loader, epochs=2), setup.expected)
+                found = wrong_samples(batches_of(loader, epochs=2))
             except _OTHER_THREAD as error:
                 # Nothing but one thread can serve it, and two were asked for.
                 if not (CASES[name].own_thread and workers in THREADS and "thread" in str(error)):
@@ -335,7 +283,7 @@ def test_two_loaders_share_a_handle(way, workers, front_end, tmp_path):
                 for pair in zip(*map(batches_of, loaders), strict=True)
                 for batch in pair
             ]
-    assert wrong_samples(batches, content) == (sorted([*range(LENGTH)] * 12), [])
+    assert wrong_samples(batches) == (sorted([*range(LENGTH)] * 12), [])
 
 
 @pytest.mark.parametrize("workers", ALL_WORKERS)
@@ -351,8 +299,8 @@ def test_a_batch_that_is_asked_for_by_its_number_meanwhile(workers, tmp_path):
             if len(again) < 9:  # Within the first epoch.
                 again.append(sequence[len(again)])
                 sequence.peek()
-        assert wrong_samples(batches, content) == ([*range(LENGTH)], [])
-        assert wrong_samples(again, content)[1] == []
+        assert wrong_samples(batches) == ([*range(LENGTH)], [])
+        assert wrong_samples(again)[1] == []
 
 
 @pytest.mark.parametrize("workers", [AUTO, TWO_THREADS])
