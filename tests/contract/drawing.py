@@ -88,11 +88,11 @@ def drawn(number: Any, generator: Any) -> Any:
 class DataSet:
     """Has the generator in an attribute."""
 
-    def __init__(self, dice: Any) -> None:
-        self.dice = dice
+    def __init__(self, dice: Any, length: int = LENGTH) -> None:
+        self.dice, self.length = dice, length
 
     def __len__(self) -> int:
-        return LENGTH
+        return self.length
 
     def __getitem__(self, number: int) -> Any:
         return drawn(number, self.dice)
@@ -172,38 +172,30 @@ def number_and_draw(number: Any, *, rng: Any) -> Any:
     return np.array([number, rng.random()])
 
 
-class Augment:
-    """The recipe: albumentations' own generators start from what the loader gives."""
-
-    def __init__(self) -> None:
-        import albumentations
-
-        self.compose = albumentations.Compose(
-            [
-                albumentations.RandomCrop(12, 12),
-                albumentations.HorizontalFlip(p=0.5),
-                albumentations.RandomBrightnessContrast(p=1.0),
-                albumentations.GaussNoise(p=1.0),
-            ]
-        )
-
-    def __call__(self, image: Any, rng: np.random.Generator) -> Any:
-        seed = int(rng.integers(2**32))
-        if hasattr(self.compose, "set_random_seed"):  # Albumentations 2, and 1.4.19 or newer.
-            self.compose.set_random_seed(seed)
-        else:  # Older ones draw from Python's generator.
-            random.seed(seed)
-        return self.compose(image=image)["image"]
+def collated(samples: Any, rng: Any) -> Any:
+    """Draws from what it is given, for a batch."""
+    return np.array([[sample, rng.random()] for sample in samples])
 
 
-class Busy(DataSet):
-    """Computes in Python for as long as the others wait."""
+class Pairs:
+    """Two views of each image."""
 
-    def __init__(self) -> None:
-        super().__init__(np.random.default_rng(0))
+    thread_safe = True
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
 
     def __getitem__(self, number: int) -> Any:
-        end = time.perf_counter() + WAIT_SECONDS
-        while time.perf_counter() < end:
-            pass
-        return np.array([number, self.dice.random(), os.getpid()])
+        return self.source[number][0], self.source[number][0], number
+
+
+class Fetched(Pairs):
+    """The same, a batch at a time."""
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        """Both views of all of them."""
+        first, second = (self.source.__getitems__(numbers) for _ in range(2))
+        return [(a[0], b[0], number) for a, b, number in zip(first, second, numbers)]

@@ -69,7 +69,7 @@ def loader_of(
     if batch_transform is not None:
         arguments["batch_transform"] = batch_transform
     if shuffle:
-        arguments |= {"shuffle": True, "seed": 0}
+        arguments = {"shuffle": True, "seed": 0, **arguments}
     if front_end == KERAS:
         from adapters import SafeSequence
 

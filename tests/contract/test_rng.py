@@ -19,7 +19,7 @@ from adapters import (
     open_images,
     open_records,
 )
-from tests.contract.drawing import number_and_draw
+from tests.contract.drawing import Fetched, Pairs, collated, number_and_draw
 from tests.contract.front_ends import (
     ALL_WORKERS,
     FRONT_ENDS,
@@ -130,10 +130,6 @@ def test_rng_is_of_sample_and_epoch(workers):
     rows = drawn(3, workers)
     assert sorted(rows.tolist()) == sorted(drawn(8, INLINE).tolist())
     assert len({*rows[:, 1].tolist()}) == 16
-
-
-def collated(samples: Any, rng: Any) -> Any:
-    return np.array([[sample, rng.random()] for sample in samples])
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -321,30 +317,6 @@ def sources_of(files: Path) -> dict[str, Any]:
     }
 
 
-class Pairs:
-    """Two views of each image."""
-
-    thread_safe = True
-
-    def __init__(self, source: Any) -> None:
-        self.source = source
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.source[number][0], self.source[number][0], number
-
-
-class Fetched(Pairs):
-    """The same, a batch at a time."""
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        """Both views of all of them."""
-        first, second = (self.source.__getitems__(numbers) for _ in range(2))
-        return [(a[0], b[0], number) for a, b, number in zip(first, second, numbers)]
-
-
 def views_of(loader: Any, epochs: int = 2) -> list[dict[int, tuple[bytes, bytes]]]:
     """The two views of each sample, for each epoch."""
     found = []
@@ -360,6 +332,15 @@ def views_of(loader: Any, epochs: int = 2) -> list[dict[int, tuple[bytes, bytes]
 def different(first: Any, second: Any) -> int:
     """How many of the samples differ; two crops of a small image may be alike."""
     return sum(first[number] != second[number] for number in first)
+
+
+def drawn_views(front_end: str, source: Any, batch_size: int = 3, **arguments: Any) -> list[Any]:
+    """The views of two epochs; both views of a sample differ, and so do epochs."""
+    with loader_of(front_end, source, batch_size, **arguments) as loader:
+        first, second = views_of(loader)
+    assert sum(one != other for one, other in first.values()) > COUNT / 2
+    assert different(first, second) > COUNT / 2
+    return [first, second]
 
 
 @pytest.mark.parametrize("kind", ["records", "photos", "selected", "concatenated"])
@@ -386,12 +367,8 @@ def test_program_keeps_its_generators(files):
 @pytest.mark.parametrize("kind", ["records", "photos", "selected", "concatenated"])
 def test_data_set_over_a_source_draws_by_samples(files, front_end, kind):
     data = Pairs(sources_of(files)[kind])
-    with loader_of(front_end, data, 3, shuffle=True) as loader:
-        first, second = views_of(loader)
-    assert sum(one != other for one, other in first.values()) > COUNT / 2
-    assert different(first, second) > COUNT / 2
-    with loader_of(front_end, data, 5, shuffle=True) as loader:  # Whatever the batches are.
-        assert views_of(loader) == [first, second]
+    expected = drawn_views(front_end, data, shuffle=True)
+    assert drawn_views(front_end, data, 5, shuffle=True) == expected  # Whatever the batches are.
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -399,11 +376,8 @@ def test_data_set_over_a_source_draws_by_samples(files, front_end, kind):
 @pytest.mark.parametrize("workers", ALL_WORKERS)
 def test_data_set_over_a_source_draws_alike_on_all_workers(files, front_end, kind, workers):
     data = kind(sources_of(files)["photos"])
-    with loader_of(front_end, data, 3, shuffle=True) as loader:
-        expected = views_of(loader)
-    assert different(*expected) > COUNT / 2
-    with loader_of(front_end, data, 3, shuffle=True, workers=workers) as loader:
-        assert views_of(loader) == expected
+    expected = drawn_views(front_end, data, shuffle=True)
+    assert drawn_views(front_end, data, shuffle=True, workers=workers) == expected
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -414,12 +388,8 @@ def test_transform_over_a_source_draws_by_samples(files, front_end):
         number = int(number)
         return source[number][0], source[number][0], number
 
-    with loader_of(front_end, list(range(COUNT)), 3, transform=paired) as loader:
-        first, second = views_of(loader)
-    assert sum(one != other for one, other in first.values()) > COUNT / 2
-    assert different(first, second) > COUNT / 2
-    with loader_of(front_end, list(range(COUNT)), 3, transform=paired) as loader:
-        assert views_of(loader) == [first, second]
+    expected = drawn_views(front_end, NUMBERS, transform=paired)
+    assert drawn_views(front_end, NUMBERS, transform=paired) == expected
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -436,12 +406,8 @@ def test_collate_over_a_source_draws_by_batches(files, front_end):
         return batch[0], np.stack([source[int(number)][0] for number in taken]), numbers
 
     arguments: Any = {"collate": collate, "batch_transform": batch_transform}
-    with loader_of(front_end, list(range(COUNT)), 3, **arguments) as loader:
-        first, second = views_of(loader)
-    assert sum(one != other for one, other in first.values()) > COUNT / 2
-    assert different(first, second) > COUNT / 2
-    with loader_of(front_end, list(range(COUNT)), 3, **arguments) as loader:
-        assert views_of(loader) == [first, second]
+    expected = drawn_views(front_end, NUMBERS, **arguments)
+    assert drawn_views(front_end, NUMBERS, **arguments) == expected
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)

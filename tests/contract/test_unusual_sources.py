@@ -25,11 +25,13 @@ from tests.contract.front_ends import (
     FRONT_ENDS,
     GLUON,
     INLINE,
+    KERAS,
     NEEDS_MXNET,
     TWO_PROCESSES,
     batches_of,
     loader_of,
 )
+from tests.contract.scaled import LENGTH, Scaled
 from tests.sources.example_files import encoded
 
 sparse = pytest.importorskip("scipy.sparse")
@@ -98,13 +100,14 @@ def test_bytes_keep_their_zeros():
 FORMATS = ["csr_matrix", "csr_array", "csc_matrix", "coo_matrix", "lil_matrix"]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("given", [{}, {"workers": 2, "use_multiprocessing": True}])
-def test_sparse_rows_become_dense(format, given):
+@pytest.mark.parametrize(
+    ("format", "workers"), [*((name, AUTO) for name in FORMATS), (FORMATS[0], TWO_PROCESSES)]
+)
+def test_sparse_rows_become_dense(format, workers):
     random = np.random.default_rng(0)
     dense = random.integers(0, 2, (50, 7)) * random.random((50, 7)).astype("float32")
     matrix, labels = getattr(sparse, format)(dense), np.arange(50)
-    with SafeSequence((matrix, labels), 8, shuffle=True, **given) as batches:
+    with loader_of(KERAS, (matrix, labels), 8, shuffle=True, workers=workers) as batches:
         seen = []
         for x, y in batches:
             assert isinstance(x, np.ndarray)
@@ -353,26 +356,6 @@ def test_loader_within_a_loader_closed_early(outer, caplog):
 # --- data sets that change ---
 
 
-LENGTH = 64
-
-
-class Scaled:
-    """Numbers from a file, times a factor that the training loop changes."""
-
-    def __init__(self, path: Any) -> None:
-        self.path, self.file, self.factor = path, None, 1
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, number: int) -> np.float32:
-        if self.file is None:
-            self.file = open(self.path, "rb")  # noqa: SIM115
-        self.file.seek(number)
-        time.sleep(0.001)
-        return np.float32(self.file.read(1)[0] * self.factor)
-
-
 @pytest.fixture
 def scaled(tmp_path):
     (tmp_path / "numbers").write_bytes(bytes(range(LENGTH)))
@@ -386,8 +369,10 @@ def numbers_of(loader: Any) -> list[float]:
     return np.concatenate(list(batches_of(loader))).tolist()
 
 
-@pytest.mark.parametrize("looked_at", [False, True])
-@pytest.mark.parametrize("workers", [INLINE, AUTO, TWO_PROCESSES])
+@pytest.mark.parametrize(
+    ("workers", "looked_at"),
+    [(INLINE, True), (AUTO, True), (TWO_PROCESSES, False), (TWO_PROCESSES, True)],
+)
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_change_before_the_first_pass_counts(front_end, workers, looked_at, scaled):
     with loader_of(front_end, scaled, 8, workers=workers) as loader:
