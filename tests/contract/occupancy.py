@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,10 @@ class Occupancy:
 class Meeting:
     """Holds each thread up until a second one is there, or for a moment; ``met`` if one ever was.
 
-    A batch that is computed alone, as the first one may be, costs that moment for each sample.
+    The moments grow, as the first batch may be computed alone.
     """
 
-    _MOMENT_SECONDS = 0.25
-    _CALLS = 40
+    _MOMENTS_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, *(0.32,) * 30)
 
     def __init__(self) -> None:
         self.met = False
@@ -55,15 +54,28 @@ class Meeting:
     def inside(self) -> Iterator[None]:
         """Wait for another thread."""
         with self._changed:
-            self.calls += 1
             self._now += 1
             self.met = self.met or self._now > 1
             self._changed.notify_all()
-            if self.calls <= self._CALLS:
-                self._changed.wait_for(lambda: self.met, self._MOMENT_SECONDS)
+            if self.calls < len(self._MOMENTS_SECONDS):
+                self._changed.wait_for(lambda: self.met, self._MOMENTS_SECONDS[self.calls])
+            self.calls += 1
         yield
         with self._changed:
             self._now -= 1
+
+
+class Unwatched:
+    """In the place of a watch."""
+
+    inside = staticmethod(nullcontext)
+
+
+def declared(code: Any, thread_safe: bool | None = True) -> Any:
+    """A data set or function that says whether several threads may be in it; None for nothing."""
+    if thread_safe is not None:
+        code.thread_safe = thread_safe
+    return code
 
 
 class DataSet:
@@ -109,12 +121,6 @@ class Function:
             return data
 
 
-class DeclaredFunction(Function):
-    """Says that several threads may call it."""
-
-    thread_safe = True
-
-
 class Stack(Function):
     """Collates."""
 
@@ -123,24 +129,12 @@ class Stack(Function):
             return np.array(samples)
 
 
-class DeclaredStack(Stack):
-    """Says that several threads may call it."""
-
-    thread_safe = True
-
-
 class Parse(Function):
     """Decodes a record."""
 
     def __call__(self, record: bytes) -> Any:
         with self.watch.inside():
             return np.int64(record[0])
-
-
-class DeclaredParse(Parse):
-    """Says that several threads may call it."""
-
-    thread_safe = True
 
 
 class Sampler:

@@ -30,9 +30,6 @@ from tests.contract.occupancy import (
     LENGTH,
     DataSet,
     DeclaredDataSet,
-    DeclaredFunction,
-    DeclaredParse,
-    DeclaredStack,
     Function,
     Meeting,
     Occupancy,
@@ -40,8 +37,10 @@ from tests.contract.occupancy import (
     Sampler,
     Several,
     Stack,
+    Unwatched,
     Waiting,
     Where,
+    declared,
 )
 
 BATCH_SIZE = 4
@@ -57,36 +56,30 @@ def records(folder: Path, decode: Any = None) -> Any:
     return open_records(path, decode=decode)
 
 
-def arguments_of(part: str, watch: Any, folder: Path, declared: bool = False) -> dict[str, Any]:
+def arguments_of(
+    part: str, watch: Any, folder: Path, thread_safe: bool | None = None
+) -> dict[str, Any]:
     """A data set and functions, one of which is watched."""
-    function: Any = (DeclaredFunction if declared else Function)(watch)
     if part == "a PyDataset":
-        data_set = py_dataset(watch)
-        data_set.thread_safe = declared
-        return {"source": data_set, "batch_size": None}
+        return {"source": declared(py_dataset(watch), thread_safe), "batch_size": None}
+    if part in ("__getitem__", "__getitems__"):
+        return {"source": declared({"__getitem__": DataSet}.get(part, Several)(watch), thread_safe)}
+    if part == "sampler":
+        return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
+    if part == "decode":
+        return {"source": records(folder, declared(Parse(watch), thread_safe))}
+    if part == "collate":
+        collate = declared(Stack(watch), thread_safe)
+        return {"source": DeclaredDataSet(Unwatched()), "collate": collate}
+    function: Any = Function(watch)
     if part == "a function":
         part, call = "transform", function
 
         def function(sample: Any) -> Any:
             return call(sample)
 
-        function.thread_safe = declared
-    if part == "__getitem__":
-        return {"source": (DeclaredDataSet if declared else DataSet)(watch)}
-    if part == "__getitems__":
-        data_set = Several(watch)
-        if declared:
-            data_set.thread_safe = True  # type: ignore[attr-defined]
-        return {"source": data_set}
-    if part == "decode":
-        return {"source": records(folder, (DeclaredParse if declared else Parse)(watch))}
-    if part == "sampler":
-        return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
-    if part == "collate":
-        collate = (DeclaredStack if declared else Stack)(watch)
-        return {"source": DeclaredDataSet(unwatched()), "collate": collate}
     source: Any = NUMBERS if part == "transform" else np.arange(LENGTH)
-    return {"source": source, part: function}
+    return {"source": source, part: declared(function, thread_safe)}
 
 
 def py_dataset(watch: Any) -> Any:
@@ -102,15 +95,6 @@ def py_dataset(watch: Any) -> Any:
                 return np.arange(index * BATCH_SIZE, (index + 1) * BATCH_SIZE)
 
     return Batches()
-
-
-def unwatched() -> Any:
-    """What watches nothing."""
-
-    class Free:
-        inside = staticmethod(contextlib.nullcontext)
-
-    return Free()
 
 
 def read(front_end: str, workers: str = EIGHT_THREADS, epochs: int = 2, **arguments: Any) -> Any:
@@ -213,14 +197,13 @@ def test_argument_declares_all_code(part, front_end, tmp_path):
 @pytest.mark.parametrize("thread_safe", [None, False])
 def test_attribute_declares_what_has_it_unless_taken_back(part, thread_safe, tmp_path):
     watch: Any = Meeting() if thread_safe is None else Occupancy()
-    arguments = arguments_of(part, watch, tmp_path, declared=True)
+    arguments = arguments_of(part, watch, tmp_path, thread_safe=True)
     assert read(KERAS, thread_safe=thread_safe, **arguments) == twice(NUMBERS)
     assert watch.met if thread_safe is None else watch.most == 1
 
 
 def test_attribute_that_is_false_declares_nothing():
-    data_set = DeclaredDataSet(Occupancy())
-    data_set.thread_safe = False
+    data_set = declared(DeclaredDataSet(Occupancy()), False)
     read(KERAS, source=data_set)
     assert data_set.watch.most == 1
 
@@ -297,22 +280,16 @@ def test_log_explains_threads_that_wait_once(log):
 
 @pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
 @pytest.mark.parametrize(
-    "make",
+    "arguments",
     [
-        lambda folder: {"source": np.arange(LENGTH)},
-        lambda folder: {"source": list(NUMBERS)},
-        lambda folder: {"source": records(folder), "collate": DeclaredStack(Occupancy())},
-        lambda folder: {"source": DeclaredDataSet(Occupancy())},
-        lambda folder: {"source": DataSet(Occupancy()), "thread_safe": True},
+        {"source": NUMBERS},
+        {"source": DeclaredDataSet(Unwatched())},
+        {"source": DataSet(Unwatched()), "thread_safe": True},
     ],
-    ids=["an array", "a list", "records", "an attribute", "the argument"],
+    ids=["a list", "an attribute", "the argument"],
 )
-def test_log_says_nothing_of_declared_code(make, workers, log, tmp_path):
-    arguments = make(tmp_path)
-    with loader_of(
-        KERAS, arguments.pop("source"), BATCH_SIZE, workers=workers, **arguments
-    ) as loader:
-        list(loader)
+def test_log_says_nothing_of_declared_code(arguments, workers, log):
+    read(KERAS, workers, **arguments)
     assert said(log) == []
 
 
@@ -333,11 +310,11 @@ def test_package_needs_no_declaration(source, log, tmp_path):
     known = {
         "array": lambda: np.arange(LENGTH),
         "arrays": lambda: (np.arange(LENGTH), np.arange(LENGTH)),
-        "records": lambda: records(tmp_path, DeclaredParse(Occupancy())),
+        "records": lambda: records(tmp_path, declared(Parse(Occupancy()))),
         "images": lambda: images(tmp_path),
     }[source]()
     with loader_of(
-        KERAS, known, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=DeclaredFunction(watch)
+        KERAS, known, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=declared(Function(watch))
     ) as loader:
         list(loader)
     assert watch.met
@@ -357,7 +334,7 @@ def test_mxnet_needs_no_declaration(log):
         data.transform_first(transforms.ToTensor()),
         BATCH_SIZE,
         workers=EIGHT_THREADS,
-        batch_transform=DeclaredFunction(watch),
+        batch_transform=declared(Function(watch)),
     ) as loader:
         list(loader)
     assert watch.met
@@ -388,7 +365,7 @@ LAYERS: dict[str, Any] = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_of_keras_needs_no_declaration_if_it_only_computes(name, log):
     make, known = LAYERS[name]
-    images = np.zeros((LENGTH, 8, 8, 3), np.uint8)
+    images = np.zeros((4 * BATCH_SIZE, 8, 8, 3), np.uint8)
     transform = make(pytest.importorskip("keras"))
     with loader_of(
         KERAS, images, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=transform
@@ -466,9 +443,8 @@ KINDS = ["a file", "a function over a file", "a socket", "a generator"]
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("declared", [None, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_unpicklable_code_runs_inline(kind, declared, front_end, log, tmp_path):
+@pytest.mark.parametrize(("kind", "thread_safe"), list(zip(KINDS, (None, True, None, True))))
+def test_unpicklable_code_runs_inline(kind, thread_safe, front_end, log, tmp_path):
     """Processes were asked for: it is never several threads that come instead."""
     # By itself, Gluon's loader may well take threads for what is declared.
     asked = {"thread_pool": False} if front_end == GLUON else {}
@@ -478,7 +454,7 @@ def test_unpicklable_code_runs_inline(kind, declared, front_end, log, tmp_path):
             Where(held),
             BATCH_SIZE,
             workers=TWO_PROCESSES,
-            thread_safe=declared,
+            thread_safe=thread_safe,
             **asked,
         )
         with loader:
