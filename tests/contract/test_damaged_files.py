@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
-import logging
 import re
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,29 +13,15 @@ from adapters import (
     Feature,
     ImageDecoder,
     RecordError,
-    RecordWriter,
     SafeSequence,
-    gluon_loader,
     open_records,
     pack,
 )
 from adapters.cli import main
+from tests.contract.front_ends import FRONT_ENDS, batches_of, loader_of, log_lines
+from tests.contract.record_files import RECORDS, SUFFIXES, formats, written
 
-FORMATS = ("recordio", "tfrecord")
-SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
-RECORDS = [b"record %02d" % number * (1 + number % 3) for number in range(50)]
-formats = pytest.mark.parametrize("format", FORMATS)
 verifications = pytest.mark.parametrize("verify", [True, False])
-
-
-def written(folder: Path, format: str, records: list[bytes], name: str = "a") -> Path:
-    """A file without an index."""
-    path = folder / f"{name}{SUFFIXES[format]}"
-    with RecordWriter(path, format=format) as writer:
-        for record in records:
-            writer.write(record)
-    path.with_suffix(".idx").unlink()
-    return path
 
 
 def taken_apart(source: object) -> list[bytes | None]:
@@ -120,37 +103,29 @@ def test_index_from_before_hides_nothing(format, tmp_path):
     assert taken_apart(open_records(path)) == [*RECORDS[:-1], None]
 
 
-def test_skip_takes_another_record(tmp_path, caplog):
+def number_of(record: bytes) -> np.float32:
+    return np.float32(record[7:9])
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_skip_takes_another_record(front_end, tmp_path, log):
     path = written(tmp_path, "tfrecord", RECORDS)
     path.write_bytes(path.read_bytes()[:-1])
-    sequence = SafeSequence(
-        open_records(path, decode=lambda record: int(record[7:9])),
-        10,
-        on_error="skip",
-        workers=0,
-    )
-    with caplog.at_level(logging.WARNING, "adapters"):
-        found = np.concatenate([np.asarray(sequence[step]) for step in range(len(sequence))])
-    assert found.tolist() == [*range(49), 0]
-    assert f"{path}: 1 of 50 records can't be read" in caplog.text
-    sequence.close()
-    raising = SafeSequence(open_records(path), 10, workers=0)
-    for step in range(4):
-        assert len(raising[step]) == 10
-    with pytest.raises(RecordError, match="record 49"):
-        raising[4]
-    raising.close()
+    source = open_records(path, decode=number_of)
+    with loader_of(front_end, source, 10, on_error="skip") as loader:
+        assert np.concatenate(list(batches_of(loader))).tolist() == [*range(49), 0]
+    assert any(f"{path}: 1 of 50 records can't be read" in line for line in log_lines(log))
 
 
-def test_skip_in_gluon(tmp_path):
-    if importlib.util.find_spec("mxnet") is None:
-        pytest.skip("MXNet isn't installed")
-    path = written(tmp_path, "recordio", RECORDS)
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_error_comes_after_the_batches_before(front_end, tmp_path):
+    path = written(tmp_path, "tfrecord", RECORDS)
     path.write_bytes(path.read_bytes()[:-1])
-    source = open_records(path, decode=lambda record: np.float32(record[7:9]))
-    with gluon_loader(source, 10, on_error="skip", num_workers=0) as loader:
-        found = [float(value) for batch in loader for value in batch.asnumpy()]
-    assert found == [*range(49), 0]
+    with loader_of(front_end, open_records(path, decode=number_of), 10) as loader:
+        batches = batches_of(loader)
+        assert np.concatenate([next(batches) for _ in range(4)]).tolist() == [*range(40)]
+        with pytest.raises(RecordError, match="record 49"):
+            next(batches)
 
 
 @verifications

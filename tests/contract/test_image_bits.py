@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import cv2
@@ -376,8 +377,10 @@ def rotated(orientation: int, kind: str = "JPEG") -> bytes:
     return encoded(shades, kind, exif=exif.tobytes())
 
 
-@pytest.mark.parametrize("options", [{"encoding": "raw"}, {"quality": 95}, {"resize": 16}])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("orientation", "options"),
+    list(zip(range(1, 9), itertools.cycle([{"encoding": "raw"}, {"quality": 95}, {"resize": 16}]))),
+)
 def test_exif_photo_is_upright_if_encoded_again(orientation, options, tmp_path):
     """As MXNet's im2rec has it, which reads images by ``cv2.imread``."""
     content = rotated(orientation)
