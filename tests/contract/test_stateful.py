@@ -27,6 +27,7 @@ from tests.contract.front_ends import (
     INLINE,
     KERAS,
     NEEDS_MXNET,
+    TWO_PROCESSES,
     TWO_THREADS,
     batches_of,
     loader_of,
@@ -169,7 +170,7 @@ CASES = {
     "a batch sampler": Case(batch_sampled, front_ends=(GLUON,)),
     "two on one handle": Case(concatenated),
 }
-QUICK = {
+EVERYWHERE = {
     KERAS: {
         "a file",
         "a file, opened lazily",
@@ -188,14 +189,15 @@ QUICK = {
 
 
 def matrix() -> Iterator[Any]:
-    """All cases, front ends and workers that go together."""
+    """All cases and front ends that go together; those of ``EVERYWHERE`` with all workers."""
     for name, case in CASES.items():
         for front_end in case.front_ends:
-            for workers in ALL_WORKERS:
-                marks = [NEEDS_MXNET] if front_end == GLUON else []
-                if name not in QUICK[front_end]:
-                    marks.append(pytest.mark.full)
-                yield pytest.param(name, front_end, workers, marks=marks)
+            marks = [NEEDS_MXNET] if front_end == GLUON else []
+            everywhere = name in EVERYWHERE[front_end]
+            for workers in ALL_WORKERS if everywhere else (EIGHT_THREADS, TWO_PROCESSES):
+                nightly = not everywhere and workers == TWO_PROCESSES
+                more = [pytest.mark.full] if nightly else []
+                yield pytest.param(name, front_end, workers, marks=[*marks, *more])
 
 
 @contextlib.contextmanager
