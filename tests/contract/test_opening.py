@@ -22,22 +22,16 @@ import pytest
 
 from adapters import RecordError, RecordWriter, open_images, open_records
 from adapters.cli import main
+from tests.contract.record_files import RECORDS, content_of, formats, written
 from tests.sources.image_folders import varied
 
-FORMATS = ("recordio", "tfrecord")
-RECORDS = [b"record %02d" % number * (1 + number % 3) for number in range(50)]
-formats = pytest.mark.parametrize("format", FORMATS)
 
-
-def content_of(folder: Path, format: str, records: list[bytes]) -> bytes:
-    """What a file of these records holds."""
-    with RecordWriter(folder / "made", format=format) as writer:
-        for record in records:
-            writer.write(record)
-    content = (folder / "made").read_bytes()
-    for each in folder.glob("made*"):
-        each.unlink()
-    return content
+@pytest.fixture
+def path(tmp_path: Path, format: str) -> Path:
+    """A record file whose name tells no format."""
+    path = tmp_path / "a"
+    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    return path
 
 
 @pytest.fixture
@@ -75,9 +69,7 @@ def test_nothing_is_written_into_a_folder_of_images(tmp_path, cache):
 
 
 @formats
-def test_kept_index_is_private(format, tmp_path, cache):
-    path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+def test_kept_index_is_private(path, cache):
     assert open_records(path)[:] == RECORDS
     (kept,) = indexes_in(cache)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -85,9 +77,7 @@ def test_kept_index_is_private(format, tmp_path, cache):
 
 
 @formats
-def test_kept_index_is_used(format, tmp_path, cache, monkeypatch):
-    path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+def test_kept_index_is_used(path, cache, monkeypatch):
     for _ in range(3):
         assert open_records(path)[:] == RECORDS
         (kept,) = indexes_in(cache)
@@ -106,9 +96,9 @@ OTHERS: dict[str, Callable[[], list[bytes]]] = {
 @formats
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("others", list(OTHERS.values()), ids=list(OTHERS))
-def test_kept_index_of_a_file_of_the_same_size_and_time(others, verify, format, tmp_path, cache):
-    path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+def test_kept_index_of_a_file_of_the_same_size_and_time(
+    others, verify, format, tmp_path, cache, path
+):
     assert open_records(path, verify=verify)[:] == RECORDS
     before = path.stat()
     content = content_of(tmp_path, format, records := others())
@@ -145,9 +135,7 @@ def test_kept_index_of_records_not_looked_at(format, tmp_path, cache):
 
 @formats
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "text", "folder"])
-def test_kept_index_that_is_damaged_is_built_again(damage, format, tmp_path, cache):
-    path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+def test_kept_index_that_is_damaged_is_built_again(damage, path, cache):
     assert open_records(path)[:] == RECORDS
     (kept,) = indexes_in(cache)
     content = bytearray(kept.read_bytes())
@@ -163,19 +151,15 @@ def test_kept_index_that_is_damaged_is_built_again(damage, format, tmp_path, cac
 
 
 @formats
-def test_cache_folder_that_cannot_be_written_to(format, tmp_path, monkeypatch):
+def test_cache_folder_that_cannot_be_written_to(tmp_path, monkeypatch, path):
     (tmp_path / "file").write_bytes(b"no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
     assert open_records(path)[:] == RECORDS
     assert sorted(os.listdir(tmp_path)) == ["a", "file"]
 
 
 @formats
-def test_several_open_a_file_at_once(format, tmp_path, cache):
-    path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+def test_several_open_a_file_at_once(path, cache):
     with ThreadPoolExecutor(8) as threads:
         for found in threads.map(lambda _: open_records(path)[:], range(16)):
             assert found == RECORDS
@@ -184,8 +168,7 @@ def test_several_open_a_file_at_once(format, tmp_path, cache):
 
 @formats
 def test_index_is_written_if_asked(format, tmp_path, cache, capsys):
-    path = tmp_path / f"a{'.rec' if format == 'recordio' else '.tfrecord'}"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    path = written(tmp_path, format, RECORDS)
     assert main(["verify", "--write-index", str(path)]) == 0
     assert (tmp_path / "a.idx").is_file()
     assert open_records(path)[:] == RECORDS
@@ -370,13 +353,6 @@ def server(loop):
         thread.join()
 
 
-def content_of_one(folder: Path, payload: bytes) -> bytes:
-    path = folder / "one.rec"
-    with RecordWriter(path, format="recordio") as writer:
-        writer.write(payload)
-    return path.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
@@ -391,8 +367,8 @@ def test_url_asks_for_its_own_object(server, tmp_path, name, asked):
     if "?" in asked:
         pytest.importorskip("aiohttp")
     for shortened in (asked.partition("%23")[0], asked.partition("?")[0]):
-        server.objects[shortened] = content_of_one(tmp_path, b"wrong")
-    server.objects[asked] = content_of_one(tmp_path, b"right")
+        server.objects[shortened] = content_of(tmp_path, "recordio", [b"wrong"])
+    server.objects[asked] = content_of(tmp_path, "recordio", [b"right"])
     with open_records(f"{server.url}/{name}") as records:
         assert records[:] == [b"right"]
 
