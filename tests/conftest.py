@@ -76,6 +76,14 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def threads_that_fetch_end_soon() -> Iterator[None]:
+    """Each test of remote files waits until the threads have gone, which stay for 0.5 s else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch, "_IDLE_SECONDS", 0.05)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """Fail a test that leaves something behind, but for worker processes that are kept."""
