@@ -31,6 +31,7 @@ def said(monkeypatch, variables):
 
 
 IN_A_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+OF_FOUR_TASKS = {**IN_A_STEP, "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}
 SPOKEN = {
     "torchrun": ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4)),
     "srun": ({**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 4)),
@@ -40,6 +41,22 @@ SPOKEN = {
     "SageMaker": ({"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}, (1, 2)),
     "a worker beside a chief": (tf_config("worker", 1, {"chief": ["h:1"], **WORKERS}), (2, 3)),
     "a chief": (tf_config("chief", 0, {"chief": ["h:1"], **WORKERS}), (0, 3)),
+    "an interactive step": (
+        {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"},
+        (0, 1),
+    ),
+    # It runs in a step of ``srun -N2 -n2``, on the 2 of 3 hosts on which mpirun itself isn't.
+    "a daemon of mpirun": (
+        {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+        | {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_SIZE": "24"},
+        (13, 24),
+    ),
+    "srun, which sets MPICH's": ({**OF_FOUR_TASKS, "PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4)),
+    "srun, in an outer step": ({**OF_FOUR_TASKS, "PMI_RANK": "0", "PMI_SIZE": "1"}, (2, 4)),
+    "mpiexec, whose daemons are tasks": (
+        {**OF_FOUR_TASKS, "PMI_RANK": "5", "PMI_SIZE": "7"},
+        (5, 7),
+    ),
 }
 SILENT = {
     "a rank that is no number to int": {"RANK": "²", "WORLD_SIZE": "4"},
@@ -97,12 +114,6 @@ def test_rank_missing_among_several(told, monkeypatch):
     said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"})
     assert shard.settle()
     assert shard.value == (1, 4)
-
-
-def test_rank_of_interactive_step(monkeypatch):
-    said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
-    assert place_of() == (0, 1)
 
 
 # --- frameworks ---
@@ -203,27 +214,6 @@ def test_launchers_nested(name, framework, monkeypatch, in_torch):
     assert place_of() == (rank, world)
 
 
-def test_daemon_of_mpirun(monkeypatch):
-    """It runs in a step of ``srun -N2 -n2``, on the 2 of 3 hosts on which mpirun itself isn't."""
-    said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
-    said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_SIZE": "24"})
-    assert place_of() == (13, 24)
-
-
-@pytest.mark.parametrize(
-    ("rank", "world", "expected"),
-    [
-        pytest.param("2", "4", (2, 4), id="srun set them"),
-        pytest.param("0", "1", (2, 4), id="an outer step's"),
-        pytest.param("5", "7", (5, 7), id="its tasks are mpiexec's daemons"),
-    ],
-)
-def test_srun_and_mpich(rank, world, expected, monkeypatch):
-    said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
-    said(monkeypatch, {"PMI_RANK": rank, "PMI_SIZE": world})
-    assert place_of() == expected
-
-
 CONTRADICTING = {
     "other ranks": {"SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
     "more tasks": {"SLURM_PROCID": "1", "SLURM_NTASKS": "8"},
@@ -246,23 +236,25 @@ def test_frameworks_contradict(monkeypatch, in_torch):
         ShardArgument("auto")
 
 
-@pytest.mark.parametrize("rank", [4, -1])
-def test_rank_that_cannot_be(monkeypatch, rank):
-    said(monkeypatch, {"RANK": str(rank), "WORLD_SIZE": "4"})
-    message = rf"rank in range\(world\), and torchrun .* says {rank} of 4"
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"RANK": "4", "WORLD_SIZE": "4"}, r"rank in range\(world\), and torchrun .* says 4 of 4"),
+        (
+            {"RANK": "-1", "WORLD_SIZE": "4"},
+            r"rank in range\(world\), and torchrun .* says -1 of 4",
+        ),
+        ({"TF_CONFIG": "{worker"}, r"TF_CONFIG must be JSON like .*got '\{worker'"),
+        (
+            {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2"},
+            r"2 workers \(DMLC_NUM_WORKER\): give .* shard=kv",
+        ),
+    ],
+    ids=["too large", "negative", "TF_CONFIG", "MXNet's kvstore"],
+)
+def test_report_that_cannot_be(variables, message, monkeypatch):
+    said(monkeypatch, variables)
     with pytest.raises(ValueError, match=message):
-        ShardArgument("auto")
-
-
-def test_broken_tf_config(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", "{worker")
-    with pytest.raises(ValueError, match=r"TF_CONFIG must be JSON like .*got '\{worker'"):
-        ShardArgument("auto")
-
-
-def test_mxnets_workers_need_the_kvstore(monkeypatch):
-    said(monkeypatch, {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2"})
-    with pytest.raises(ValueError, match=r"2 workers \(DMLC_NUM_WORKER\): give .* shard=kv"):
         ShardArgument("auto")
 
 
