@@ -386,7 +386,7 @@ def test_batch_without_a_slot_is_read_later(transform, queue, number, monkeypatc
     assert told_while_reading(transform, queue) == [errno.EMFILE]
 
 
-@pytest.mark.parametrize(("transform", "number"), [(None, 0), (Slow(0.02), 1), (None, 5)], ids=str)
+@pytest.mark.parametrize(("transform", "number"), [(None, 0), (Slow(0.02), 1), (None, 5)])
 def test_batch_whose_slot_is_not_mapped_is_read_later(transform, number, monkeypatch):
     view, seen = memory.Slot.view, []
 
