@@ -102,12 +102,6 @@ def processes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 30)
 
 
-@pytest.fixture(autouse=True)
-def fetching_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fetches remote files ends after the test, which would else wait for it for 0.5 s."""
-    monkeypatch.setattr(fetch, "_IDLE_SECONDS", 0.02)
-
-
 @pytest.fixture
 def new_processes(processes_are_kept: None) -> None:
     """The processes of a test are started for it."""
