@@ -341,11 +341,14 @@ def schedule_of(shares: Sequence[Fraction]) -> Schedule:
         counts = _rounded(np.array([float(share) for share in shares]))
     whole = int(counts.sum())
     times = max(1, _WANTED_POSITIONS // whole)
-    for move in _MOVES:
-        order = _sorted(counts * times, move)
-        if _keeps_bound(order, counts * times):
-            return _schedule(order, counts * times)
-    return _schedule(_by_deadline(counts), counts)
+    orders = (_sorted(counts * times, move) for move in _MOVES)
+    order = next((each for each in orders if _keeps_bound(each, counts * times)), None)
+    if order is None:
+        order, times = _by_deadline(counts), 1
+    draw = np.empty(len(order), np.int32)
+    for source, count in enumerate((counts * times).tolist()):
+        draw[order == source] = np.arange(count)
+    return Schedule(order, draw, counts * times)
 
 
 def _rounded(shares: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -409,10 +412,3 @@ def _by_deadline(counts: NDArray[np.int64]) -> NDArray[np.int16]:
         order[position - 1] = source
         heapq.heappush(waiting, next_draw(source, draw + 1))
     return order
-
-
-def _schedule(order: NDArray[np.int16], counts: NDArray[np.int64]) -> Schedule:
-    draw = np.empty(len(order), np.int32)
-    for source, count in enumerate(counts.tolist()):
-        draw[order == source] = np.arange(count)
-    return Schedule(order, draw, counts)

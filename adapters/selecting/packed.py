@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,9 +84,9 @@ def packed(
             "sources, and mix what comes of that"
         )
     sizes = np.minimum(_lengths(given, lengths, tokens), length)
-    rows = first_fit(sizes, int(length), most or len(sizes))
+    numbers, starts = first_fit(sizes, int(length), most or len(sizes))
     held = int(sizes.sum())
-    return PackedSource(given, rows, int(length), held, tokens, value, transform)
+    return PackedSource(given, numbers, starts, int(length), held, tokens, value, transform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,8 @@ class PackedSource(Source):
     stored = False  # A row is made on access.
 
     source: Source
-    rows: Rows
+    numbers: NDArray[np.int64]  # Of the sequences, row by row.
+    starts: NDArray[np.int64]  # Of each row in ``numbers``, and the end of the last.
     length: int
     held: int
     tokens: str | int | None
@@ -104,7 +105,7 @@ class PackedSource(Source):
     transform: Callable[[Any], Any] | None
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.starts) - 1
 
     @property
     def users_code(self) -> tuple[Any, ...]:
@@ -118,8 +119,7 @@ class PackedSource(Source):
 
     def sequences(self, row: int) -> NDArray[np.int64]:
         """Numbers of the samples in a row, in order."""
-        starts = self.rows.starts
-        return self.rows.numbers[starts[row] : starts[row + 1]]
+        return self.numbers[self.starts[row] : self.starts[row + 1]]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one row."""
@@ -155,10 +155,8 @@ class PackedSource(Source):
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
-        sequences = len(self.rows.numbers)
-        return f"{sequences} sequences in {len(self)} rows of {self.length}: " + self.source.way(
-            True
-        )
+        sequences = f"{len(self.numbers)} sequences in {len(self)} rows of {self.length}"
+        return f"{sequences}: {self.source.way(True)}"
 
 
 def _sequence(sample: Any, tokens: str | int | None) -> NDArray[Any]:
@@ -193,19 +191,14 @@ def _lengths(source: Source, lengths: Any, tokens: str | int | None) -> NDArray[
     return given.astype(np.int64)
 
 
-class Rows(NamedTuple):
-    """Sequences in each row."""
+def first_fit(
+    lengths: NDArray[np.int64], length: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distribute sequences, no longer than a row, over rows of at most ``most`` sequences.
 
-    numbers: NDArray[np.int64]  # Of the sequences, row by row.
-    starts: NDArray[np.int64]  # Of each row in ``numbers``, and the end of the last.
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.starts) - 1
-
-
-def first_fit(lengths: NDArray[np.int64], length: int, most: int) -> Rows:
-    """Distribute sequences, no longer than a row, over rows of at most ``most`` sequences."""
+    Returns:
+        ``numbers`` and ``starts`` of a ``PackedSource``.
+    """
     # Free places and sequences of each open row; the fullest is closed for a new one.
     room: list[int] = []
     members: list[list[int]] = []
@@ -229,4 +222,4 @@ def first_fit(lengths: NDArray[np.int64], length: int, most: int) -> Rows:
     starts = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=starts[1:])
     numbers = np.fromiter((number for row in rows for number in row), np.int64, len(lengths))
-    return Rows(numbers, starts)
+    return numbers, starts
