@@ -13,7 +13,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,9 +115,6 @@ class InMemoryReader(FileReader):
         """Return a whole file."""
         found = self._held.get(number)
         return self._reader.read(number, room) if found is None else memoryview(found)
-
-    store_is_cached: Any = property(lambda self: self._reader.store_is_cached)
-    mean_bytes: Any = property(lambda self: self._reader.mean_bytes)
 
 
 def read_file(path: bytes, room: Room) -> memoryview:

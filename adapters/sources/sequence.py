@@ -14,7 +14,6 @@ import types
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.ownership import Allocate, taken
 from adapters.sources.source import Source
@@ -78,10 +77,6 @@ class SequenceSource(Source):
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return a whole batch, the smallest unit."""
         return self.batch(number)
-
-    def read_and_discard(self, numbers: NDArray[np.int64]) -> None:
-        """Make the first of these batches and discard it."""
-        self.batch(int(numbers[0]))
 
     def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
         """Return a whole batch; a kept one is copied, into ``allocate``'s memory."""
