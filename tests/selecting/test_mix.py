@@ -6,13 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from adapters import Blocks, concatenate, mix, packed, split
 from adapters.batch.arranging import order_of
 from adapters.selecting.mix import schedule_of
+from tests.fuzzing import examples
 from tests.plans import batch_of
 from tests.plans import plan_of as plain_plan_of
 
@@ -30,6 +31,7 @@ def sources_of(sizes):
     return [np.arange(size) for size in sizes]
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=9))
 def test_shares_are_exact_over_every_stretch(weights):
     shares = [Fraction(weight, sum(weights)) for weight in weights]

@@ -78,7 +78,7 @@ def test_select_pickles(source):
     assert exact(batch_of(plan_of(received, 6))) == exact(batch_of(plan_of(selected, 6)))
 
 
-@every_kind
+@pytest.mark.parametrize("kind", ["arrays", "images"])
 @pytest.mark.parametrize(
     ("index", "error"), [(100, IndexError), (-101, IndexError), ("a", TypeError)]
 )

@@ -11,14 +11,14 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import split
 from adapters.errors import RecordError
 from adapters.selecting.split import _shares, _sizes
 from adapters.sources import SequenceSource
-from tests.sources.every_kind import KINDS
+from tests.fuzzing import examples
 
 
 def parts_of(size, fractions, **arguments):
@@ -60,6 +60,7 @@ def test_sizes_of_billions_are_exact():
     assert _sizes([3 * 10**9], shares).tolist() == [[9 * 10**8, 21 * 10**8, 0]]
 
 
+@settings(max_examples=examples(100))
 @given(sizes, fractions(), seeds)
 def test_every_sample_is_in_one_part_at_most(size, given, seed):
     parts = parts_of(size, given, seed=seed)
@@ -121,6 +122,7 @@ def test_seeds_give_each_sample_its_chance():
     assert 140 < counts.min() < counts.max() < 260
 
 
+@settings(max_examples=examples(100))
 @given(sizes, fractions(), seeds, st.integers(1, 12))
 def test_stratify_gives_each_class_its_fraction(size, given, seed, classes):
     labels = np.random.default_rng(size).integers(0, classes, size)
@@ -153,6 +155,7 @@ def test_stratify_takes_what_can_be_sorted(labels):
     assert [len(part) for part in split(range(20), [0.5, 0.5], stratify=labels)] == [10, 10]
 
 
+@settings(max_examples=examples(100))
 @given(sizes, fractions(), seeds, st.integers(8, 60))
 def test_groups_are_not_divided(size, given, seed, count):
     groups = np.random.default_rng(size).integers(0, count, size)
@@ -254,9 +257,3 @@ def test_what_is_no_source_is_refused(source, error, said):
 
 def test_absent_weight_is_left_out():
     assert split((np.arange(4), np.arange(4), None), [0.5])[0].skeleton == (0, 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_source_is_split(kind, tmp_path):
-    source = KINDS[kind](tmp_path)
-    assert sum(map(len, split(source, [0.5, 0.5]))) == len(source)

@@ -13,8 +13,6 @@ from adapters import RecordError
 from adapters.records import example
 from tests.sources.record_files import write
 
-SPEC = ("image", "label", "weight", "marks")
-
 
 def varint(value: int) -> bytes:
     """An integer, negative ones as 2^64 - n."""

@@ -120,16 +120,6 @@ def test_rows_are_written_into_given_memory():
     assert memory.tolist() == ROWS[[5, 1]].tolist()
 
 
-def test_transform_gets_the_structure_of_the_arrays():
-    plan = plan_of(
-        {"x": ROWS, "y": (np.arange(8), None)},
-        transform=lambda sample: (sample["x"].sum(), sample["y"][0], sample["y"][1] is None),
-    )
-    assert exact(batch_of(plan)) == exact(
-        (ROWS.sum(axis=1)[:4], np.arange(4), np.array([True] * 4))
-    )
-
-
 def test_gathering_and_collating_are_the_same():
     data = {"x": np.random.default_rng(0).random((30, 2, 3)), "y": np.arange(30, dtype=np.uint8)}
     plain = plan_of(data, 7, shuffle=True)

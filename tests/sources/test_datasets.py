@@ -11,7 +11,7 @@ import pytest
 
 from adapters.sources import MapSource, SequenceSource, as_source
 from tests.batches import exact
-from tests.plans import batch_of, epoch_of, notes_of, plan_of
+from tests.plans import batch_of, epoch_of, plan_of
 
 
 class Squares:
@@ -83,15 +83,6 @@ def test_lists_of_lists_have_members():
     assert exact(batch[:2]) == exact((np.array([[0.0, 0], [1, 1]]), np.array([[1, 2], [3, 4]])))
 
 
-def test_pytorch_data_set():
-    data = pytest.importorskip("torch.utils.data", reason="PyTorch is an optional framework")
-    torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
-    tensors = data.TensorDataset(torch.arange(4.0).reshape(4, 1), torch.arange(4))
-    assert exact(batch_of(plan_of(data.Subset(tensors, [3, 1])))) == exact(
-        (np.array([[3], [1]], np.float32), np.array([3, 1]))
-    )
-
-
 def test_array_like_is_not_read_whole():
     class File(Squares):
         shape, dtype = (10,), np.dtype(int)
@@ -122,52 +113,12 @@ def test_no_samples_are_refused(data):
         as_source(data)
 
 
-class Batches:
-    """Three batches."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, number: int) -> Any:
-        return np.full(2, number), [number]
-
-    def on_epoch_begin(self) -> None:
-        self.calls.append("begin")
-
-    def on_epoch_end(self) -> None:
-        self.calls.append("end")
-
-
-def test_sequence_items_are_batches():
-    plan = plan_of(SequenceSource(Batches(), False), 1)
-    assert exact(epoch_of(plan)[2]) == exact((np.array([2, 2]), np.array([2])))
-
-
 def test_sequence_is_shuffled_and_sharded():
     plans = [
         plan_of(SequenceSource([10, 11, 12, 13], False), 1, shuffle=True, shard=(index, 2))
         for index in range(2)
     ]
     assert sorted(epoch_of(plans[0]) + epoch_of(plans[1])) == [10, 11, 12, 13]
-
-
-def test_sequence_hooks_are_called():
-    batches = Batches()
-    source = SequenceSource(batches, True)
-    assert [source.enter_epoch(epoch) for epoch in (0, 0, 1)] == [False, False, True]
-    assert batches.calls == ["begin", "end", "begin"]
-    source.turn()  # Between two epochs of Keras.
-    assert batches.calls[3:] == ["end", "begin"]
-
-
-def test_sequence_needs_no_hooks():
-    source = SequenceSource([1, 2], True)
-    source.enter_epoch(1)
-    source.turn()
-    assert source.batch(1) == 2
 
 
 def test_sequence_copy_is_in_the_same_epoch():
@@ -195,18 +146,6 @@ def test_sequence_num_batches(sequence):
         len(source)
 
 
-def test_sequence_item_of_none_is_refused():
-    with pytest.raises(ValueError, match="source must return a batch for number 0, got None"):
-        batch_of(plan_of(SequenceSource([None], False), 1))
+def test_sequence_without_batches_is_refused():
     with pytest.raises(ValueError, match="source must hold at least one batch, got 0"):
         SequenceSource([], False)
-
-
-def test_sequence_error_says_which_item():
-    class Broken(Batches):
-        def __getitem__(self, number: int) -> Any:
-            raise OSError("spoilt")
-
-    with pytest.raises(OSError, match="spoilt") as info:
-        batch_of(plan_of(SequenceSource(Broken(), False), 1), 4, 2)
-    assert notes_of(info.value) == "in item 2 of the source, batch 2 of epoch 4"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import Feature, ImageDecoder, RecordError, open_records
 from adapters.records import irheader
+from tests.fuzzing import examples
 from tests.images.pictures import encoded as picture_file
 from tests.images.pictures import picture
 from tests.plans import batch_of, plan_of
@@ -29,13 +31,15 @@ from tests.sources.example_files import (
 )
 from tests.sources.record_files import assert_batches_are_samples, damage, write
 
+# Without the kernel, a batch is put together of samples, whatever these hold.
+with_and_without_kernel = pytest.mark.usefixtures("gatherer")
 SPEC: dict[str, Any] = {
     "image": Feature("uint8", (2, 3, 4), stored="raw"),
     "label": Feature("int32"),
     "weight": Feature("float32"),
     "marks": Feature("int64", (3,)),
 }
-COUNT, BATCH = 90, 16
+COUNT = 90
 
 
 def usual(number: int) -> bytes:
@@ -77,7 +81,7 @@ def source_of(folder: Path, payloads: Iterable[bytes], spec: Any = None, **optio
     return open_records(file_of(folder, payloads), decode=spec or SPEC, **options)
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 @pytest.mark.parametrize("way", [*WAYS, mixed], ids=lambda way: way.__name__)
 def test_batches_are_their_samples(tmp_path, way):
     source = source_of(tmp_path, map(way, range(COUNT)))
@@ -89,7 +93,7 @@ def test_batches_are_their_samples(tmp_path, way):
     assert_batches_are_samples(source)
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 def test_missing_feature_has_its_default(tmp_path):
     def payload(number: int) -> bytes:
         features = sample(number)
@@ -101,14 +105,12 @@ def test_missing_feature_has_its_default(tmp_path):
     assert_batches_are_samples(source)
 
 
-@pytest.mark.usefixtures("gatherer")
 def test_feature_that_no_record_has(tmp_path):
     label, none = Feature("int64"), Feature("float32", 2, default=0.5)
     for spec in ({"label": label, "none": none}, {"none": none}):
         assert_batches_are_samples(source_of(tmp_path, map(usual, range(COUNT)), spec))
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "uint64", "float64", "float16"])
 def test_numbers_of_other_dtypes(tmp_path, dtype):
     value = 0.1 if "float" in dtype else 1
@@ -117,7 +119,7 @@ def test_numbers_of_other_dtypes(tmp_path, dtype):
     assert_batches_are_samples(source.select([0, 2]))
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 def test_value_that_does_not_fit_is_an_error(tmp_path):
     path = file_of(tmp_path, [encoded({"a": [value]}) for value in (1, 300, 255, -1)])
     source = open_records(path, decode={"a": Feature("uint8")})
@@ -129,7 +131,7 @@ def test_value_that_does_not_fit_is_an_error(tmp_path):
     ].tolist() == [255, 9]
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 @pytest.mark.parametrize("sample", [(1, 2), {"a": 1, "c": 2}])
 def test_on_error_gives_a_sample_of_the_same_names(tmp_path, sample):
     path = file_of(tmp_path, [encoded({"a": [300], "b": [2]})])
@@ -139,7 +141,7 @@ def test_on_error_gives_a_sample_of_the_same_names(tmp_path, sample):
         batch_of(plan)
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 @pytest.mark.parametrize("verify", [True, False])
 def test_damaged_record_is_noticed_unless_unverified(tmp_path, verify):
     path = file_of(tmp_path, map(usual, range(8)))
@@ -155,28 +157,28 @@ def test_damaged_record_is_noticed_unless_unverified(tmp_path, verify):
             assert found == sample(3)["image"][0][0] ^ 255
 
 
-@pytest.mark.usefixtures("gatherer")
 def test_damaged_byte_makes_what_it_makes_one_by_one(tmp_path):
     """Without a CRC: what is gathered is what is read by itself, or both are errors."""
     payload = usual(1)
-    for place in range(len(payload)):
-        for mask in (1, 8, 128):
-            changed = bytearray(payload)
-            changed[place] ^= mask
-            path = file_of(tmp_path, [payload, bytes(changed), payload], f"{place}.{mask}")
-            source = open_records(path, decode=SPEC, verify=False)
-            expected = outcome(source, 1)
-            if isinstance(expected, str):
-                with pytest.raises(RecordError) as raised:
-                    batch_of(plan_of(source, 3))
-                assert str(raised.value) == expected
-                continue
-            batch = batch_of(plan_of(source, 3))
-            for name, value in expected.items():
-                np.testing.assert_array_equal(batch[name][1], value)
+    records = []
+    for place, mask in itertools.product(range(len(payload)), (1, 8, 128)):
+        changed = bytearray(payload)
+        changed[place] ^= mask
+        records += [payload, bytes(changed), payload]
+    source = source_of(tmp_path, records, verify=False)
+    plan = plan_of(source, 3)
+    for number in range(1, len(records), 3):
+        expected = outcome(source, number)
+        if isinstance(expected, str):
+            with pytest.raises(RecordError) as raised:
+                batch_of(plan, 0, number // 3)
+            assert str(raised.value) == expected
+            continue
+        batch = batch_of(plan, 0, number // 3)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(batch[name][1], value)
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize("asked", ["label", "another"])
 def test_empty_last_entry_is_refused(tmp_path, asked):
     """TensorFlow passes over that entry, and Protocol Buffers takes it; whoever asked for it."""
@@ -202,7 +204,6 @@ def named_twice(folder: Path, payloads: Any, key: str, first: Any, second: Any) 
     return open_records(file_of(folder, payloads), decode=decode, fields=fields)
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize(
     ("key", "first", "second"),
     [
@@ -219,7 +220,6 @@ def test_two_names_of_one_feature(tmp_path, key, first, second):
     assert_batches_are_samples(source)
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize(
     "features",
     [
@@ -237,7 +237,7 @@ def test_two_names_of_other_kinds_are_an_error(tmp_path, features):
     assert str(raised.value) == expected
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 def test_two_names_of_one_image(tmp_path):
     payloads = [
         encoded({"a": [picture_file(picture(20 + number, 30), "PNG")], "b": [number]})
@@ -267,7 +267,6 @@ def digit(number: int, label: Any = None) -> bytes:
     return irheader.pack(number % 10 if label is None else label, number, pixels.tobytes())
 
 
-@pytest.mark.usefixtures("gatherer")
 def test_header_sample_is_what_the_record_holds(tmp_path):
     spec = {**DIGIT, "id": Feature("int64"), "id2": Feature("uint64")}
     found = open_records(headers_of(tmp_path, map(digit, range(9))), decode=spec)[7]
@@ -278,7 +277,6 @@ def test_header_sample_is_what_the_record_holds(tmp_path):
     assert type(found["id"]) is np.int64
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize(
     ("label", "feature", "expected"),
     [
@@ -300,7 +298,6 @@ def test_header_labels_of_dtype_and_shape(tmp_path, label, feature, expected):
     np.testing.assert_array_equal(source[0]["label"], expected, strict=True)
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize(
     ("label", "spec", "expected", "found"),
     [
@@ -323,7 +320,6 @@ def test_header_that_does_not_fit_is_an_error(tmp_path, label, spec, expected, f
         assert found in raised.value.found
 
 
-@pytest.mark.usefixtures("gatherer")
 @pytest.mark.parametrize("name", ["id", "id2"])
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1])
 def test_header_id_that_no_int64_holds(tmp_path, name, number):
@@ -343,7 +339,7 @@ def test_header_id_that_no_int64_holds(tmp_path, name, number):
     assert [wide[2][name], *batch_of(plan_of(wide, 3))[name].tolist()] == [number, *numbers]
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 @pytest.mark.parametrize("label", [Feature("float32"), Feature("int64")])
 def test_header_batches_are_their_samples(tmp_path, label):
     """Also where labels are written in two ways."""
@@ -352,7 +348,6 @@ def test_header_batches_are_their_samples(tmp_path, label):
     assert_batches_are_samples(open_records(headers_of(tmp_path, payloads), decode=spec))
 
 
-@pytest.mark.usefixtures("gatherer")
 def test_examples_in_recordio(tmp_path):
     payloads = [encoded({"label": [number], "image": [bytes(6)]}) for number in range(3)]
     spec = {**DIGIT, "label": Feature("int64")}
@@ -360,7 +355,6 @@ def test_examples_in_recordio(tmp_path):
     assert batch_of(plan_of(source, 3))["label"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.usefixtures("gatherer")
 def test_header_payload_in_parts(tmp_path):
     """As it holds RecordIO's magic number."""
     magic = (0xCED7230A).to_bytes(4, "little")
@@ -371,7 +365,7 @@ def test_header_payload_in_parts(tmp_path):
     assert batch["label"].tolist() == [1, 2]
 
 
-@pytest.mark.usefixtures("gatherer")
+@with_and_without_kernel
 def test_files_of_both_formats(tmp_path):
     path = write(
         tmp_path / "a.tfrecord", "tfrecord", [encoded({"image": [bytes(6)], "label": [5]})]
@@ -381,7 +375,7 @@ def test_files_of_both_formats(tmp_path):
     assert batch_of(plan_of(source, 4))["label"].tolist() == [5, 0, 1, 2]
 
 
-@pytest.mark.usefixtures("gatherer")
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_header_damage_is_an_error_or_the_same(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")

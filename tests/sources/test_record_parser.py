@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from adapters import RecordError
 from adapters.errors import ContentError
 from adapters.images import kernel
-from adapters.records import CODECS, example, irheader
+from adapters.records import CODECS, example
 from adapters.records.envelope import IMAGE, LABEL
 from adapters.sources import recordrows
 from tests.fuzzing import examples
@@ -111,26 +110,11 @@ def records(draw: Any) -> tuple[bytes, int, int, str, bool]:
 
 
 @given(records())
-@settings(max_examples=examples(3_000))
+@settings(max_examples=examples(1_000))
 def test_kernel_takes_what_python_takes(record):
     found = looked(*record)
     # Of RecordIO's records in parts, nothing is taken.
     assert found == read(*record) or (record[3] == "recordio" and found is None)
-
-
-@every_format
-@pytest.mark.parametrize("verify", [False, True])
-@pytest.mark.parametrize("label", [0, 127, 128, 2**40, -1, 2**63 - 1, -(2**63), 2.5, math.inf])
-def test_kernel_takes_what_writers_write(format, verify, label):
-    if format == "tfrecord":
-        payload = example.encode({IMAGE: CONTENT, LABEL: label, "other": [b"a", b"b"]})
-    else:
-        payload = irheader.pack(label, 7, CONTENT)
-    one = CODECS[format].encode(payload)
-    for content, offset in ((one, 0), (one + one, 0), (one + one, len(one))):
-        for size in (0, len(one)):
-            found = looked(content, offset, size, format, verify)
-            assert found == read(content, offset, size, format, verify) != None  # noqa: E711
 
 
 @pytest.mark.parametrize("offset", [-1, 2**62, 2**63 - 1, -(2**63), len(CONTENT), len(CONTENT) - 1])

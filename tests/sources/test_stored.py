@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from adapters import concatenate, split
 from adapters.engine.tuning import obstacle_to_processes
 from adapters.sources import ArraySource, as_source
 from adapters.sources.stored import Stored
-from tests.plans import plan_of
+from tests.batches import exact
+from tests.engine.executors import opened, read
+from tests.plans import epoch_of, plan_of
 
 X = np.arange(100 * 6, dtype=np.int32).reshape(100, 2, 3)
 Y = np.arange(100) * 10
@@ -156,73 +161,63 @@ def test_threads_read_at_once(file):
         assert all(pool.map(right, range(100)))
 
 
-# In a process of its own, as zarr's threads stay.
-SCRIPT = """
-import sys
-import numpy as np
-from adapters import concatenate, split
-from adapters.sources import as_source
-from tests.batches import exact
-from tests.engine.executors import opened, read
-from tests.plans import epoch_of, plan_of
-
-library, folder = sys.argv[1:]
-X = np.arange(90 * 6, dtype=np.int32).reshape(90, 2, 3)
-Y = np.arange(90) * 10
-if library == "h5py":
-    import h5py
-    with h5py.File(folder + "/a.h5", "w") as made:
-        made.create_dataset("group/x", data=X, chunks=(7, 2, 3), compression="gzip")
-        made["y"] = Y
-    file = h5py.File(folder + "/a.h5", "r")
-    x, y = file["group/x"], file["y"]
-elif library == "zarr":
-    import zarr
-    x = zarr.open(folder + "/x.zarr", mode="w", shape=X.shape, chunks=(7, 2, 3), dtype="i4")
-    x[:] = X
-    y = zarr.open(folder + "/y.zarr", mode="w", shape=Y.shape, chunks=(7,), dtype="i8")
-    y[:] = Y
-else:
-    np.save(folder + "/x.npy", X)
-    np.save(folder + "/y.npy", Y)
-    x, y = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in "xy")
-
-stored = {"in": (x, {"again": x}), "out": (y, Y)}
-in_memory = {"in": (X, {"again": X}), "out": (Y, Y)}
+def stored(library: str, folder: Path) -> tuple[Any, Any]:
+    """``X`` and ``Y`` on the disk."""
+    if library == "h5py":
+        h5py = importlib.import_module("h5py")
+        with h5py.File(folder / "a.h5", "w") as made:
+            made.create_dataset("group/x", data=X, chunks=(7, 2, 3), compression="gzip")
+            made["y"] = Y
+        file = h5py.File(folder / "a.h5", "r")
+        return file["group/x"], file["y"]
+    if library == "zarr":
+        zarr = importlib.import_module("zarr")
+        x = zarr.open(f"{folder}/x.zarr", mode="w", shape=X.shape, chunks=(7, 2, 3), dtype="i4")
+        y = zarr.open(f"{folder}/y.zarr", mode="w", shape=Y.shape, chunks=(7,), dtype="i8")
+        x[:], y[:] = X, Y
+        return x, y
+    np.save(folder / "x.npy", X)
+    np.save(folder / "y.npy", Y)
+    x, y = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in "xy")
+    return x, y
 
 
-def main():
-    for make in (
-        as_source,
-        lambda data: split(data, [0.6])[0],
-        lambda data: concatenate([data, split(data, [0.4])[0].select(range(20))]),
-    ):
-        plan = plan_of(make(in_memory), 16, shuffle=True)
-        expected = [exact(batch) for batch in epoch_of(plan, 1)]
+PARTS = (
+    as_source,
+    lambda data: split(data, [0.6])[0],
+    lambda data: concatenate([data, split(data, [0.4])[0].select(range(20))]),
+)
+
+
+def assert_batches_are_those_of_memory(library: str, folder: str, parts: Any = PARTS) -> None:
+    x, y = stored(library, Path(folder))
+    on_disk = {"in": (x, {"again": x}), "out": (y, Y)}
+    in_memory = {"in": (X, {"again": X}), "out": (Y, Y)}
+    for make in parts:
+        expected = [exact(each) for each in epoch_of(plan_of(make(in_memory), 16, shuffle=True), 1)]
         for executor in ("inline", "threads-2", "processes-1"):
-            with opened(make(stored), executor, 16, shuffle=True) as engine:
+            with opened(make(on_disk), executor, 16, shuffle=True) as engine:
                 assert [exact(batch) for batch in read(engine, len(expected), 1)] == expected
-    print("done")
 
 
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("library", ["h5py", "mapped"])
+def test_stored_batches_are_those_of_memory(library, tmp_path):
+    if library == "h5py":
+        pytest.importorskip("h5py", reason="h5py isn't installed")
+    assert_batches_are_those_of_memory(library, str(tmp_path))
+
+
+ZARR = f"""
+import sys
+from {__name__} import as_source, assert_batches_are_those_of_memory
+assert_batches_are_those_of_memory("zarr", sys.argv[1], [as_source])
 """
 
 
-@pytest.mark.parametrize("library", ["h5py", "zarr", "mapped"])
-def test_stored_batches_are_those_of_memory(library, tmp_path):
-    if library != "mapped":
-        pytest.importorskip(library, reason=f"{library} isn't installed")
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    said = subprocess.check_output(
-        [sys.executable, str(script), library, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-        text=True,
-        timeout=100,
-    )
-    assert said == "done\n"
+def test_stored_batches_of_zarr(tmp_path):
+    """In a process of its own, as zarr's threads stay."""
+    pytest.importorskip("zarr", reason="zarr isn't installed")
+    subprocess.run([sys.executable, "-c", ZARR, str(tmp_path)], check=True, timeout=100)
 
 
 @pytest.mark.parametrize("rows", [7, 64, 1000])

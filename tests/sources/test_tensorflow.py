@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from adapters import Feature, RecordError, open_records
 from adapters.records import example
 from adapters.sources.suggestion import suggested
-from tests.plans import batch_of, plan_of
+from tests.fuzzing import examples
+from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.example_files import entry, file_of, listed, message, outcome, varint
 
 _INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 127, 128, 2**31])
@@ -98,7 +99,7 @@ def assert_same(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found, expected, strict=True)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(both=specifications())
 def test_example_is_what_tensorflow_reads(tf, both, tmp_path_factory):
     spec, features = given_to(tf, both[0]), both[1]
@@ -170,7 +171,7 @@ def test_hostile_example_is_the_same_in_a_batch(tmp_path, payload, default):
     assert batch_of(plan_of(source, 4))["a"].tolist() == [1, expected["a"], 1, expected["a"]]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(data=st.data())
 def test_damaged_example_is_what_tensorflow_reads_or_an_error(tf, data, tmp_path_factory):
     spec = {
@@ -197,7 +198,7 @@ def assert_theirs_or_an_error(tf: Any, folder: Path, payload: bytes, spec: Any) 
         assert_same(found[name], value)
 
 
-def test_batches_are_those_of_parse_example(tf, tmp_path, safe_sequence):
+def test_batches_are_those_of_parse_example(tf, tmp_path):
     """The pipeline that users have, beside ours: digits as raw bytes, and a label."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (40, 784), dtype=np.uint8)
@@ -213,11 +214,10 @@ def test_batches_are_those_of_parse_example(tf, tmp_path, safe_sequence):
     parsed = parsed.map(lambda records: tf.io.parse_example(records, spec))
     ours = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": spec["label"]}
     source = open_records(path, decode=ours, outputs=("image", "label"))
-    with safe_sequence(source, 16) as sequence:
-        for (found, labels), batch in zip(sequence, parsed):
-            expected = tf.reshape(tf.io.decode_raw(batch["image"], tf.uint8), (-1, 28, 28, 1))
-            np.testing.assert_array_equal(found, expected.numpy(), strict=True)
-            np.testing.assert_array_equal(labels, batch["label"].numpy(), strict=True)
+    for (found, labels), batch in zip(epoch_of(plan_of(source, 16)), parsed):
+        expected = tf.reshape(tf.io.decode_raw(batch["image"], tf.uint8), (-1, 28, 28, 1))
+        np.testing.assert_array_equal(found, expected.numpy(), strict=True)
+        np.testing.assert_array_equal(labels, batch["label"].numpy(), strict=True)
 
 
 SPEC = {"length": Feature("int64"), "frames": Feature("float32", (None, 2), default=0)}
@@ -351,7 +351,7 @@ def their_sequence(tf: Any, payload: bytes, spec: dict[str, Any], context: dict[
     return {name: value.numpy() for part in both for name, value in part.items()}
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(given_sequence=sequences())
 def test_sequence_is_what_tensorflow_reads(tf, given_sequence, tmp_path_factory):
     names, context, lists = given_sequence
@@ -374,7 +374,7 @@ def test_sequence_is_what_tensorflow_reads(tf, given_sequence, tmp_path_factory)
         assert_same(found[name], value)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(data=st.data())
 def test_damaged_sequence_is_what_tensorflow_reads_or_an_error(tf, data, tmp_path_factory):
     spec = {
