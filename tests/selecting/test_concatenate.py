@@ -19,7 +19,6 @@ from adapters import (
     open_records,
     split,
 )
-from adapters.generators import DECODE, generator
 from adapters.sources import as_source
 from adapters.sources.concatenation import Concatenation
 from tests.batches import exact
@@ -32,8 +31,6 @@ from tests.sources.image_folders import folder
 from tests.sources.record_files import (
     HEADERS,
     assert_batches_are_samples,
-    damage,
-    jpeg_file,
     shards,
     write_images,
 )
@@ -282,9 +279,11 @@ def test_rows_of_many_arrays():
 @pytest.mark.usefixtures("gatherer")
 def test_record_files_of_several_sources(tmp_path):
     paths = shards(tmp_path, "tfrecord")
-    second = open_records(paths[2:], decode=HEADERS)
-    whole = mix([open_records(paths[:2], decode=HEADERS), second.select(range(3, 39, 2)), second])
-    assert_batches_are_samples(whole)
+    first, second = (open_records(part, decode=HEADERS) for part in (paths[:2], paths[2:]))
+    for parts in ([first, second], [first, second.select(range(3, 39, 2)), second]):
+        whole = mix(parts)
+        assert exact(whole[:]) == exact([sample for part in parts for sample in part])
+        assert_batches_are_samples(whole)
 
 
 def test_closed_part_is_closed_in_the_whole(tmp_path):
@@ -297,38 +296,6 @@ def test_closed_part_is_closed_in_the_whole(tmp_path):
     given[1].close()
     with pytest.raises(ClosedError):
         whole.fill(numbers, None, rows)
-
-
-@pytest.mark.parametrize("format", ["tfrecord", "recordio"])
-@pytest.mark.parametrize("draws", [False, True])
-def test_images_of_several_sources_draw_alike(tmp_path, format, draws):
-    """By the same draws, whoever is asked."""
-    decoder = ImageDecoder(9, crop="random_resized", flip=True) if draws else ImageDecoder(9)
-    sources = []
-    for place in range(3):
-        (tmp_path / str(place)).mkdir()
-        path = jpeg_file(tmp_path / str(place), format)
-        sources.append(open_records(path, decode=decoder))
-    whole = concatenate(sources)
-    for epoch in range(2):
-        numbers = plan_of(whole, 20, shuffle=True).order.batch(epoch, 0)
-        images, labels = batch_of(plan_of(whole, 20, shuffle=True), epoch, 0)
-        for number, image, label in zip(numbers.tolist(), images, labels.tolist()):
-            alone, known = whole.sample(number, generator(0, epoch, number, DECODE))
-            np.testing.assert_array_equal(image, alone, strict=True)
-            assert label == known
-
-
-def test_damaged_image_is_told_by_its_own_source(tmp_path):
-    sources = []
-    for place in range(2):
-        (tmp_path / str(place)).mkdir()
-        path = jpeg_file(tmp_path / str(place), "tfrecord")
-        sources.append(open_records(path, decode=ImageDecoder(9)))
-    whole: Any = concatenate(sources)
-    damage(path, int(sources[1]._files.shards[0].offsets[4]) + 300)
-    with pytest.raises(RecordError, match=r"1/jpeg\.tfrecord, record 4\b"):
-        batch_of(plan_of(whole, len(whole)), 0, 0)
 
 
 def test_users_code_is_found_in_a_part():

@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records
+from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records, pack
 from adapters.batch.key import BatchKey
 from adapters.images import kernel
 from adapters.images import npy as npy_format
@@ -111,7 +111,8 @@ def test_batches_are_their_samples(tmp_path, format, name):
     assert_batches_are_samples(open_records(path, decode=decode), 4)
 
 
-@every_reader
+@with_and_without_kernel
+@every_format
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize(("contents", "decode"), [(arrays, "image"), (jpegs, ImageDecoder(8))])
 def test_labels_of_batches_are_those_of_samples(tmp_path, format, labels, contents, decode):
@@ -128,6 +129,17 @@ def test_labels_of_text_may_be_of_any_length(tmp_path, decode):
     path = raw_file(tmp_path, "tfrecord", raw(3), ["cat", "horse", "cow"])
     batch = batch_of(plan_of(open_records(path, decode=decode), 3))
     assert list(batch[1]) == [b"cat", b"horse", b"cow"]
+
+
+def test_arrays_are_what_pack_was_given(tmp_path):
+    """Ids and labels of more than seven bits, too."""
+    images = np.random.default_rng(0).integers(0, 256, (300, 5, 4), np.uint8)
+    labels = [n * 7 for n in range(300)]
+    pack((images, labels), tmp_path / "p.tfrecord", format="tfrecord", encoding="raw")
+    source = open_records(tmp_path / "p.tfrecord", decode="image")
+    found, numbers = batch_of(plan_of(source, 300))
+    np.testing.assert_array_equal(found, images)
+    assert numbers.tolist() == labels
 
 
 @every_format

@@ -242,13 +242,6 @@ def of(folder: Path, payload: bytes, spec: Any) -> Any:
     return open_records(file_of(folder, [payload]), decode=spec)[0]
 
 
-def test_sequence_context_and_steps(tmp_path):
-    steps = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    found = of(tmp_path, sequence({"length": [3]}, {"frames": steps}), SPEC)
-    assert found["length"] == 3
-    np.testing.assert_array_equal(found["frames"], np.array(steps, np.float32), strict=True)
-
-
 @pytest.mark.parametrize(
     ("feature", "steps", "expected"),
     [
