@@ -291,6 +291,8 @@ class Dispatcher:
 
     def _recover(self, executor: Executor, awaited: Pending) -> None:
         """Replace dead workers."""
+        if self._restarts >= _RESTARTS and self._running:
+            self._changed.wait(_WAIT_SECONDS)  # One worker's job hangs, and others die at once.
         try:
             executor.restart()
         except InterpreterEndsError:

@@ -152,7 +152,8 @@ class Worker:
     def _introduce(self, tracker: int | None) -> None:
         """Send the process the facts about its parent, see ``worker.take_over``."""
         key = bytes(multiprocessing.current_process().authkey)
-        facts = [*sys.path, _FOLDER], os.getpid(), sys.argv, key, tracker
+        arguments = list(map(str, sys.argv))  # Plain, as the worker has no places of modules yet.
+        facts = [*sys.path, _FOLDER], os.getpid(), arguments, key, tracker
         with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
             self.line.put(pickle.dumps(facts))
 

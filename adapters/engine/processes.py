@@ -85,6 +85,8 @@ class Processes(Executor):
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
+        self._former: list[SerializedPlan] = []
+        """Earlier plans, which workers may still have to open."""
         self._slots = Slots(held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
@@ -160,8 +162,10 @@ class Processes(Executor):
         with self._lock:
             if self._closed:
                 return
-            self._forget(self._serialized)
+            self._pool.forget(self._serialized.plan_number)
+            self._former.append(self._serialized)
             self._serialized = plan
+            self._close_former()
             for worker in self._workers:
                 self._send_plan(worker)
 
@@ -171,10 +175,13 @@ class Processes(Executor):
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
 
-    def _forget(self, plan: SerializedPlan) -> None:
-        """Have the workers forget a plan after their jobs; they have mapped its memory."""
-        self._pool.forget(plan.plan_number)
-        plan.close()
+    def _close_former(self) -> None:
+        """Free the earlier plans, but for those that workers may still have to open for a job."""
+        messages = [sent for worker in self._workers for sent in tuple(worker.unanswered)]
+        awaited = {sent.plan_number for sent in messages}
+        for plan in [each for each in self._former if each.plan_number not in awaited]:
+            self._former.remove(plan)
+            plan.close()
 
     # --- jobs ---
 
@@ -239,8 +246,10 @@ class Processes(Executor):
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
-        self._forget(self._serialized)
+        self._pool.forget(self._serialized.plan_number)
         self._pool.give_back(self, workers, for_good=True)
+        for plan in (self._serialized, *self._former):
+            plan.close()
         while self._in_slots:
             self._in_slots.popitem()[1].close()
         self._slots.close()
@@ -278,7 +287,7 @@ class Processes(Executor):
             if self._closed:
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
-            for sent in unanswered:
+            for sent in reversed(unanswered):  # Each goes to the front of the queue.
                 if sent.job is not None:
                     self._blame(sent.job, worker)
                     sent.job.lost = True

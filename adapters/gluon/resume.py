@@ -289,6 +289,12 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             ) from error
         states, before, now = state["trainer"], state.get("order"), self._order()
         if before and now and before != now:
+            if not set(before) <= set(now):
+                raise ValueError(
+                    f"trainer must have all {len(before)} parameters of net that it had when the "
+                    f"training was saved, got {len(now)}: make it as it was, or give Resume "
+                    "another folder"
+                )
             states = _reordered(states, [now.index(place) for place in before])
         with _file() as path:
             path.write_bytes(states)

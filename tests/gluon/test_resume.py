@@ -670,27 +670,32 @@ def test_what_may_change_is_not_refused(tmp_path):
 def test_states_of_parameters_that_are_sorted_differently(kvstore, tmp_path):
     """MXNet sorts a trainer's parameters by name: dense10 before dense9."""
 
-    def weights(folder: Path, epochs: int, first: int) -> list[Any]:
+    def weights(folder: Path, epochs: int, first: int, trained: str = ".*") -> list[Any]:
         mx.random.seed(1)
         net = mx.gluon.nn.HybridSequential()
         for number in range(first, first + 3):
             net.add(mx.gluon.nn.Dense(4, in_units=4, prefix=f"dense{number}_"))
         net.initialize()
         parameters = net.collect_params()
-        trainer = mx.gluon.Trainer(parameters, "adam", {"learning_rate": 0.05}, kvstore)
+        rate = {"learning_rate": 0.05}
+        trainer = mx.gluon.Trainer(net.collect_params(trained), "adam", rate, kvstore)
         x = np.random.default_rng(0).normal(size=(SAMPLES, 4)).astype("float32")
         with gluon_loader(x, BATCH_SIZE, seed=4, num_workers=0) as loader:
-            for _ in Resume(folder, loader).epochs(epochs, net, trainer):
+            resume = Resume(folder, loader)
+            for _ in resume.epochs(epochs, net, trainer):
                 for batch in loader:
                     with mx.autograd.record():
                         loss = ((net(batch) - 2 * batch) ** 2).mean()
                     loss.backward()
                     trainer.step(1)
+                    resume.step()
         return [each.data().asnumpy().tolist() for each in parameters.values()]
 
     whole = weights(tmp_path / "whole", 4, first=0)
     weights(tmp_path / "resumed", 2, first=7)
     assert weights(tmp_path / "resumed", 4, first=8) == whole
+    with pytest.raises(ValueError, match=r"trainer must have all 6 parameters of net .* got 2"):
+        weights(tmp_path / "resumed", 5, first=8, trained="dense10_")
 
 
 # --- what can't be saved ---
