@@ -177,6 +177,8 @@ class Processes(Executor):
 
     def _close_former(self) -> None:
         """Free the earlier plans, but for those that workers may still have to open for a job."""
+        if not self._former:
+            return
         messages = [sent for worker in self._workers for sent in tuple(worker.unanswered)]
         awaited = {sent.plan_number for sent in messages}
         for plan in [each for each in self._former if each.plan_number not in awaited]:
@@ -272,6 +274,7 @@ class Processes(Executor):
         with self._lock:
             if self._closed:  # Meanwhile.
                 return  # type: ignore[unreachable]
+            self._close_former()
             if problem is not None:
                 for pending in sent.job.batches:
                     pending.note_error(problem)

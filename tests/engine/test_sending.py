@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import queue
 import subprocess
@@ -33,6 +34,63 @@ def test_lambdas_and_closures_can_be_sent():
     arguments = {"transform": scaled_by(3), "batch_transform": lambda batch: batch + 1}
     with opened(Numbers(8), PROCESSES, **arguments) as engine:
         assert np.concatenate(read(engine, 2)).tolist() == [1, 4, 7, 10, 13, 16, 19, 22]
+
+
+class OpensLate:
+    """A transform that a worker can't open at first."""
+
+    def __init__(self, openings: Path) -> None:
+        self.openings = openings
+
+    def __call__(self, sample: Any) -> Any:
+        return sample
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        with self.openings.open("a") as file:
+            file.write("x")
+        if self.openings.stat().st_size == 1:
+            raise OSError("not yet")
+
+
+def test_job_opens_its_plan_though_a_newer_one_was_sent(tmp_path, new_processes):
+    with opened(Numbers(8), "processes-1", transform=OpensLate(tmp_path / "openings")) as engine:
+        executor = engine.dispatcher.open()
+        wait_until(lambda: executor.ready)
+        (worker,) = workers()
+        worker.suspend()
+        stream = engine.stream(0, 0, False)
+        stream._ask(1)
+        executor.refresh()
+        worker.resume()
+        assert stream.next().tolist() == [0, 1, 2, 3]
+        stream.next()
+        assert executor._former == []
+
+
+def test_ctrl_c_while_memory_is_freed_keeps_no_worker(monkeypatch):
+    own = SerializedPlan.close
+
+    def close(plan: SerializedPlan) -> None:
+        monkeypatch.setattr(SerializedPlan, "close", own)
+        own(plan)
+        raise KeyboardInterrupt
+
+    with opened(Numbers(8), "processes-1") as engine:
+        read(engine, 1)
+        monkeypatch.setattr(SerializedPlan, "close", close)
+        with pytest.raises(KeyboardInterrupt):
+            engine.close()
+        assert workers() == []
+
+
+def test_arguments_of_a_class_that_only_the_trainer_finds(tmp_path, monkeypatch, new_processes):
+    (tmp_path / "of_arguments.py").write_text("class Argument(str):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    argument = importlib.import_module("of_arguments").Argument
+    monkeypatch.setattr(sys, "argv", [sys.argv[0], argument("--epochs")])
+    with opened(Numbers(4), "processes-1") as engine:
+        assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
 
 
 SCRIPT = """
