@@ -25,7 +25,6 @@ Several numbers limit the batches ahead of the consumer:
 | ``most_ready``      | the same, or fewer if the executor lacks memory for them                |
 | ``window``          | batches ready or in progress; larger if there are many active workers   |
 | ``batches_ahead``   | the part of the window that the stream fills; 0 without active workers  |
-| ``group_limit``     | batches that TensorFlow's reader takes at once                          |
 """
 
 from __future__ import annotations
@@ -212,13 +211,6 @@ class Supply:
         if comparison is not None and not comparison.current:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
-
-    @property
-    def group_limit(self) -> int:
-        """Batches that may be taken at once without exceeding the limit ahead of the trainer."""
-        if self.undecided or self.batches_ahead:
-            return 1
-        return max(1, self.window - self.ahead_elsewhere)
 
     def change_workers(self) -> None:
         """Start processes that ``"auto"`` has chosen, once they pay for their start.

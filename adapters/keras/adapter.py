@@ -11,15 +11,23 @@ import keras
 
 from adapters.batch.key import WHOLE
 from adapters.engine import Stream
-from adapters.keras import dataset
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.device import for_jax, for_torch, most_in_a_transfer
 from adapters.keras.hooks import next_keras_epoch
-from adapters.keras.internals import SPLITS_EXECUTIONS, Adapter, tensorflow
+from adapters.keras.internals import (
+    SPLITS_EXECUTIONS,
+    Adapter,
+    runs_eagerly,
+    takes_elements,
+    tensorflow,
+)
 from adapters.keras.progress import Cursor, Progress, is_read_by_a_call
 from adapters.keras.reading import Batches, StagedBatches
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.sources import StockView
+
+if keras.backend.backend() == "tensorflow":
+    from adapters.keras import dataset
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from; Keras uses as many.
@@ -79,6 +87,11 @@ class SafeSequenceAdapter(Adapter):
         self.trains_now = call is None
         """True once what is read is consumed, as Keras has built the model."""
         self._in_epoch = self._on_tensorflow = self._strategy = False
+        model = call and call.model
+        self._takes_elements = model is not None and takes_elements(model)
+        self._eager = self._takes_elements and runs_eagerly(model)
+        self.reads_elsewhere = False
+        """True if a thread of TensorFlow reads, and the trainer may be behind."""
         self._signature: dataset.Signature | None = None
         self.errors: list[BaseException] = []
         """Error of a batch, which TensorFlow would wrap."""
@@ -204,11 +217,11 @@ class SafeSequenceAdapter(Adapter):
         """``tf.data.Dataset`` of the batches, see ``dataset``."""
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
-        self._on_tensorflow = True
+        self._on_tensorflow, self.reads_elsewhere = True, not self._takes_elements
         self._strategy = tensorflow().distribute.has_strategy()
         engine, ahead = self._engine, self._may_read_ahead
         # One batch in the prefetch buffer and one on its way there.
-        engine.ahead_elsewhere = 2 if ahead else 0
+        engine.ahead_elsewhere = 2 if ahead and self.reads_elsewhere else 0
         stream = self._open_stream(*self._next_start())
         try:
             left = (engine.plan.num_batches or math.inf) - stream.position[1]
@@ -224,17 +237,15 @@ class SafeSequenceAdapter(Adapter):
         longer = map(self._ready, engine.plan.longer(stream.position[0]))
         alike, remedy = [*batches, *longer], dataset.remedy_of(engine.plan)
         self._signature = signature = dataset.Signature(alike, remedy)
-        known = math.inf if self._endless else left + engine.batches_after
-        this, grouped = weakref.ref(self), ahead and dataset.worth_grouping(batches, known)
+        this = weakref.ref(self)
 
         def iterator() -> Iterator[Any]:
             adapter = this()
-            if adapter is None:
-                return iter(())
-            batches, engine = adapter.batches(), adapter._engine
-            return dataset.Groups(batches, lambda: engine.group_limit) if grouped else batches
+            return iter(()) if adapter is None else adapter.batches()
 
-        return dataset.tf_dataset(iterator, signature.specs, grouped, ahead)
+        if self.reads_elsewhere:
+            return dataset.tf_dataset(iterator, signature.specs, ahead)
+        return dataset.Elements(iterator, signature.specs, self._eager)
 
     # --- what is read ---
 

@@ -1,67 +1,33 @@
-"""Conversion of a ``SafeSequence`` into a ``tf.data.Dataset`` of one signature.
+"""Batches of a ``SafeSequence`` for TensorFlow, which wants one signature for all of them.
 
-    generator --groups--> slices --> prefetch(1) --> trainer
-
-TensorFlow takes about 0.25 ms to fetch an element from Python. Small batches are grouped to share
-most of that cost. Arrays are passed on unchanged, but for a cast to the dtypes of the first ones.
+Keras's own step gets them from a Python iterator, see ``Elements``. If the batches must come from a
+``tf.data.Dataset``, for example under a strategy, ``tf_dataset`` makes one. Arrays are passed on
+unchanged, but for a cast to the dtypes of the first ones.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from adapters.alignment import aligned_empty
-from adapters.keras.internals import get_tensor_spec, tensorflow
+from adapters.keras.internals import get_tensor_spec
 from adapters.keras.progress import Cursor
 from adapters.structure import flatten, map_leaves, unflatten
 
-# Batch size up to which grouping saves more than its two copies cost.
-_SMALL_BYTES = 256 * 1024
-# Splitting groups costs 6 ms at the start and saves 60 us a batch.
-_LEAST_BATCHES = 100
-# Time limit for collecting a group.
-_GROUP_SECONDS = 0.001
-_MOST_BATCHES = 8
 # Kinds of dtypes that TensorFlow takes as strings.
 _TEXT = "OSU"
 
 
-def worth_grouping(batches: list[Any], number: float) -> bool:
-    """True if a number of batches like these are many and small enough to be worth grouping."""
-    if number < _LEAST_BATCHES:
-        return False
-    leaves = [leaf for batch in batches for leaf in flatten(batch)[0]]
-    return all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf" for leaf in leaves) and (
-        sum(leaf.nbytes for leaf in leaves) <= _SMALL_BYTES * len(batches)
-    )
-
-
-def tf_dataset(
-    batches: Callable[[], Iterator[Any]], signature: Any, grouped: bool, ahead: bool
-) -> Any:
+def tf_dataset(batches: Callable[[], Iterator[Any]], signature: Any, ahead: bool) -> Any:
     """Make the data set of batches with a signature, nested ``tf.TensorSpec``.
 
-    ``batches`` is called for every iterator that TensorFlow makes; it returns ``Groups`` if they
-    are ``grouped``. One batch may be prefetched if that reads ``ahead``.
+    ``batches`` is called for every iterator that TensorFlow makes. One batch may be prefetched if
+    that reads ``ahead``.
     """
-    tf = tensorflow()
-    made = signature
-    if grouped:
-        specs, skeleton = flatten(signature)
-        specs = [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs]
-        made = unflatten(skeleton, specs)
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=made)
-    if grouped:
-        # TensorFlow's unbatch takes longer, and ends the process with an array without elements.
-        slices = tf.data.Dataset.from_tensor_slices
-        # A tuple is passed as several arguments.
-        is_tuple = type(signature) is tuple
-        dataset = dataset.flat_map((lambda *members: slices(members)) if is_tuple else slices)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if ahead:
         dataset = dataset.prefetch(1)
     options = tf.data.Options()
@@ -70,49 +36,107 @@ def tf_dataset(
     return dataset.with_options(options)
 
 
-class Groups:
-    """Iterator that copies batches into one array along a new first axis, as many as come in time.
+# --- batches for a step that reads in Python ---
 
-    Each is copied as it comes, when it is still in the processor's cache. ``most`` returns the
-    largest number of batches in the next group.
+
+class Elements:
+    """Iterable over the batches, as tensors that a step of Keras takes one by one.
+
+    Through ``tf.data``, a batch costs 0.7 ms of CPU time more (two cores). ``batches`` is called
+    for every iterator. Steps are compiled, or ``eager``.
     """
 
-    def __init__(self, batches: Iterator[Any], most: Callable[[], int]) -> None:
+    def __init__(self, batches: Callable[[], Iterator[Any]], signature: Any, eager: bool) -> None:
         self._batches = batches
-        self._most = most
-        self._odd: list[Any] = []
+        self._type = _ElementType(signature)
+        self._eager = eager
 
-    def __iter__(self) -> Groups:
+    def __iter__(self) -> Iterator[Any]:
+        return _ElementIterator(self._batches(), self._type, self._eager)
+
+
+class _ElementIterator:
+    """Iterator that ends like one of ``tf.data``, as Keras's step expects on TensorFlow."""
+
+    def __init__(self, batches: Iterator[Any], element_type: _ElementType, eager: bool) -> None:
+        self._batches = batches
+        self._type = element_type
+        self._eager = eager
+
+    def __iter__(self) -> _ElementIterator:
         return self
 
     def __next__(self) -> Any:
-        began, most = time.perf_counter(), min(_MOST_BATCHES, self._most())
-        leaves, skeleton = flatten(next(itertools.chain(self._odd, self._batches)))
-        self._odd = []
-        shapes = [leaf.shape for leaf in leaves]
-        columns, count = [leaf[None] for leaf in leaves], 1
-        while count < most and time.perf_counter() - began < _GROUP_SECONDS:
-            batch = next(self._batches, None)
-            if batch is None:
-                break
-            leaves = flatten(batch)[0]
-            if [leaf.shape for leaf in leaves] != shapes:
-                self._odd = [batch]
-                break
-            if count == 1:
-                columns = [_with_room(column, most) for column in columns]
-            for column, leaf in zip(columns, leaves):
-                column[count] = leaf
-            count += 1
-            del batch, leaves, leaf
-        return unflatten(skeleton, [column[:count] for column in columns])
+        try:
+            element = Element(next(self._batches), self._type)
+        except StopIteration:
+            raise tf.errors.OutOfRangeError(None, None, "end of the batches") from None
+        return element.batch() if self._eager else element
 
 
-def _with_room(column: Any, most: int) -> Any:
-    """Copy a batch into an array, aligned so that TensorFlow may alias it, with room for others."""
-    wider = aligned_empty((most, *column.shape[1:]), column.dtype)
-    wider[0] = column[0]
-    return wider
+class Element:
+    """Batch of tensors for which a ``tf.function`` is traced with the shapes of the signature.
+
+    The function itself gets the batch. It would be traced again for the shapes of every batch that
+    differs, such as the last one of an epoch, if it were given the batch.
+    """
+
+    def __init__(self, batch: Any, element_type: _ElementType) -> None:
+        self.type = element_type
+        self.leaves = [
+            leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(np.asarray(leaf, dtype))
+            for leaf, dtype in zip(flatten(batch)[0], element_type.dtypes)
+        ]
+
+    def batch(self) -> Any:
+        """Return the batch of tensors."""
+        return unflatten(self.type.structure, self.leaves)
+
+    def __tf_tracing_type__(self, context: Any) -> _ElementType:
+        return self.type
+
+
+class _ElementType(tf.types.experimental.TraceType):  # type: ignore[misc]
+    """Type of the elements with one signature."""
+
+    def __init__(self, signature: Any) -> None:
+        self._specs, self.structure = flatten(signature)
+        self.dtypes = [spec.dtype.as_numpy_dtype for spec in self._specs]
+
+    def is_subtype_of(self, other: Any) -> bool:
+        """True if a function that is traced for the other type takes elements of this one."""
+        return self == other
+
+    def most_specific_common_supertype(self, others: Sequence[Any]) -> _ElementType | None:
+        """Return the type if the others are equal; None if there is no common one."""
+        return self if all(self == other for other in others) else None
+
+    def placeholder_value(self, placeholder_context: Any) -> Any:
+        """Return the batch with which a function is traced."""
+        leaves = [spec.placeholder_value(placeholder_context) for spec in self._specs]
+        return unflatten(self.structure, leaves)
+
+    def flatten(self) -> list[Any]:
+        """Return the types of an element's tensors; a ragged or sparse leaf has several."""
+        return [each for spec in self._specs for each in spec.flatten()]
+
+    def to_tensors(self, value: Element) -> list[Any]:
+        """Return the tensors of an element."""
+        pairs = zip(self._specs, value.leaves)
+        return [tensor for spec, leaf in pairs for tensor in spec.to_tensors(leaf)]
+
+    def cast(self, value: Element, cast_context: Any) -> Element:
+        """Return an element, which is of the type already."""
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _ElementType):
+            return NotImplemented
+        is_equal: bool = self.structure == other.structure and self._specs == other._specs
+        return is_equal
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._specs))
 
 
 # --- the signature ---
@@ -123,7 +147,7 @@ def for_tensorflow(batch: Any) -> Any:
 
     def converted(leaf: Any) -> Any:
         is_text = isinstance(leaf, np.ndarray) and leaf.dtype.kind in _TEXT
-        return tensorflow().constant(leaf) if is_text else leaf
+        return tf.constant(leaf) if is_text else leaf
 
     if type(batch) is tuple:
         while batch and batch[-1] is None:

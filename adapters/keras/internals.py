@@ -124,6 +124,44 @@ def tensorflow_shards(model: Any) -> bool:
     return sum(len(jobs.get(name, ())) for name in ("chief", "worker")) > 1
 
 
+_TensorFlowTrainer: Any = (
+    _found("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
+    if keras.backend.backend() == "tensorflow"
+    else None
+)
+_FUNCTIONS = ("train_function", "test_function")
+_MADE_BY = ("_make_function", *(f"make_{name}" for name in (*_FUNCTIONS, "predict_function")))
+
+
+def takes_elements(model: Any) -> bool:
+    """True if the steps of a model on TensorFlow are Keras's own, one per execution.
+
+    From Keras 3.7 on, such steps get their batches from any iterator, for ``train_on_batch``. With
+    a GPU, TensorFlow itself copies the batches of a ``tf.data.Dataset`` there.
+    """
+    if not hasattr(_TensorFlowTrainer, "_make_function"):
+        return False
+    tf = tensorflow()
+    makers = (getattr(getattr(model, name, None), "__func__", None) for name in _MADE_BY)
+    functions = (getattr(model, name, None) for name in _FUNCTIONS)
+    return (
+        model.steps_per_execution == 1
+        and model.distribute_strategy is tf.distribute.get_strategy()
+        and not tf.distribute.has_strategy()
+        and not tf.config.list_logical_devices("GPU")
+        and all(own is getattr(_TensorFlowTrainer, name) for own, name in zip(makers, _MADE_BY))
+        and all(
+            each is None or getattr(each, "__module__", None) == _TensorFlowTrainer.__module__
+            for each in functions
+        )
+    )
+
+
+def runs_eagerly(model: Any) -> bool:
+    """True if the steps of a model on TensorFlow get arrays, and no symbols for them."""
+    return bool(model.run_eagerly or tensorflow().config.functions_run_eagerly())
+
+
 _torch_device: Any = (
     _found("keras.src.backend.torch.core", "get_device")
     if keras.backend.backend() == "torch"

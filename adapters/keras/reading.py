@@ -54,7 +54,7 @@ class Iteration(Reading):
 
 
 class Batches(Reading):
-    """Iterator that Keras reads, on TensorFlow from one of TensorFlow's threads.
+    """Iterator that Keras reads, on TensorFlow maybe from one of TensorFlow's threads.
 
     TensorFlow may keep it long after the adapter is gone, so it refers to the adapter weakly.
     """
@@ -101,17 +101,17 @@ class Batches(Reading):
         return self._adapter._prepared(batch, self._cursor)
 
     def _finish(self) -> None:
-        """Handle the end of the epoch's batches; on TensorFlow the trainer may be behind."""
+        """Handle the end of the epoch's batches; on TensorFlow, the trainer may be behind."""
         adapter = self._adapter
         self._finished = True
-        if adapter.trains_now and not adapter._on_tensorflow:
+        if adapter.trains_now and not adapter.reads_elsewhere:
             adapter._progress.advance_past(self._cursor)
         self.close()
 
     def _fail(self, error: BaseException) -> NoReturn:
         adapter = self._adapter
         try:
-            if not adapter._on_tensorflow:
+            if not adapter.reads_elsewhere:
                 raise_as_itself(error)
             if not isinstance(error, ClosedError):
                 adapter.errors[:] = [error]

@@ -10,6 +10,7 @@ asynchronously (JAX, any GPU), the device may still have been computing.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Callable, Iterable
@@ -34,24 +35,29 @@ class TimedModel(keras.Model):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.clock = Clock()  # Keras sets the functions below, to None at first.
         super().__init__(*args, **kwargs)
-        self.clock = Clock()
 
-    def make_train_function(self, force: bool = False) -> None:
+    @property
+    def train_function(self) -> Any:
         """Keras's train function of this backend, its fetches timed."""
-        if self.train_function is not None and not force:
-            return
-        super().make_train_function(force)
-        timed = self.clock.between if keras.backend.backend() == "torch" else self.clock.fetching
-        self.train_function = timed(self.train_function)
+        return self._timed_train_function
 
-    def make_test_function(self, force: bool = False) -> None:
+    @train_function.setter
+    def train_function(self, function: Any) -> None:
+        timed = self.clock.between if keras.backend.backend() == "torch" else self.clock.fetching
+        self._timed_train_function = function and timed(function)
+
+    @property
+    def test_function(self) -> Any:
         """Keras's test function, fetching in the same way, so that one warm-up serves all."""
-        if self.test_function is not None and not force:
-            return
-        super().make_test_function(force)
-        if keras.backend.backend() != "torch":
-            self.test_function = Clock().fetching(self.test_function)
+        return self._timed_test_function
+
+    @test_function.setter
+    def test_function(self, function: Any) -> None:
+        if function is not None and keras.backend.backend() != "torch":
+            function = Clock().fetching(function)
+        self._timed_test_function = function
 
 
 class Clock:
@@ -75,6 +81,7 @@ class Clock:
     def fetching(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """For a function whose last argument is the iterator from which it takes its batch."""
 
+        @functools.wraps(function)
         def step(*arguments: Any) -> Any:
             *state, batches = arguments
             begin = time.perf_counter()
@@ -91,6 +98,7 @@ class Clock:
     def between(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """For a function that is given its batch."""
 
+        @functools.wraps(function)
         def step(batch: Any) -> Any:
             self._note(self._ready)
             logs = function(batch)
@@ -252,11 +260,22 @@ def describe_device() -> str:
 
 
 def _warm_up(model: TimedModel, train_samples: int, test_samples: int, batch_size: int) -> None:
-    """Compile the steps for every batch size that will come, and put the weights back."""
+    """Compile the steps for every batch size that will come, and put the weights back.
+
+    On TensorFlow, a step is traced once for batches of `tf.data`, and once for `SafeSequence`'s.
+    """
+    from adapters import SafeSequence
+
     sample_shape = model.input_shape[1:]
     initial = model.get_weights()
-    model.fit(Zeros(_sizes(train_samples, batch_size), sample_shape), shuffle=False, verbose=0)
-    model.evaluate(Zeros(_sizes(test_samples, batch_size), sample_shape), verbose=0)
+    for kind in (lambda zeros: zeros, lambda zeros: SafeSequence(zeros, workers=0)):
+        zeros = (
+            Zeros(_sizes(count, batch_size), sample_shape)
+            for count in (train_samples, test_samples)
+        )
+        train, test = map(kind, zeros)
+        model.fit(train, shuffle=False, verbose=0)
+        model.evaluate(test, verbose=0)
     model.set_weights(initial)
 
 

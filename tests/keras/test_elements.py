@@ -1,0 +1,152 @@
+"""Batches reach Keras's own steps on TensorFlow from Python, and others through tf.data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.keras.recording import BACKEND
+
+pytestmark = pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
+
+COUNT, BATCH_SIZE = 90, 8  # The last batch is smaller.
+RNG = np.random.default_rng(0)
+X, Y = RNG.random((COUNT, 3), np.float32), RNG.random(COUNT, np.float32)
+
+
+class Plain(keras.Model):
+    """A model whose step is Keras's own; notes the shapes with which it is traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.shapes: set[Any] = set()
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        self.shapes.add(tuple(inputs.shape))
+        return self.dense(inputs)
+
+
+class OwnFunction(Plain):
+    """A model that makes a function of its own, as Keras's guides show it."""
+
+    def make_train_function(self, force: bool = False) -> Any:
+        import tensorflow as tf
+
+        self.train_function = tf.function(lambda iterator: self.train_step(next(iterator)))
+
+
+class OwnMethod(Plain):
+    """A model whose method may do anything."""
+
+    def make_train_function(self, force: bool = False) -> Any:
+        super().make_train_function(force)
+
+
+def fitted(kind: type[Plain], data: Any, **options: Any) -> tuple[Plain, list[float]]:
+    keras.utils.set_random_seed(1)
+    model = kind()
+    model.compile("sgd", "mse", **options)
+    history = model.fit(data, epochs=2, shuffle=False, verbose=0).history["loss"]
+    return model, [*history, model.evaluate(data, verbose=0)]
+
+
+@pytest.fixture
+def eager_functions():
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def sequence(**options: Any) -> SafeSequence:
+    return SafeSequence((X, Y), BATCH_SIZE, shuffle=True, seed=2, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (OwnMethod, {}),
+        (OwnFunction, {}),
+        (Plain, {"steps_per_execution": 5}),
+        (Plain, {"jit_compile": True}),
+    ],
+    ids=["its method", "its function", "several steps", "XLA"],
+)
+def test_every_way_trains_alike(kind, options):
+    exact = "jit_compile" not in options
+    with sequence() as data:
+        expected = fitted(Plain, data)[1]
+    with sequence() as data:
+        found = fitted(kind, data, **options)[1]
+    assert found == (expected if exact else pytest.approx(expected, rel=1e-5))
+
+
+def test_like_single_batches():
+    with sequence() as data:
+        losses = fitted(Plain, data)[1]
+        data.set_epoch(0)
+        batches = [*data, *data]
+    keras.utils.set_random_seed(1)
+    model = Plain()
+    model.compile("sgd", "mse")
+    for x, y in batches:
+        model.train_on_batch(x, y)
+    np.testing.assert_allclose(model.evaluate(X, Y, verbose=0), losses[2], rtol=1e-5)
+
+
+def test_steps_are_traced_for_batches_of_any_size():
+    with sequence() as data:
+        model = fitted(Plain, data)[0]
+        model.predict(data, verbose=0)
+    assert model.shapes == {(None, 3)}
+
+
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}], ids=["", "and the model"])
+def test_eager_functions(options, eager_functions):
+    with sequence() as data:
+        model, losses = fitted(Plain, data, **options)
+        assert model.predict(data, verbose=0).shape == (COUNT, 1)
+    assert (BATCH_SIZE, 3) in model.shapes
+    with sequence() as data:
+        assert fitted(Plain, data)[1] == losses
+
+
+def test_function_that_was_set():
+    """It takes batches out of the iterator by itself."""
+    seen: list[Any] = []
+    with sequence() as data:
+        model = fitted(Plain, data)[0]
+
+        def function(iterator: Any) -> Any:
+            y = next(iterator)[1]
+            seen.extend(np.ravel(y).tolist())
+            return {"loss": 0.0}
+
+        model.train_function = function
+        model.fit(data, shuffle=False, verbose=0)
+    assert sorted(seen) == sorted(Y.tolist())
+
+
+def test_texts_and_dictionaries():
+    """Text becomes string tensors, and dtypes are those of the first batches."""
+    words = np.array([f"word {n}" for n in range(COUNT)])
+
+    class Words(Plain):
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            import tensorflow as tf
+
+            lengths = tf.cast(tf.strings.length(inputs["words"]), tf.float32)
+            return self.dense(tf.stack([lengths, inputs["x"][:, 0]], axis=-1))
+
+    source = ({"words": words, "x": X}, Y)
+    losses = []
+    for options in ({}, {"run_eagerly": True}, {"steps_per_execution": 3}):
+        with SafeSequence(source, BATCH_SIZE) as data:
+            losses.append(fitted(Words, data, **options)[1])
+    assert losses[0] == losses[2] == pytest.approx(losses[1])
