@@ -105,7 +105,7 @@ class _ElementType(tf.types.experimental.TraceType):  # type: ignore[misc]
 
     def is_subtype_of(self, other: Any) -> bool:
         """True if a function that is traced for the other type takes elements of this one."""
-        return self == other
+        return bool(self == other)
 
     def most_specific_common_supertype(self, others: Sequence[Any]) -> _ElementType | None:
         """Return the type if the others are equal; None if there is no common one."""
@@ -132,8 +132,7 @@ class _ElementType(tf.types.experimental.TraceType):  # type: ignore[misc]
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _ElementType):
             return NotImplemented
-        is_equal: bool = self.structure == other.structure and self._specs == other._specs
-        return is_equal
+        return bool(self.structure == other.structure and self._specs == other._specs)
 
     def __hash__(self) -> int:
         return hash(tuple(self._specs))
