@@ -49,7 +49,10 @@ def collate(
                     break
                 if shape is not None and (value.shape != shape or value.dtype is not dtype):
                     break
-                column[row] = value
+                try:
+                    column[row] = value
+                except OverflowError:  # An int that is larger than the first one's dtype holds.
+                    break
             else:
                 continue
         values, other = flatten(sample)
@@ -81,11 +84,14 @@ def collate(
 def _kinds(
     first: Sequence[Any], leaves: Sequence[NDArray[Any]]
 ) -> list[tuple[Any, np.dtype[Any], tuple[int, ...] | None]] | None:
-    """Return the type, dtype and shape of each leaf; None if not all are numeric arrays."""
+    """Return the type, dtype and shape of each leaf; None if not all are arrays or numbers."""
     kinds = []
     for value, leaf in zip(first, leaves):
         is_array = type(value) is np.ndarray
-        if not (is_array or isinstance(value, np.generic)) or leaf.dtype.kind not in "biufc":
+        # NumPy writes a negative int into unsigned numbers.
+        is_python = type(value) in (bool, int, float) and leaf.dtype.kind != "u"
+        is_number = isinstance(value, np.generic) or is_python
+        if not (is_array or is_number) or leaf.dtype.kind not in "biufc":
             return None
         kinds.append((type(value), leaf.dtype, leaf.shape if is_array else None))
     return kinds
