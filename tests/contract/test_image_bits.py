@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -295,6 +296,13 @@ def test_16_bits_are_cut_and_resized_as_8(dtype):
 # --- packing ---
 
 
+def packed(folder: Path, content: bytes, format: str = "recordio", **options: Any) -> Path:
+    """A record file of one image."""
+    path = folder / f"x{SUFFIXES[format]}"
+    pack([(content, 1)], path, format=format, **options)
+    return path
+
+
 STORED = {
     "16-bit grey": (encoded(SIXTEEN), SIXTEEN[..., None]),
     "16-bit RGB": (by_opencv(RGB16), RGB16),
@@ -310,8 +318,7 @@ STORED = {
 @pytest.mark.parametrize("name", STORED)
 def test_raw_records_hold_what_was_stored(name, format, tmp_path):
     content, expected = STORED[name]
-    out = tmp_path / f"x{SUFFIXES[format]}"
-    pack([(content, 1)], out, format=format, encoding="raw")
+    out = packed(tmp_path, content, format, encoding="raw")
     dtype = "float32" if expected.dtype == np.float32 else "uint16"
     decoder = ImageDecoder(dtype=dtype, channels=None)
     np.testing.assert_array_equal(open_records(out, decode=decoder)[0][0], expected)
@@ -323,8 +330,8 @@ def test_raw_records_hold_what_was_stored(name, format, tmp_path):
 @pytest.mark.parametrize("name", [name for name in STORED if name != "13 bands"])
 def test_raw_records_resized(name, tmp_path):
     content, expected = STORED[name]
-    pack([(content, 1)], tmp_path / "x.rec", format="recordio", encoding="raw", resize=15)
-    found, _ = open_records(tmp_path / "x.rec", decode="image")[0]
+    out = packed(tmp_path, content, encoding="raw", resize=15)
+    found, _ = open_records(out, decode="image")[0]
     wanted = cv2.resize(expected, (20, 15)).reshape(15, 20, -1)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, wanted)
@@ -333,7 +340,7 @@ def test_raw_records_resized(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in STORED if name != "grey"])
 def test_jpeg_records_cannot_hold_all(name, tmp_path):
     with pytest.raises(RecordError, match='encoding="raw" takes any'):
-        pack([(STORED[name][0], 1)], tmp_path / "x.rec", format="recordio", encoding="jpeg")
+        packed(tmp_path, STORED[name][0], encoding="jpeg")
 
 
 def rotated(orientation: int, kind: str = "JPEG") -> bytes:
@@ -353,19 +360,16 @@ def test_exif_photo_is_upright_if_encoded_again(orientation, options, tmp_path):
     wanted = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
     if "resize" in options:
         wanted = cv2.resize(wanted, (20, 16) if orientation < 5 else (16, 20))
-    pack([(content, 1)], tmp_path / "x.rec", format="recordio", **options)
-    found, _ = open_records(tmp_path / "x.rec", decode="image")[0]
+    found, _ = open_records(packed(tmp_path, content, **options), decode="image")[0]
     assert found.shape == wanted.shape
     assert np.abs(found.astype(int) - wanted).mean() < 6
 
 
 def test_exif_png_is_upright(tmp_path):
-    pack([(rotated(6, "PNG"), 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
-    assert open_records(tmp_path / "x.rec", decode="image")[0][0].shape == (40, 32, 3)
+    out = packed(tmp_path, rotated(6, "PNG"), encoding="raw")
+    assert open_records(out, decode="image")[0][0].shape == (40, 32, 3)
 
 
 def test_exif_photo_is_kept_otherwise(tmp_path):
-    content = rotated(6)
-    pack([(content, 1)], tmp_path / "x.rec", format="recordio")
-    with open_records(tmp_path / "x.rec", decode=None) as records:
-        assert records[0].endswith(content)
+    with open_records(packed(tmp_path, rotated(6)), decode=None) as records:
+        assert records[0].endswith(rotated(6))

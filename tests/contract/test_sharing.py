@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +23,18 @@ _BASE_BYTES = 32 * MIB
 _OTHER_BYTES = 24 * MIB
 
 
-def _files_in_memory() -> Iterator[tuple[tuple[int, int], int]]:
-    """The shared memory of this process and its children: which, and its bytes."""
-    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    for process in family:
-        for kind in ("fd", "map_files"):
-            folder = Path(f"/proc/{process.pid}/{kind}")
-            try:
-                links = list(folder.iterdir())
-            except OSError:  # It has ended.
-                continue
-            for link in links:
-                try:
-                    target = os.readlink(link)
-                    if "memfd:" not in target and "/dev/shm/" not in target:
-                        continue
-                    found = link.stat()
-                except OSError:
-                    continue
-                yield (found.st_dev, found.st_ino), found.st_blocks * 512
-
-
 def shared_bytes() -> int:
     """Bytes of all shared memory of this process and its children."""
-    return sum(dict(_files_in_memory()).values())
+    found = {}
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        place = Path(f"/proc/{process.pid}")
+        for link in (*place.glob("fd/*"), *place.glob("map_files/*")):
+            with contextlib.suppress(OSError):  # It has ended.
+                target = os.readlink(link)
+                if "memfd:" in target or "/dev/shm/" in target:
+                    status = link.stat()
+                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(found.values())
 
 
 class Peak:
@@ -61,10 +50,8 @@ class Peak:
 
     @staticmethod
     def _bytes(name: str) -> int:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) * 1024
-        raise AssertionError(f"Linux doesn't say {name}")
+        (kib,) = re.findall(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        return int(kib) * 1024
 
 
 def first_batches(front_end: str, source: Any, batches: int = 3, **arguments: Any) -> Any:

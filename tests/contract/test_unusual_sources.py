@@ -223,9 +223,6 @@ def test_lengths_that_vary_in_gluon(tmp_path):
 # --- loaders within loaders ---
 
 
-WORKERS: list[Any] = [0, 2, "auto"]
-
-
 def slowly(batch: Any) -> Any:
     """Take long enough that ``"auto"`` tries two threads."""
     end = time.perf_counter() + 0.002
@@ -263,7 +260,7 @@ def test_loader_within_a_loader(outer, inner):
         assert [batch.tolist() for batch in sequence] == [[780.0], [820.0]]
 
 
-@pytest.mark.parametrize("outer", WORKERS)
+@pytest.mark.parametrize("outer", [0, 2, "auto"])
 def test_loader_within_a_loader_closed_early(outer, caplog):
     with SafeSequence(Firsts(2), 1, workers=outer) as sequence:
         assert [batch.tolist() for batch in sequence] == [[[0, 1, 2, 3]]] * 2
