@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.front_ends import MXNET_RUNS
+from tests.contract.front_ends import MXNET_RUNS, NEEDS_MXNET
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -27,10 +27,19 @@ if MXNET_RUNS:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let MXNet ask SciPy for a name that has moved."""
+    """Skip Gluon where MXNet doesn't run; let MXNet ask SciPy for a name that has moved."""
     for item in items:
         if item.path.is_relative_to(_FOLDER):
             item.add_marker(pytest.mark.filterwarnings(_MOVED))
+            callspec = getattr(item, "callspec", None)
+            if callspec is not None and callspec.params.get("front_end") == "gluon":
+                item.add_marker(NEEDS_MXNET)
+
+
+@pytest.fixture(params=["keras", "gluon"])
+def front_end(request: pytest.FixtureRequest) -> str:
+    """Both of them, for a test that doesn't say which."""
+    return request.param
 
 
 @pytest.fixture

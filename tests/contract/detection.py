@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters import ImageDecoder, RecordWriter
+from adapters import ImageDecoder
 from tests.sources.example_files import encoded as example
+from tests.sources.record_files import write
 
 DECODERS = {
     "whole": ImageDecoder((60, 90)),
@@ -38,10 +39,7 @@ def detection(image: bytes, boxes: NDArray[Any], **more: Any) -> bytes:
 
 
 def written(path: Path, payloads: Iterable[bytes], format: str = "tfrecord") -> str:
-    with RecordWriter(path, format=format) as writer:
-        for payload in payloads:
-            writer.write(payload)
-    return str(path)
+    return str(write(path, format, payloads))
 
 
 def gradient(height: int, width: int) -> NDArray[np.uint8]:

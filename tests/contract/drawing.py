@@ -19,64 +19,21 @@ WAIT_SECONDS = 0.004
 DICE = np.random.default_rng(0)
 
 
-def numpy_generator() -> Any:
-    return np.random.default_rng(0)
-
-
-def random_state() -> Any:
-    return np.random.RandomState(0)
-
-
-def python_random() -> Any:
-    return random.Random(0)
-
-
-def torch_generator() -> Any:
-    import torch
-
-    return torch.Generator().manual_seed(0)
-
-
-def seed_generator() -> Any:
-    import keras
-
-    return keras.random.SeedGenerator(0)
-
-
 class Lehmer(random.Random):
     """A generator of the user's own class, with the state of Python's."""
 
 
-def own_class() -> Any:
-    return Lehmer(0)
-
-
-GENERATORS: dict[str, Callable[[], Any]] = {
-    "default_rng": numpy_generator,
-    "RandomState": random_state,
-    "random.Random": python_random,
-    "torch.Generator": torch_generator,
-    "keras.random.SeedGenerator": seed_generator,
-    "a subclass": own_class,
-}
-
-
 def draw(generator: Any) -> float:
-    """A number in [0, 1), from the first of several generators."""
-    if isinstance(generator, list):
-        generator = generator[0]
+    """A number in [0, 1)."""
     if hasattr(generator, "random"):
         return float(generator.random())
-    if hasattr(generator, "random_sample"):
-        return float(generator.random_sample())
     if hasattr(generator, "next"):
         import keras
 
-        high, low = keras.random.uniform((2,), seed=generator)
-        return float(high) + float(low) / 2**24
+        return float(keras.random.uniform((), seed=generator))
     import torch
 
-    return float(torch.rand((), generator=generator, dtype=torch.float64))
+    return float(torch.rand((), generator=generator))
 
 
 def drawn(number: Any, generator: Any) -> Any:
@@ -99,13 +56,13 @@ class DataSet:
 
 
 class Transform:
-    """Has the generator in an attribute."""
+    """Has the generator in an attribute, or within what it has there."""
 
-    def __init__(self, dice: Any) -> None:
-        self.dice = dice
+    def __init__(self, dice: Any, find: Callable[[Any], Any] = lambda dice: dice) -> None:
+        self.dice, self.find = dice, find
 
     def __call__(self, number: int) -> Any:
-        return drawn(number, self.dice)
+        return drawn(number, self.find(self.dice))
 
 
 class Layer:
@@ -118,26 +75,6 @@ class Layer:
 
     def __call__(self, image: Any) -> Any:
         return np.asarray(self.layer(image[None], training=True))[0]
-
-
-class InAList:
-    """Has it in an object, in a list."""
-
-    def __init__(self, dice: Any) -> None:
-        self.steps = [len, Transform(dice)]
-
-    def __call__(self, number: int) -> Any:
-        return self.steps[1](number)  # type: ignore[operator]
-
-
-class InADict:
-    """Has it in a dict."""
-
-    def __init__(self, dice: Any) -> None:
-        self.held = {"dice": dice}
-
-    def __call__(self, number: int) -> Any:
-        return drawn(number, self.held["dice"])
 
 
 def in_a_closure(dice: Any) -> Any:
@@ -157,14 +94,6 @@ def from_the_loader(number: int, rng: Any) -> Any:
 def of_this_module(number: int) -> Any:
     """Draws from the module's generator."""
     return drawn(number, DICE)
-
-
-PLACES: dict[str, Callable[[Any], Any]] = {
-    "a transform": Transform,
-    "a list": InAList,
-    "a dict": InADict,
-    "a closure": in_a_closure,
-}
 
 
 def number_and_draw(number: Any, *, rng: Any) -> Any:

@@ -15,37 +15,23 @@ import pytest
 MXNET_RUNS = importlib.util.find_spec("mxnet") is not None and int(np.__version__.split(".")[0]) < 2
 NEEDS_MXNET = pytest.mark.skipif(not MXNET_RUNS, reason="MXNet isn't installed, or NumPy is 2")
 
-KERAS, GLUON = "keras", "gluon"
-FRONT_ENDS = [KERAS, pytest.param(GLUON, marks=NEEDS_MXNET)]
-
-INLINE, AUTO, TWO_THREADS, EIGHT_THREADS, TWO_PROCESSES = (
-    "inline",
-    "auto",
-    "2 threads",
-    "8 threads",
-    "2 processes",
-)
-ALL_WORKERS = (INLINE, AUTO, TWO_THREADS, EIGHT_THREADS, TWO_PROCESSES)
-
-_KERAS_WORKERS: dict[str, dict[str, Any]] = {
-    INLINE: {"workers": 0},
-    AUTO: {"workers": "auto"},
-    TWO_THREADS: {"workers": 2},
-    EIGHT_THREADS: {"workers": 8},
-    TWO_PROCESSES: {"workers": 2, "use_multiprocessing": True},
+_WORKERS: dict[str, dict[str, dict[str, Any]]] = {
+    "keras": {
+        "inline": {"workers": 0},
+        "auto": {"workers": "auto"},
+        "2 threads": {"workers": 2},
+        "8 threads": {"workers": 8},
+        "2 processes": {"workers": 2, "use_multiprocessing": True},
+    },
+    "gluon": {
+        "inline": {"num_workers": 0},
+        "auto": {"num_workers": "auto"},
+        "2 threads": {"num_workers": 2, "thread_pool": True},
+        "8 threads": {"num_workers": 8, "thread_pool": True},
+        "2 processes": {"num_workers": 2},
+    },
 }
-_GLUON_WORKERS: dict[str, dict[str, Any]] = {
-    INLINE: {"num_workers": 0},
-    AUTO: {"num_workers": "auto"},
-    TWO_THREADS: {"num_workers": 2, "thread_pool": True},
-    EIGHT_THREADS: {"num_workers": 8, "thread_pool": True},
-    TWO_PROCESSES: {"num_workers": 2},
-}
-
-
-def workers_of(front_end: str, workers: str) -> dict[str, Any]:
-    """The front end's arguments for these workers."""
-    return (_KERAS_WORKERS if front_end == KERAS else _GLUON_WORKERS)[workers]
+ALL_WORKERS = tuple(_WORKERS["keras"])
 
 
 def loader_of(
@@ -53,24 +39,20 @@ def loader_of(
     source: Any,
     batch_size: int | None,
     *,
-    workers: str = INLINE,
+    workers: str = "inline",
     transform: Any = None,
     batch_transform: Any = None,
     collate: Any = None,
     shuffle: bool = False,
     **more: Any,
 ) -> Any:
-    """A loader, with each argument in the front end's own place.
-
-    Raises:
-        ValueError: Of the loader, like every other exception.
-    """
-    arguments = {**workers_of(front_end, workers), **more}
+    """A loader of ``"keras"`` or ``"gluon"``, with each argument in the front end's own place."""
+    arguments = {**_WORKERS[front_end][workers], **more}
     if batch_transform is not None:
         arguments["batch_transform"] = batch_transform
     if shuffle:
         arguments = {"shuffle": True, "seed": 0, **arguments}
-    if front_end == KERAS:
+    if front_end == "keras":
         from adapters import SafeSequence
 
         sizes = () if batch_size is None else (batch_size,)

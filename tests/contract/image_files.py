@@ -10,6 +10,8 @@ import numpy as np
 import tifffile
 from PIL import Image
 
+from tests.images import pictures
+
 RNG = np.random.default_rng(7)
 COLOURS = RNG.integers(0, 256, (30, 40, 3), np.uint8)
 SIXTEEN = RNG.integers(0, 65536, (30, 40), np.uint16)
@@ -21,22 +23,13 @@ NEAREST: dict[str, Any] = {"channels": 1, "interpolation": "nearest"}
 
 
 def encoded(image: Any, kind: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image = image if isinstance(image, Image.Image) else Image.fromarray(image)
-    image.save(file, kind, **options)
-    return file.getvalue()
+    return pictures.encoded(image, kind, **options)
 
 
 def by_opencv(image: np.ndarray, ending: str = ".png") -> bytes:
     """RGB(A) of any depth."""
     order = {3: [2, 1, 0], 4: [2, 1, 0, 3]}.get(image.shape[2] if image.ndim == 3 else 1)
     return cv2.imencode(ending, image if order is None else image[:, :, order])[1].tobytes()
-
-
-def npy(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def tiff(array: np.ndarray, **options: Any) -> bytes:

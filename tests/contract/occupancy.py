@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -79,11 +79,7 @@ def declared(code: Any, thread_safe: bool | None = True) -> Any:
 
 
 class DataSet:
-    """Numbered samples, whose code is watched.
-
-    Args:
-        watch: An `Occupancy` or a `Meeting`.
-    """
+    """Numbered samples, whose code is watched by an `Occupancy` or a `Meeting`."""
 
     def __init__(self, watch: Any) -> None:
         self.watch = watch
@@ -104,37 +100,15 @@ class Several(DataSet):
             return [np.int64(number) for number in numbers]
 
 
-class DeclaredDataSet(DataSet):
-    """Says that several threads may ask it."""
-
-    thread_safe = True
-
-
 class Function:
-    """Returns what it is given, and is watched meanwhile."""
+    """Computes something of what it is given, and is watched meanwhile."""
 
-    def __init__(self, watch: Any) -> None:
-        self.watch = watch
+    def __init__(self, watch: Any, compute: Callable[[Any], Any] = lambda data: data) -> None:
+        self.watch, self.compute = watch, compute
 
     def __call__(self, data: Any) -> Any:
         with self.watch.inside():
-            return data
-
-
-class Stack(Function):
-    """Collates."""
-
-    def __call__(self, samples: list[Any]) -> Any:
-        with self.watch.inside():
-            return np.array(samples)
-
-
-class Parse(Function):
-    """Decodes a record."""
-
-    def __call__(self, record: bytes) -> Any:
-        with self.watch.inside():
-            return np.int64(record[0])
+            return self.compute(data)
 
 
 class Sampler:
@@ -153,11 +127,7 @@ class Sampler:
 
 
 class Where:
-    """Numbered samples that say in which process and thread they were made.
-
-    Args:
-        held: Anything that the data set holds.
-    """
+    """Numbered samples that say in which process and thread they were made."""
 
     def __init__(self, held: Any = None) -> None:
         self.held = held

@@ -6,19 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from adapters import RecordWriter
+from adapters import RecordError
+from tests.sources.record_files import SUFFIXES, write
 
-SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
 RECORDS = [b"record %02d" % number * (1 + number % 3) for number in range(50)]
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
 def written(folder: Path, format: str, records: list[bytes], name: str = "a") -> Path:
     """A file under this name and the suffix of its format."""
-    path = folder / f"{name}{SUFFIXES[format]}"
-    with RecordWriter(path, format=format) as writer:
-        for record in records:
-            writer.write(record)
+    path = write(folder / f"{name}{SUFFIXES[format]}", format, records)
     path.with_suffix(".idx").unlink()
     return path
 
@@ -29,3 +26,14 @@ def content_of(folder: Path, format: str, records: list[bytes]) -> bytes:
     content = path.read_bytes()
     path.unlink()
     return content
+
+
+def taken_apart(source: object) -> list[bytes | None]:
+    """The records, None for each that is an error."""
+    found: list[bytes | None] = []
+    for number in range(len(source)):  # type: ignore[arg-type]
+        try:
+            found.append(source[number])  # type: ignore[index]
+        except RecordError:
+            found.append(None)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from adapters.images import kernel
+from tests.images.pictures import encoded
 
 # Prints for each image whether it is read.
 PROGRAM = """
@@ -31,10 +30,8 @@ for number in range(len(photos)):
 
 
 def photo(**options: object) -> bytes:
-    noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3)).astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(noise).save(buffer, "JPEG", **options)
-    return buffer.getvalue()
+    noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+    return encoded(noise, "JPEG", **options)
 
 
 def contents() -> list[bytes]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from adapters import (
-    Boxes,
-    Feature,
-    ImageDecoder,
-    RecordError,
-    SafeSequence,
-    open_records,
-    pad,
-)
+from adapters import Boxes, Feature, ImageDecoder, RecordError, SafeSequence, open_records, pad
 from adapters.cli import main
 from tests.contract.detection import detection, example, gradient, written
 from tests.contract.image_files import COLOURS, IDS, SIXTEEN, encoded, palette
@@ -83,41 +73,35 @@ tf = pytest.importorskip("tensorflow")
 DTYPES = ["float32", "float64", "float16", "int8", "uint16", "int32", "uint64", "bool", "complex64"]
 
 
-def feature(value: bytes) -> object:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-
-def one_each(**values: bytes) -> bytes:
-    features = {name: feature(value) for name, value in values.items()}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
 def serialized(array: object) -> bytes:
     return tf.io.serialize_tensor(tf.constant(array)).numpy()
 
 
-def file_of(tmp_path, *payloads: bytes) -> str:
+def file_of(tmp_path, *arrays: object) -> str:
+    """A serialized tensor in each record."""
+    payloads = [example({"x": [serialized(array)]}) for array in arrays]
     return written(tmp_path / "train.tfrecord", payloads)
 
 
-def photo(height: int = 24, width: int = 32) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(buffer, "JPEG")
-    return buffer.getvalue()
+PHOTO = encoded(np.zeros((24, 32, 3), np.uint8), "JPEG")
 
 
 def frames(count: int) -> bytes:
     """A SequenceExample of so many JPEGs."""
-    steps = tf.train.FeatureList(feature=[feature(photo()) for _ in range(count)])
-    lists = tf.train.FeatureLists(feature_list={"frames": steps})
-    return tf.train.SequenceExample(feature_lists=lists).SerializeToString()
+    step = tf.train.Feature(bytes_list=tf.train.BytesList(value=[PHOTO]))
+    lists = {"frames": tf.train.FeatureList(feature=[step] * count)}
+    return tf.train.SequenceExample(
+        feature_lists=tf.train.FeatureLists(feature_list=lists)
+    ).SerializeToString()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 3, 4)])
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [*((dtype, (2, 3, 4)) for dtype in DTYPES), *(("int32", each) for each in ((), (3,), (0, 4)))],
+)
 def test_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
     arrays = [(np.random.default_rng(n).random(shape) * 5).astype(dtype) for n in range(3)]
-    path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
+    path = file_of(tmp_path, *arrays)
     wanted = (None, *shape[1:]) if shape[:1] == (0,) else shape
     samples = open_records(path, decode={"x": Feature(dtype, wanted, stored="tensor")})[:]
     for array, sample in zip(arrays, samples):
@@ -127,7 +111,7 @@ def test_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
 
 def test_tensors_in_batches(tmp_path):
     arrays = [np.full((length, 2), length, np.float32) for length in (1, 3, 2)]
-    path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
+    path = file_of(tmp_path, *arrays)
     given = {"x": Feature("float32", (None, 2), stored="tensor", default=-1)}
     with SafeSequence(open_records(path, decode=given), 3) as batches:
         batch = batches[0]["x"]
@@ -145,13 +129,13 @@ def test_tensors_in_batches(tmp_path):
     ],
 )
 def test_tensor_as_another_feature(tmp_path, given, found):
-    path = file_of(tmp_path, one_each(x=serialized(np.zeros((2, 3), np.float32))))
+    path = file_of(tmp_path, np.zeros((2, 3), np.float32))
     with pytest.raises(RecordError, match=f"feature 'x' .*{found}"):
         open_records(path, decode={"x": given})[0]
 
 
 def test_tensor_of_texts(tmp_path):
-    path = file_of(tmp_path, one_each(x=serialized([b"one", b"two"])))
+    path = file_of(tmp_path, [b"one", b"two"])
     with pytest.raises(RecordError, match="string"):
         open_records(path, decode={"x": Feature("float32", (2,), stored="tensor")})[0]
     with pytest.raises(RecordError, match=r"tf\.io\.parse_tensor"):
@@ -168,7 +152,7 @@ def test_tensor_arguments():
 @pytest.mark.parametrize("lengths", [(2, 2), (2, 5)])
 def test_pasted_tensors(tmp_path, lengths, capsys):
     arrays = [np.ones((length, 3), np.float32) for length in lengths]
-    path = file_of(tmp_path, *(one_each(x=serialized(array)) for array in arrays))
+    path = file_of(tmp_path, *arrays)
     text, decode = suggestion(path, capsys)
     assert "x: serialized tensor float32 (2, 3)" in text
     for array, sample in zip(arrays, open_records(path, decode=decode)[:]):
@@ -177,7 +161,7 @@ def test_pasted_tensors(tmp_path, lengths, capsys):
 
 def test_record_that_is_a_tensor(tmp_path, capsys):
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    path = file_of(tmp_path, serialized(array))
+    path = written(tmp_path / "a.tfrecord", [serialized(array)])
     assert main(["inspect", path]) == 0
     text = capsys.readouterr().out
     assert "a serialized tensor of float32 (2, 3)" in text
@@ -188,7 +172,7 @@ def test_record_that_is_a_tensor(tmp_path, capsys):
 
 
 def test_pasted_feature_lists_of_images(tmp_path, capsys):
-    path = file_of(tmp_path, frames(2), frames(3))
+    path = written(tmp_path / "a.tfrecord", [frames(2), frames(3)])
     text, decode = suggestion(path, capsys)
     assert "frames: 2 steps, 2 x JPEG, the first of 24 x 32" in text
     assert "decode each in transform" in text
@@ -202,13 +186,10 @@ def test_pasted_feature_lists_of_images(tmp_path, capsys):
 
 
 def test_image_decoder_for_several_images(tmp_path):
-    several = tf.train.Feature(bytes_list=tf.train.BytesList(value=[photo(), photo()]))
-    features = tf.train.Features(feature={"frames": several})
-    of_example = tf.train.Example(features=features).SerializeToString()
-    for payload in (frames(2), of_example):
-        path = file_of(tmp_path, payload)
+    path = tmp_path / "a.tfrecord"
+    for payload in (example({"frames": [PHOTO, PHOTO]}), frames(2)):
+        written(path, [payload])
         with pytest.raises(RecordError, match=r"'frames'.*Feature\(bytes, \(None,\)\)"):
             open_records(path, decode={"frames": ImageDecoder(16)})[0]
-    path = file_of(tmp_path, frames(2))
     with pytest.raises(RecordError, match=r"feature lists frames.*Feature\(bytes, \(None,\)\)"):
         open_records(path, decode="image")[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -26,15 +28,8 @@ from adapters import (
     open_records,
     split,
 )
-from tests.contract.front_ends import (
-    FRONT_ENDS,
-    INLINE,
-    KERAS,
-    TWO_PROCESSES,
-    TWO_THREADS,
-    batches_of,
-    loader_of,
-)
+from tests.contract.front_ends import batches_of, loader_of
+from tests.contract.occupancy import LENGTH, DataSet, Occupancy
 from tests.sources.every_kind import all_samples
 from tests.sources.example_files import encoded, file_of
 from tests.sources.image_folders import varied
@@ -45,15 +40,13 @@ DECODERS = [
     ImageDecoder(16, crop="center", flip=True),
     ImageDecoder((12, 20), crop="center", resize_short=24, layout="NCHW"),
     ImageDecoder(16, crop="random", resize_short=18, flip=True),
-    ImageDecoder(60, crop="random", resize_short=18, flip=True),
     ImageDecoder(16, crop="random_resized", flip=True, area=(0.1, 0.6)),
     ImageDecoder(16, crop="random_resized", dtype="float32", mean=[1, 2, 3], std=4, layout="NCHW"),
-    ImageDecoder(16, flip=True, dtype="float32", std=9),
     ImageDecoder(16, channels=1, interpolation="nearest"),
 ]
 
 
-def batches(source: Any, workers: str = INLINE, front_end: str = KERAS) -> list[Any]:
+def batches(source: Any, workers: str = "inline", front_end: str = "keras") -> list[Any]:
     """All batches of two epochs."""
     with loader_of(front_end, source, 5, workers=workers, shuffle=True, seed=3) as loader:
         return list(batches_of(loader, epochs=2))
@@ -70,9 +63,15 @@ def same(left: Any, right: Any) -> None:
         np.testing.assert_array_equal(left, right, strict=True)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("decoder", DECODERS, ids=repr)
-def test_batches_of_records_are_the_same(tmp_path, format, decoder):
+def same_samples(left: Any, right: Any) -> None:
+    for one, other in zip(all_samples(left), all_samples(right), strict=True):
+        same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "format"), [*zip(DECODERS, itertools.cycle(FORMATS))], ids=repr
+)
+def test_batches_of_records_are_the_same(tmp_path, decoder, format):
     path = jpeg_file(tmp_path, format)
     source = open_records(path, decode=decoder)
     decoded = materialize(source, tmp_path / "decoded")
@@ -83,23 +82,21 @@ def test_batches_of_records_are_the_same(tmp_path, format, decoder):
         materialize(again, tmp_path / "decoded")
 
 
-@pytest.mark.parametrize("decode", ["image", ImageDecoder(), *DECODERS[3:6]], ids=repr)
+@pytest.mark.parametrize("decode", ["image", ImageDecoder(), *DECODERS[3:5]], ids=repr)
 def test_samples_of_files_are_the_same(tmp_path, decode):
     source = open_images(varied(tmp_path / "photos"), decode=decode)
     decoded = materialize(source, tmp_path / "decoded")
     assert decoded.classes == source.classes
-    for one, other in zip(all_samples(decoded), all_samples(source), strict=True):
-        same(one, other)
-        assert type(one[1]) is type(other[1])
-        assert one[0].flags.writeable
+    same_samples(decoded, source)
+    assert type(decoded[1][1]) is type(source[1][1])
+    assert decoded[1][0].flags.writeable
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("workers", [TWO_THREADS, TWO_PROCESSES])
+@pytest.mark.parametrize("workers", ["2 threads", "2 processes"])
 def test_batches_by_all_workers(tmp_path, front_end, workers):
     source = open_images(varied(tmp_path / "photos"), decode=DECODERS[3])
     decoded = materialize(source, tmp_path / "decoded")
-    expected = batches(source, INLINE, front_end)
+    expected = batches(source, "inline", front_end)
     same(batches(decoded, workers, front_end), expected)
 
 
@@ -118,14 +115,11 @@ def test_parts_are_numbered_anew(tmp_path):
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
 def test_batches_of_sixteen_bits_and_masks(tmp_path, dtype):
     """An image and its mask, cut alike; ids and depths to the bit."""
-    rng, names = np.random.default_rng(0), []
-    for number in range(7):
-        image = rng.integers(0, 65536, (20 + number, 31, 3), np.uint16)
-        mask = rng.integers(0, 20, (20 + number, 31), np.uint8)
-        pair = [str(tmp_path / f"{kind}{number}.png") for kind in ("image", "mask")]
-        for path, pixels in zip(pair, (image, mask)):
-            cv2.imwrite(path, pixels)
-        names.append(tuple(pair))
+    rng = np.random.default_rng(0)
+    names = [(str(tmp_path / f"image{n}.png"), str(tmp_path / f"mask{n}.png")) for n in range(7)]
+    for number, (image, mask) in enumerate(names):
+        cv2.imwrite(image, rng.integers(0, 65536, (20 + number, 31, 3), np.uint16))
+        cv2.imwrite(mask, rng.integers(0, 20, (20 + number, 31), np.uint8))
     for crop in ("random_resized", "center"):
         shared = {"crop": crop, "flip": True}
         decode = (
@@ -147,7 +141,7 @@ def test_samples_of_features(tmp_path):
             "label": [number],
             "words": [float(each) for each in range(4 * number + 4)],
             "name": [f"number {number}".encode()],
-            "tags": [b"a"] * (number + 1),
+            "tags": [b"a"] * (number % 3),
             "raw": [bytes(range(6))],
         }
 
@@ -158,6 +152,7 @@ def test_samples_of_features(tmp_path):
         "words": Feature("float32", (None, 4), default=-1),
         "raw": Feature("uint8", (2, 3), stored="raw"),
         "missing": Feature("float32", (2,), default=(1, 2)),
+        "tags": Feature(bytes, (None,), default=b"-"),
     }
     source = open_records(path, decode=decode)
     same(batches(materialize(source, tmp_path / "decoded")), batches(source))
@@ -165,12 +160,11 @@ def test_samples_of_features(tmp_path):
     decoded = materialize(pairs, tmp_path / "pairs")
     same(batches(decoded), batches(pairs))
     np.testing.assert_array_equal(decoded.labels_of(np.arange(11)), np.arange(11))
-    texts = {"name": Feature(str), "tags": Feature(bytes, (None,)), "label": Feature("int64")}
+    texts = {"name": Feature(str), "tags": Feature(str, (None,), default="")}
     source = open_records(path, decode=texts)
-    for one, other in zip(
-        all_samples(materialize(source, tmp_path / "texts")), all_samples(source), strict=True
-    ):
-        same(one, other)
+    decoded = materialize(source, tmp_path / "texts")
+    same_samples(decoded, source)
+    same(batches(decoded), batches(source))
 
 
 class Own:
@@ -198,11 +192,9 @@ def test_samples_of_other_data_sets(tmp_path, varies):
     decoded = materialize(Own(varies), tmp_path)
     for number in range(9):
         expected, found = Own(varies)[number], decoded[number]
-        expected["y"] = tuple(map(type(found["y"][0]), expected["y"]))
-        same(found["x"], expected["x"])
-        same(found["complex"], expected["complex"])
-        same(found["empty"], expected["empty"])
-        assert found["a"] == expected["a"]
+        for name in ("x", "a", "empty", "complex"):
+            same(found[name], expected[name])
+        np.testing.assert_array_equal(found["y"], expected["y"])
         assert type(found["x"][1]) is np.float64
     assert list(decoded[3]) == list(Own()[3])
 
@@ -226,53 +218,21 @@ def test_samples_of_a_list(tmp_path, rows):
             assert type(mine) is type(its) or len({type(row[1]) for row in rows}) > 1
 
 
-def test_samples_of_arrays(tmp_path):
-    arrays = (np.arange(12.0).reshape(6, 2), np.arange(6))
-    same(batches(materialize(arrays, tmp_path)), batches(arrays))
+def test_samples_are_decoded_once_by_one_thread(tmp_path):
+    data_set = DataSet(Occupancy())
+    first = materialize(data_set, tmp_path)
+    calls = data_set.watch.calls
+    again = materialize(data_set, tmp_path)
+    assert [*all_samples(first)] == [*all_samples(again)] == [*range(LENGTH)]
+    assert LENGTH <= calls <= LENGTH + 1
+    assert (data_set.watch.calls, data_set.watch.most) == (calls, 1)
 
 
-def test_samples_are_decoded_once(tmp_path):
-    calls = []
-
-    class Counting(Own):
-        def __getitem__(self, number: int) -> Any:
-            calls.append(number)
-            return super().__getitem__(number)
-
-    materialize(Counting(), tmp_path)
-    first = len(calls)
-    materialize(Counting(), tmp_path)
-    assert (sorted(set(calls)), first <= 10, len(calls)) == (list(range(9)), True, first)
-
-
-def test_data_set_has_one_thread(tmp_path):
-    class Busy(Own):
-        inside = 0
-
-        def __getitem__(self, number: int) -> Any:
-            self.inside += 1
-            time.sleep(0.002)
-            assert self.inside == 1
-            self.inside -= 1
-            return super().__getitem__(number)
-
-    assert len(materialize(Busy(), tmp_path)) == 9
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda path: path.write_bytes(path.read_bytes() + path.read_bytes()),
-        lambda path: path.touch(),
-    ],
-    ids=["longer", "touched"],
-)
-def test_source_whose_files_changed_is_refused(tmp_path, change):
+def test_source_whose_files_changed_is_refused(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
     materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
-    time.sleep(0.01)
-    change(path)
+    os.utime(path, ns=(1, 1))
     with pytest.raises(ValueError, match="have changed since"):
         materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
 
@@ -283,19 +243,18 @@ def test_decoder_may_change_what_comes_after(tmp_path):
     first = open_records(path, decode=ImageDecoder(16, crop="random_resized"))
     materialize(first, tmp_path / "decoded")
     other = open_records(path, decode=ImageDecoder(12, crop="random_resized", flip=True))
-    same(
-        batches(materialize(other, tmp_path / "decoded")),
-        batches(materialize(other, tmp_path / "again")),
-    )
+    decoded, again = (materialize(other, tmp_path / name) for name in ("decoded", "again"))
+    same(batches(decoded), batches(again))
     smaller = open_records(path, decode=ImageDecoder(12))
     with pytest.raises(ValueError, match="give another folder"):
         materialize(smaller, tmp_path / "decoded")
 
 
-def test_source_that_draws_is_refused(tmp_path):
-    class Mine(ImageDecoder):
-        pass
+class Mine(ImageDecoder):
+    """A decoder of the user's."""
 
+
+def test_source_that_draws_is_refused(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     with pytest.raises(ValueError, match="the same sample each time"):
         materialize(open_records(path, decode=Mine(9, flip=True)), tmp_path / "a")
@@ -335,7 +294,7 @@ from adapters import materialize
 
 class Slow:
     def __len__(self):
-        return 300
+        return 200
     def __getitem__(self, number):
         time.sleep(0.003)
         return np.full((64, 64), number), number
@@ -348,13 +307,13 @@ print("done", len(decoded))
 
 
 def test_killed_process_leaves_nothing_half(tmp_path):
-    for delay in (0.5, 0.8, 1.1):
+    for delay in (0.5, 0.9):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path])
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
         process.wait()
     found = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True)
-    assert found.stdout == b"done 300\n"
+    assert found.stdout == b"done 200\n"
     assert not [path for path in Path(tmp_path).iterdir() if path.name.startswith(".")]
 
 
@@ -370,7 +329,7 @@ def test_processes_wait_for_the_one_that_writes_and_other_sources_are_told(tmp_p
         for each in (PROGRAM, theirs, PROGRAM, theirs)
     ]
     said = [each.communicate() for each in several]
-    right = [out for out, _ in said if out == b"done 300\n"]
+    right = [out for out, _ in said if out == b"done 200\n"]
     refused = [error for _, error in said if b"has the samples of another source" in error]
     assert (len(right), len(refused)) == (2, 2), said
     assert {path.name for path in tmp_path.iterdir()} >= {"samples.json"}
@@ -417,47 +376,21 @@ def test_source_of_joined_folders(tmp_path):
             materialize(other, tmp_path / "decoded")
 
 
-@pytest.mark.parametrize(
-    ("feature", "values"),
-    [
-        (Feature(bytes, (None,), default=b""), [[b"a", b"b"], [], [b"c"]]),
-        (Feature(str, (None,), default=""), [[b"a", b"b"], [], [b"c"]]),
-        (Feature(bytes, (None,), default=b"-"), [[], [b"a"], [b"b", b"c"]]),
-    ],
-)
-def test_samples_of_texts_of_any_number(tmp_path, feature, values):
-    path = file_of(tmp_path, [encoded({"t": each, "n": [1]}) for each in values])
-    source = open_records(path, decode={"t": feature, "n": Feature("int64")})
-    decoded = materialize(source, tmp_path / "decoded")
-    for one, other in zip(all_samples(decoded), all_samples(source), strict=True):
-        same(one, other)
-    if feature.default is not None:
-        same(batches(decoded), batches(source))
-
-
 def test_materialized_again(tmp_path):
     source = (np.arange(6.0), {"b": np.arange(6), "a": (np.arange(6), np.arange(6))})
     once = materialize(source, tmp_path / "once")
     twice = materialize(once, tmp_path / "twice")
-    for one, other in zip(all_samples(twice), all_samples(once), strict=True):
-        same(one, other)
-        assert list(one[1]) == ["b", "a"]
+    same_samples(twice, once)
+    assert list(twice[0][1]) == ["b", "a"]
 
 
 def test_source_with_an_order_or_whole_batches_is_refused(tmp_path):
     import keras
 
-    class Whole(keras.utils.PyDataset):
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, index: int) -> Any:
-            return np.zeros((4, 2)), np.zeros(4)
-
     with pytest.raises(ValueError, match="no order of its own"):
         materialize(mix([np.zeros(9), np.ones(9)], [9, 1]), tmp_path / "a")
     with pytest.raises(TypeError, match="whole batches"):
-        materialize(Whole(), tmp_path / "b")
+        materialize(keras.utils.PyDataset(), tmp_path / "b")
 
 
 def test_file_that_is_cut_or_gone_is_told(tmp_path):
@@ -474,13 +407,6 @@ def test_file_that_is_cut_or_gone_is_told(tmp_path):
 
 
 def test_decoder_of_a_subclass(tmp_path):
-    texts = (np.arange(3.0), np.array(["a", "bc", ""]))
-    for one, other in zip(all_samples(materialize(texts, tmp_path / "a")), range(3), strict=True):
-        assert one == (float(other), texts[1][other])
-
-    class Mine(ImageDecoder):
-        pass
-
     path = jpeg_file(tmp_path, "recordio")
     materialize(open_records(path, decode=Mine(8)), tmp_path / "b")
     with pytest.raises(ValueError, match="another source"):

@@ -5,40 +5,24 @@ from __future__ import annotations
 import functools
 import operator
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import (
-    ImageDecoder,
-    RecordWriter,
-    SafeSequence,
-    concatenate,
-    open_images,
-    open_records,
-)
+from adapters import ImageDecoder, SafeSequence, concatenate, open_images, open_records
 from tests.contract.drawing import Fetched, Pairs, collated, number_and_draw
-from tests.contract.front_ends import (
-    ALL_WORKERS,
-    FRONT_ENDS,
-    GLUON,
-    INLINE,
-    KERAS,
-    NEEDS_MXNET,
-    TWO_THREADS,
-    batches_of,
-    loader_of,
-)
+from tests.contract.front_ends import batches_of, loader_of
 from tests.images.pictures import encoded, picture
-from tests.sources.record_files import write_images
+from tests.sources.record_files import write, write_images
 
 NUMBERS = list(range(8))
 BATCHES = np.arange(8)
 
 
-def read(function: Any, argument: str = "transform", front_end: str = KERAS) -> Any:
+def read(function: Any, argument: str = "transform", front_end: str = "keras") -> Any:
     """All that the batches hold, with that function."""
     source = NUMBERS if argument == "transform" else BATCHES
     with loader_of(front_end, source, 4, **{argument: function}) as loader:
@@ -54,23 +38,12 @@ def given(sample: Any, rng: Any, also: bool = True) -> Any:
 
 
 class Callable:
-    """A transform that is an object, and has more of them as methods."""
+    """A transform that is an object, and has another as a method."""
 
     def __call__(self, sample: Any, rng: Any) -> Any:
         return given(sample, rng)
 
-    def method(self, sample: Any, rng: Any) -> Any:
-        return given(sample, rng)
-
-    def keyword_method(self, sample: Any, *, rng: Any = None) -> Any:
-        return given(sample, rng)
-
-    @classmethod
-    def of_the_class(cls, sample: Any, rng: Any) -> Any:
-        return given(sample, rng)
-
-    @staticmethod
-    def static(sample: Any, rng: Any) -> Any:
+    def method(self, sample: Any, *, rng: Any = None) -> Any:
         return given(sample, rng)
 
 
@@ -84,20 +57,14 @@ TAKES_RNG = {
     "positional": lambda x, rng: given(x, rng),
     "keyword-only": lambda x, *, rng: given(x, rng),
     "with a default": lambda x, rng=None: given(x, rng),
-    "keyword-only with a default": lambda x, *, rng=None: given(x, rng),
     "positional-only": lambda x, rng, /: given(x, rng),
     "third": THIRD,
-    "before an option": lambda x, rng, scale=1: given(x, rng, scale == 1),
     "with **options": lambda x, rng, **options: given(x, rng, not options),
     "with *more": lambda x, *more, rng=None: given(x, rng, not more),
     "an object": Callable(),
     "a bound method": Callable().method,
-    "a bound method with a keyword": Callable().keyword_method,
-    "a class method": Callable.of_the_class,
-    "a static method": Callable.static,
     "a partial": functools.partial(lambda scale, x, rng: given(x, rng, scale == 3), 3),
     "a partial by name": functools.partial(THIRD, scale=1),
-    "a partial of an object": functools.partial(Callable()),
     "a decorated function": decorated,
 }
 QUICK = ("positional", "keyword-only", "with a default", "an object")
@@ -106,55 +73,35 @@ QUICK = ("positional", "keyword-only", "with a default", "an object")
 @pytest.mark.parametrize(
     ("function", "argument", "front_end"),
     [
-        *((each, name, KERAS) for each in TAKES_RNG for name in ("transform", "batch_transform")),
-        *(pytest.param(each, "batch_transform", GLUON, marks=NEEDS_MXNET) for each in QUICK),
+        *((each, name, "keras") for each in TAKES_RNG for name in ("transform", "batch_transform")),
+        *((each, "batch_transform", "gluon") for each in QUICK),
     ],
 )
 def test_rng_is_passed_to_its_name(function, argument, front_end):
     assert read(TAKES_RNG[function], argument, front_end).tolist() == [1] * 8
 
 
-@pytest.mark.parametrize("workers", ALL_WORKERS)
-def test_rng_is_of_sample_and_epoch(workers):
-    def drawn(batch_size: int, workers: str) -> Any:
-        with loader_of(
-            KERAS,
-            NUMBERS,
-            batch_size,
-            workers=workers,
-            transform=number_and_draw,
-            shuffle=True,
-        ) as loader:
-            return np.concatenate(list(batches_of(loader, 2)))
+def rows_of(
+    source: Any, batch_size: int, workers: str, front_end: str = "keras", **more: Any
+) -> Any:
+    """Number and draw of each sample, in two epochs."""
+    with loader_of(front_end, source, batch_size, workers=workers, **more) as loader:
+        return np.concatenate(list(batches_of(loader, 2)))
 
-    rows = drawn(3, workers)
-    assert sorted(rows.tolist()) == sorted(drawn(8, INLINE).tolist())
+
+@pytest.mark.parametrize("workers", ["auto", "8 threads", "2 processes"])
+def test_rng_is_of_sample_and_epoch(workers):
+    options = {"transform": number_and_draw, "shuffle": True}
+    rows = rows_of(NUMBERS, 3, workers, **options)
+    assert sorted(rows.tolist()) == sorted(rows_of(NUMBERS, 8, "inline", **options).tolist())
     assert len({*rows[:, 1].tolist()}) == 16
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("workers", ALL_WORKERS)
+@pytest.mark.parametrize("workers", ["auto", "8 threads", "2 processes"])
 def test_rng_of_a_collate_is_of_batch_and_epoch(front_end, workers):
-    def rows(workers: str) -> Any:
-        with loader_of(front_end, NUMBERS, 4, workers=workers, collate=collated) as loader:
-            return np.concatenate([np.asarray(each) for each in batches_of(loader, 2)])
-
-    assert rows(workers).tolist() == rows(INLINE).tolist()
-    assert len({*rows(workers)[:, 1].tolist()}) == 16
-
-
-def test_rng_of_a_decode_is_of_sample_and_epoch(tmp_path):
-    with RecordWriter(tmp_path / "a.tfrecord", format="tfrecord") as writer:
-        for number in NUMBERS:
-            writer.write(bytes([number]))
-    for function in (drawn_from_bytes, drawn_by_keyword):
-        source = open_records(tmp_path / "a.tfrecord", decode=function)
-        found = []
-        for size, workers in ((4, INLINE), (3, "auto"), (8, TWO_THREADS)):
-            with loader_of(KERAS, source, size, workers=workers) as loader:
-                found.append(np.concatenate(list(batches_of(loader, 2))).tolist())
-        assert found[0] == found[1] == found[2]
-        assert len({draw for _, draw in found[0]}) == 16
+    rows = rows_of(NUMBERS, 4, workers, front_end, collate=collated)
+    assert rows.tolist() == rows_of(NUMBERS, 4, "inline", front_end, collate=collated).tolist()
+    assert len({*rows[:, 1].tolist()}) == 16
 
 
 def drawn_from_bytes(data: bytes, rng: Any) -> Any:
@@ -165,9 +112,18 @@ def drawn_by_keyword(data: bytes, *, rng: Any = None) -> Any:
     return drawn_from_bytes(data, rng)
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("decode", [drawn_from_bytes, drawn_by_keyword])
+def test_rng_of_a_decode_is_of_sample_and_epoch(decode, tmp_path):
+    write(tmp_path / "a.tfrecord", "tfrecord", map(bytes, zip(NUMBERS)))
+    source = open_records(tmp_path / "a.tfrecord", decode=decode)
+    rows = rows_of(source, 4, "inline")
+    assert rows.tolist() == rows_of(source, 3, "auto").tolist()
+    assert rows.tolist() == rows_of(source, 8, "2 threads").tolist()
+    assert len({*rows[:, 1].tolist()}) == 16
+
+
 def test_second_parameter_of_a_collate_is_an_error(front_end):
-    name = "collate" if front_end == KERAS else "batchify_fn"
+    name = "collate" if front_end == "keras" else "batchify_fn"
     with pytest.raises(TypeError, match=f"{name} must take .*functools.partial"):
         loader_of(front_end, NUMBERS, 4, collate=lambda samples, scale: samples)
 
@@ -199,21 +155,16 @@ def test_rng_is_passed_to_no_other_name(function, argument):
     assert read(function, argument).tolist() == [1] * 8
 
 
-NEGATIVE, ROOTS = [-n for n in NUMBERS], np.sqrt(NUMBERS).tolist()
+NEGATIVE = [-n for n in NUMBERS]
 
 
 @pytest.mark.parametrize(
     ("argument", "function", "expected"),
     [
-        *(("transform", each, NUMBERS) for each in (abs, int, float, np.float32, np.asarray)),
+        *(("transform", each, NUMBERS) for each in (abs, float, np.asarray, np.vectorize(abs))),
         *(("transform", each, NEGATIVE) for each in (operator.neg, np.negative)),
-        ("transform", np.square, [n * n for n in NUMBERS]),
-        ("transform", np.sqrt, ROOTS),
         ("transform", bool, [bool(n) for n in NUMBERS]),
-        ("transform", complex, NUMBERS),
-        ("transform", np.vectorize(abs), NUMBERS),
         ("batch_transform", np.negative, NEGATIVE),
-        ("batch_transform", np.sqrt, ROOTS),
         ("batch_transform", np.asarray, NUMBERS),
         ("batch_transform", np.flip, [3, 2, 1, 0, 7, 6, 5, 4]),
         ("batch_transform", operator.methodcaller("astype", "float32"), NUMBERS),
@@ -237,52 +188,42 @@ class TwoArguments:
     def __call__(self, x: Any, y: Any) -> Any:
         return x, y
 
-    def method(self, x: Any, y: Any) -> Any:
-        return x, y
-
 
 REQUIRES = {
     "two": two,
-    "a generator by another name": lambda sample, generator: sample,
-    "three": lambda x, y, z: (x, y),
+    "a generator by another name": lambda sample, y: sample,
     "two and rng": lambda x, y, rng: (x, y),
-    "a keyword": lambda x, *, y: (x, y),
     "an object": TwoArguments(),
-    "a bound method": TwoArguments().method,
+    "a bound method": TwoArguments().__call__,
     "a partial": functools.partial(lambda scale, x, y: (x, y), 1),
 }
 
 
-@pytest.mark.parametrize("argument", ["transform", "batch_transform"])
-@pytest.mark.parametrize("function", REQUIRES.values(), ids=REQUIRES)
-def test_second_required_parameter_is_an_error(function, argument):
-    """At construction, before any sample is read."""
-    with pytest.raises((TypeError, ValueError)) as raised:
-        SafeSequence((BATCHES, BATCHES), 4, **{argument: function})
-    assert argument in str(raised.value)
-    assert "rng" in str(raised.value)
-
-
 @pytest.mark.parametrize(
     ("argument", "front_end"),
-    [
-        ("transform", KERAS),
-        ("batch_transform", KERAS),
-        pytest.param("batch_transform", GLUON, marks=NEEDS_MXNET),
-    ],
+    [("transform", "keras"), ("batch_transform", "keras"), ("batch_transform", "gluon")],
 )
-def test_second_required_parameter_has_a_remedy(argument, front_end):
-    for function in (two, TwoArguments()):
-        with pytest.raises((TypeError, ValueError)) as raised:
-            loader_of(front_end, (BATCHES, BATCHES), 4, **{argument: function})
-        item = "sample" if argument == "transform" else "batch"
-        said = str(raised.value)
-        assert [
-            each for each in (argument, f"lambda {item}: ", f"(*{item})") if each not in said
-        ] == []
-        assert "'y'" in said or "`y`" in said or " y" in said
-    given: Any = {"transform": lambda sample: two(*sample), "workers": 0}
-    with SafeSequence((BATCHES, BATCHES + 1), 4, **given) as sequence:
+@pytest.mark.parametrize("function", REQUIRES.values(), ids=REQUIRES)
+def test_second_required_parameter_is_an_error_with_a_remedy(function, argument, front_end):
+    """At construction, before any sample is read."""
+    item = "sample" if argument == "transform" else "batch"
+    with pytest.raises((TypeError, ValueError), match=argument) as raised:
+        loader_of(front_end, (BATCHES, BATCHES), 4, **{argument: function})
+    said = str(raised.value)
+    assert "rng" in said
+    assert f"lambda {item}: " in said
+    assert f"(*{item})" in said
+    assert re.search("['` ]y", said)
+
+
+@pytest.mark.parametrize("argument", ["transform", "batch_transform"])
+def test_second_required_keyword_is_an_error(argument):
+    with pytest.raises(TypeError, match=rf"{argument} must take .*\brng\b.*'y'"):
+        SafeSequence((BATCHES, BATCHES), 4, **{argument: lambda x, *, y: (x, y)})
+
+
+def test_second_required_parameter_by_the_remedy():
+    with SafeSequence((BATCHES, BATCHES + 1), 4, transform=lambda sample: two(*sample)) as sequence:
         x, y = next(iter(sequence))
     assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [1, 2, 3, 4])
 
@@ -343,15 +284,23 @@ def drawn_views(front_end: str, source: Any, batch_size: int = 3, **arguments: A
     return [first, second]
 
 
-@pytest.mark.parametrize("kind", ["records", "photos", "selected", "concatenated"])
+KINDS = ("records", "photos", "selected", "concatenated")
+
+
+def draws_anew(read: Any) -> bool:
+    """True if the image is often another one."""
+    return len({read().tobytes() for _ in range(9)}) > 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_program_draws_again_each_time(files, kind):
     source = sources_of(files)[kind]
-    assert len({source[2][0].tobytes() for _ in range(9)}) > 4
-    assert len({source[2:3][0][0].tobytes() for _ in range(9)}) > 4
-    assert len({next(iter(source))[0].tobytes() for _ in range(9)}) > 4
-    numbers = [2, 5]
-    if hasattr(source, "__getitems__"):
-        assert len({source.__getitems__(numbers)[1][0].tobytes() for _ in range(9)}) > 4
+    assert draws_anew(lambda: source[2][0])
+    assert draws_anew(lambda: source[2:3][0][0])
+    assert draws_anew(lambda: next(iter(source))[0])
+    assert not hasattr(source, "__getitems__") or draws_anew(
+        lambda: source.__getitems__([2, 5])[1][0]
+    )
 
 
 def test_program_keeps_its_generators(files):
@@ -363,36 +312,33 @@ def test_program_keeps_its_generators(files):
     assert (random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]) == before
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("kind", ["records", "photos", "selected", "concatenated"])
-def test_data_set_over_a_source_draws_by_samples(files, front_end, kind):
-    data = Pairs(sources_of(files)[kind])
-    expected = drawn_views(front_end, data, shuffle=True)
-    assert drawn_views(front_end, data, 5, shuffle=True) == expected  # Whatever the batches are.
+WAYS = {
+    "a data set": lambda source: {"source": Pairs(source)},
+    "__getitems__": lambda source: {"source": Fetched(source)},
+    "a transform": lambda source: {"source": NUMBERS, "transform": lambda n: Pairs(source)[int(n)]},
+}
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("kind", [Pairs, Fetched])
-@pytest.mark.parametrize("workers", ALL_WORKERS)
-def test_data_set_over_a_source_draws_alike_on_all_workers(files, front_end, kind, workers):
-    data = kind(sources_of(files)["photos"])
-    expected = drawn_views(front_end, data, shuffle=True)
-    assert drawn_views(front_end, data, shuffle=True, workers=workers) == expected
+@pytest.mark.parametrize(
+    ("kind", "way", "batch_size", "workers"),
+    [
+        ("records", "a data set", 5, "inline"),
+        ("selected", "a data set", 5, "auto"),
+        ("concatenated", "a data set", 3, "8 threads"),
+        ("photos", "a data set", 3, "2 processes"),
+        ("records", "__getitems__", 3, "8 threads"),
+        ("photos", "__getitems__", 3, "2 processes"),
+        ("records", "a transform", 5, "2 threads"),
+    ],
+)
+def test_code_over_a_source_draws_by_samples(files, front_end, kind, way, batch_size, workers):
+    """Whatever the workers are; and the batches, if each sample is asked for by itself."""
+    arguments = WAYS[way](sources_of(files)[kind])
+    expected = drawn_views(front_end, **arguments, shuffle=True)
+    options = {"batch_size": batch_size, "workers": workers, "shuffle": True}
+    assert drawn_views(front_end, **arguments, **options) == expected
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_transform_over_a_source_draws_by_samples(files, front_end):
-    source = sources_of(files)["records"]
-
-    def paired(number: Any) -> Any:
-        number = int(number)
-        return source[number][0], source[number][0], number
-
-    expected = drawn_views(front_end, NUMBERS, transform=paired)
-    assert drawn_views(front_end, NUMBERS, transform=paired) == expected
-
-
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_collate_over_a_source_draws_by_batches(files, front_end):
     source = sources_of(files)["records"]
 
@@ -410,7 +356,6 @@ def test_collate_over_a_source_draws_by_batches(files, front_end):
     assert drawn_views(front_end, NUMBERS, **arguments) == expected
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_loader_within_a_sample_leaves_its_draws(files, front_end):
     source = sources_of(files)["records"]
 
@@ -457,7 +402,6 @@ def test_pydataset_over_a_source_draws_by_batches(files):
         assert views_of(loader) == [first, second]
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_program_draws_by_nothing_after_a_loader(files, front_end):
     source = sources_of(files)["records"]
 
@@ -470,8 +414,8 @@ def test_program_draws_by_nothing_after_a_loader(files, front_end):
                 raise ValueError("broken")
             return super().__getitem__(number)
 
-    with loader_of(front_end, Fails(source), 4, workers=INLINE) as loader:
+    with loader_of(front_end, Fails(source), 4, workers="inline") as loader:
         with pytest.raises(ValueError, match="broken") as caught:
             next(iter(loader))
-        assert len({source[2][0].tobytes() for _ in range(9)}) > 4
+        assert draws_anew(lambda: source[2][0])
         del caught

@@ -3,55 +3,45 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, RecordWriter, SafeSequence, open_images, open_records
-from tests.contract.front_ends import (
-    AUTO,
-    EIGHT_THREADS,
-    FRONT_ENDS,
-    GLUON,
-    KERAS,
-    NEEDS_MXNET,
-    TWO_PROCESSES,
-    batches_of,
-    loader_of,
-    log_lines,
-)
+from adapters import ImageDecoder, SafeSequence, open_images, open_records
+from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of, log_lines
 from tests.contract.occupancy import (
     LENGTH,
     DataSet,
-    DeclaredDataSet,
     Function,
     Meeting,
     Occupancy,
-    Parse,
     Sampler,
     Several,
-    Stack,
     Unwatched,
     Waiting,
     Where,
     declared,
 )
+from tests.sources.image_folders import varied
+from tests.sources.record_files import write
 
 BATCH_SIZE = 4
 NUMBERS = list(range(LENGTH))
+TWICE = sorted(NUMBERS * 2)
 
 
-def records(folder: Path, decode: Any = None) -> Any:
+def records(folder: Path, decode: Any) -> Any:
     """Records of one byte, their number."""
-    path = folder / "numbers.tfrecord"
-    with RecordWriter(path, format="tfrecord") as writer:
-        for number in NUMBERS:
-            writer.write(bytes([number]))
+    path = write(folder / "numbers.tfrecord", "tfrecord", map(bytes, zip(NUMBERS)))
     return open_records(path, decode=decode)
+
+
+def number_of(record: bytes) -> Any:
+    return np.int64(record[0])
 
 
 def arguments_of(
@@ -61,14 +51,15 @@ def arguments_of(
     if part == "a PyDataset":
         return {"source": declared(py_dataset(watch), thread_safe), "batch_size": None}
     if part in ("__getitem__", "__getitems__"):
-        return {"source": declared({"__getitem__": DataSet}.get(part, Several)(watch), thread_safe)}
+        kind = DataSet if part == "__getitem__" else Several
+        return {"source": declared(kind(watch), thread_safe)}
     if part == "sampler":
         return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
     if part == "decode":
-        return {"source": records(folder, declared(Parse(watch), thread_safe))}
+        return {"source": records(folder, declared(Function(watch, number_of), thread_safe))}
     if part == "collate":
-        collate = declared(Stack(watch), thread_safe)
-        return {"source": DeclaredDataSet(Unwatched()), "collate": collate}
+        collate = declared(Function(watch, np.array), thread_safe)
+        return {"source": declared(DataSet(Unwatched())), "collate": collate}
     function: Any = Function(watch)
     if part == "a function":
         part, call = "transform", function
@@ -95,7 +86,7 @@ def py_dataset(watch: Any) -> Any:
     return Batches()
 
 
-def read(front_end: str, workers: str = EIGHT_THREADS, epochs: int = 2, **arguments: Any) -> Any:
+def read(front_end: str, workers: str = "8 threads", epochs: int = 2, **arguments: Any) -> Any:
     """All numbers that a loader gives, sorted."""
     source, size = arguments.pop("source"), arguments.pop("batch_size", BATCH_SIZE)
     with loader_of(front_end, source, size, workers=workers, **arguments) as loader:
@@ -103,79 +94,47 @@ def read(front_end: str, workers: str = EIGHT_THREADS, epochs: int = 2, **argume
     return sorted(np.concatenate(batches).tolist())
 
 
-def twice(numbers: list[int]) -> list[int]:
-    """Those of two epochs."""
-    return sorted(numbers * 2)
-
-
 PARTS = ["__getitem__", "__getitems__", "transform", "batch_transform", "collate", "decode"]
-DECLARABLE = [
-    *((part, KERAS) for part in PARTS),
-    *(pytest.param(part, GLUON, marks=NEEDS_MXNET) for part in PARTS),
-]
-ALL_PARTS = [*DECLARABLE, ("a PyDataset", KERAS), pytest.param("sampler", GLUON, marks=NEEDS_MXNET)]
+DECLARABLE = [(part, front_end) for part in PARTS for front_end in ("keras", "gluon")]
+ALL_PARTS = [*DECLARABLE, ("a PyDataset", "keras"), ("sampler", "gluon")]
 
 
 # --- without a declaration ---
 
 
-@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
+def undeclared(front_end: str, workers: str) -> dict[str, Any]:
+    """A pool of threads that Gluon is asked for declares the code, unless this takes it back."""
+    return {"thread_safe": False} if (front_end, workers) == ("gluon", "8 threads") else {}
+
+
+@pytest.mark.parametrize("workers", ["8 threads", "auto"])
 @pytest.mark.parametrize(("part", "front_end"), ALL_PARTS)
 def test_undeclared_code_has_one_thread(part, front_end, workers, tmp_path):
     watch = Occupancy()
-    # A pool of threads that Gluon is asked for declares the code, unless this takes it back.
-    undeclared = {"thread_safe": False} if (front_end, workers) == (GLUON, EIGHT_THREADS) else {}
-    arguments = arguments_of(part, watch, tmp_path)
-    assert read(front_end, workers, **undeclared, **arguments) == twice(NUMBERS)
+    arguments = undeclared(front_end, workers) | arguments_of(part, watch, tmp_path)
+    assert read(front_end, workers, **arguments) == TWICE
     assert watch.calls >= LENGTH // BATCH_SIZE
     assert watch.most == 1
 
 
-@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
-def test_undeclared_code_together_has_one_thread(workers, tmp_path):
+@pytest.mark.parametrize("workers", ["8 threads", "auto"])
+def test_undeclared_code_together_has_one_thread(workers):
     """A data set and its transforms may share what they hold."""
     watch = Occupancy()
-    found = read(
-        KERAS,
-        workers,
-        source=DataSet(watch),
-        transform=Function(watch),
-        collate=Stack(watch),
-        batch_transform=Function(watch),
-    )
-    assert found == twice(NUMBERS)
+    functions = {"transform": Function(watch), "batch_transform": Function(watch)}
+    arguments = {"source": DataSet(watch), "collate": Function(watch, np.array), **functions}
+    assert read("keras", workers, **arguments) == TWICE
     assert watch.most == 1
-
-
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
-def test_undeclared_data_set_of_two_loaders_has_one_thread(workers, front_end):
-    """Training and validation read from the same object."""
-    data_set, undeclared = DataSet(Occupancy()), {}
-    if (front_end, workers) == (GLUON, EIGHT_THREADS):
-        undeclared = {"thread_safe": False}
-    loaders = [
-        loader_of(front_end, data_set, BATCH_SIZE, workers=workers, **undeclared) for _ in range(2)
-    ]
-    with loaders[0], loaders[1]:
-        for first, second in zip(*map(batches_of, loaders), strict=True):
-            assert first.tolist() == second.tolist()
-    assert data_set.watch.most == 1
 
 
 def test_undeclared_data_set_asked_by_the_users_threads():
     """``seq[i]`` is safe to call from any thread; the data set is not."""
-    data_set, found = DataSet(Occupancy()), []
-    with SafeSequence(data_set, BATCH_SIZE, workers=0) as sequence:
-
-        def ask(start: int) -> None:
-            found.extend(n for i in range(start, 12, 4) for n in sequence[i].tolist())
-
-        threads = [threading.Thread(target=ask, args=(start,)) for start in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+    data_set = DataSet(Occupancy())
+    with (
+        SafeSequence(data_set, BATCH_SIZE, workers=0) as sequence,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        found = np.concatenate([*threads.map(sequence.__getitem__, range(len(sequence)))]).tolist()
     assert sorted(found) == NUMBERS
     assert data_set.watch.most == 1
 
@@ -187,7 +146,7 @@ def test_undeclared_data_set_asked_by_the_users_threads():
 def test_argument_declares_all_code(part, front_end, tmp_path):
     watch = Meeting()
     arguments = arguments_of(part, watch, tmp_path)
-    assert read(front_end, thread_safe=True, **arguments) == twice(NUMBERS)
+    assert read(front_end, thread_safe=True, **arguments) == TWICE
     assert watch.met
 
 
@@ -196,20 +155,20 @@ def test_argument_declares_all_code(part, front_end, tmp_path):
 def test_attribute_declares_what_has_it_unless_taken_back(part, thread_safe, tmp_path):
     watch: Any = Meeting() if thread_safe is None else Occupancy()
     arguments = arguments_of(part, watch, tmp_path, thread_safe=True)
-    assert read(KERAS, thread_safe=thread_safe, **arguments) == twice(NUMBERS)
+    assert read("keras", thread_safe=thread_safe, **arguments) == TWICE
     assert watch.met if thread_safe is None else watch.most == 1
 
 
 def test_attribute_that_is_false_declares_nothing():
-    data_set = declared(DeclaredDataSet(Occupancy()), False)
-    read(KERAS, source=data_set)
+    data_set = declared(DataSet(Occupancy()), False)
+    read("keras", source=data_set)
     assert data_set.watch.most == 1
 
 
 def test_undeclared_code_beside_declared():
     undeclared = Occupancy()
-    found = read(KERAS, source=DeclaredDataSet(Occupancy()), transform=Function(undeclared))
-    assert found == twice(NUMBERS)
+    found = read("keras", source=declared(DataSet(Occupancy())), transform=Function(undeclared))
+    assert found == TWICE
     assert undeclared.most == 1
 
 
@@ -217,11 +176,10 @@ def test_undeclared_code_beside_declared():
 def test_thread_pool_of_gluon_declares():
     """``thread_pool=True`` says it, as with MXNet's own loader."""
     watch = Meeting()
-    assert read(GLUON, source=DataSet(watch)) == twice(NUMBERS)
+    assert read("gluon", source=DataSet(watch)) == TWICE
     assert watch.met
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("wrong", ["yes", 1.5, [True]], ids=str)
 def test_argument_of_another_type_is_an_error(wrong, front_end):
     with pytest.raises(TypeError, match="thread_safe"):
@@ -233,8 +191,7 @@ def test_argument_of_another_type_is_an_error(wrong, front_end):
 def test_sampler_that_asks_the_data_set_takes_its_turn(own):
     from mxnet.gluon.data import BatchSampler
 
-    watch = Occupancy()
-    data_set = DataSet(watch)
+    data_set = DataSet(Occupancy())
 
     class Asking:
         def __len__(self) -> int:
@@ -243,23 +200,11 @@ def test_sampler_that_asks_the_data_set_takes_its_turn(own):
         def __iter__(self) -> Any:
             return (int(data_set[number]) for number in NUMBERS)
 
-    sampler: Any = Asking()
-    arguments: dict[str, Any] = {"sampler": sampler}
-    if own == "batch_sampler":
-        arguments = {"batch_sampler": BatchSampler(sampler, BATCH_SIZE, "keep")}
+    sampler = Asking() if own == "sampler" else BatchSampler(Asking(), BATCH_SIZE, "keep")
     size = BATCH_SIZE if own == "sampler" else None
-    with loader_of(
-        GLUON,
-        data_set,
-        size,
-        workers=EIGHT_THREADS,
-        thread_safe=False,
-        prefetch=2,
-        **arguments,
-    ) as loader:
-        numbers = np.concatenate(list(batches_of(loader, 2)))
-    assert sorted(numbers.tolist()) == twice(NUMBERS)
-    assert watch.most == 1
+    arguments = {"source": data_set, "batch_size": size, own: sampler, "prefetch": 2}
+    assert read("gluon", thread_safe=False, **arguments) == TWICE
+    assert data_set.watch.most == 1
 
 
 # --- what needs no declaration, and what can't go to processes ---
@@ -271,50 +216,37 @@ def said(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_log_explains_threads_that_wait_once(log):
-    read(KERAS, epochs=3, source=DataSet(Occupancy()))
+    read("keras", epochs=3, source=DataSet(Occupancy()))
     (line,) = said(log)
     assert "thread_safe=True" in line.replace(" = ", "=")
 
 
-@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"source": NUMBERS},
-        {"source": DeclaredDataSet(Unwatched())},
-        {"source": DataSet(Unwatched()), "thread_safe": True},
-    ],
-    ids=["a list", "an attribute", "the argument"],
-)
-def test_log_says_nothing_of_declared_code(arguments, workers, log):
-    read(KERAS, workers, **arguments)
+def test_log_says_nothing_of_declared_code(log):
+    read("keras", source=NUMBERS)
+    read("keras", source=declared(DataSet(Unwatched())))
+    read("keras", source=DataSet(Unwatched()), thread_safe=True)
     assert said(log) == []
 
 
-def images(folder: Path) -> Any:
-    """A folder of small images, and the package's decoder."""
-    image = pytest.importorskip("PIL.Image")
-    for number in range(16):
-        path = folder / "photos" / str(number % 2) / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image.new("RGB", (12, 12), (number, 0, 0)).save(path)
-    return open_images(folder / "photos", decode=ImageDecoder(8, flip=True))
+def read_by_threads(front_end: str, source: Any, batch_transform: Any) -> None:
+    arguments = {"workers": "8 threads", "batch_transform": batch_transform}
+    with loader_of(front_end, source, BATCH_SIZE, **arguments) as loader:
+        list(loader)
 
 
-@pytest.mark.parametrize("source", ["array", "arrays", "records", "images"])
+KNOWN = {
+    "array": lambda folder: np.arange(LENGTH),
+    "arrays": lambda folder: (np.arange(LENGTH), np.arange(LENGTH)),
+    "records": lambda folder: records(folder, declared(Function(Occupancy(), number_of))),
+    "images": lambda folder: open_images(varied(folder, 16), decode=ImageDecoder(8, flip=True)),
+}
+
+
+@pytest.mark.parametrize("source", KNOWN)
 def test_package_needs_no_declaration(source, log, tmp_path):
     """Only what follows it is the user's, who has declared it."""
     watch = Meeting()
-    known = {
-        "array": lambda: np.arange(LENGTH),
-        "arrays": lambda: (np.arange(LENGTH), np.arange(LENGTH)),
-        "records": lambda: records(tmp_path, declared(Parse(Occupancy()))),
-        "images": lambda: images(tmp_path),
-    }[source]()
-    with loader_of(
-        KERAS, known, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=declared(Function(watch))
-    ) as loader:
-        list(loader)
+    read_by_threads("keras", KNOWN[source](tmp_path), declared(Function(watch)))
     assert watch.met
     assert said(log) == []
 
@@ -327,113 +259,84 @@ def test_mxnet_needs_no_declaration(log):
 
     watch = Meeting()
     data = ArrayDataset(mxnet.nd.zeros((LENGTH, 4, 4, 3), dtype="uint8"), np.arange(LENGTH))
-    with loader_of(
-        GLUON,
-        data.transform_first(transforms.ToTensor()),
-        BATCH_SIZE,
-        workers=EIGHT_THREADS,
-        batch_transform=declared(Function(watch)),
-    ) as loader:
-        list(loader)
+    data = data.transform_first(transforms.ToTensor())
+    read_by_threads("gluon", data, declared(Function(watch)))
     assert watch.met
     assert said(log) == []
 
 
-LAYERS: dict[str, Any] = {
-    "Rescaling": (lambda keras: keras.layers.Rescaling(1 / 255), True),
-    "Pipeline": (
-        lambda keras: keras.layers.Pipeline(
-            [keras.layers.CenterCrop(4, 4), keras.layers.Rescaling(1 / 255)]
-        ),
-        True,
-    ),
-    "with a seed": (lambda keras: keras.layers.RandomFlip(seed=0), False),
-    "with variables": (lambda keras: keras.layers.Dense(1), False),
-    "Lambda": (lambda keras: keras.layers.Lambda(lambda image: image), False),
-    "Activation": (lambda keras: keras.layers.Activation(lambda image: image), False),
-    "predict": (
-        lambda keras: (
-            keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(1 / 255)]).predict
-        ),
-        False,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_layer_of_keras_needs_no_declaration_if_it_only_computes(name, log):
-    make, known = LAYERS[name]
+@pytest.mark.parametrize(
+    ("make", "known"),
+    [
+        (lambda layers: layers.Rescaling(1 / 255), True),
+        (lambda layers: layers.Pipeline([layers.CenterCrop(4, 4), layers.Rescaling(1)]), True),
+        (lambda layers: layers.RandomFlip(seed=0), False),
+        (lambda layers: layers.Dense(1), False),
+        (lambda layers: layers.Pipeline([layers.Lambda(lambda image: image)]), False),
+    ],
+    ids=["Rescaling", "Pipeline", "with a seed", "with variables", "Lambda"],
+)
+def test_layer_of_keras_needs_no_declaration_if_it_only_computes(make, known, log):
     images = np.zeros((4 * BATCH_SIZE, 8, 8, 3), np.uint8)
-    transform = make(pytest.importorskip("keras"))
-    with loader_of(
-        KERAS, images, BATCH_SIZE, workers=EIGHT_THREADS, batch_transform=transform
-    ) as loader:
-        list(loader)
+    read_by_threads("keras", images, make(pytest.importorskip("keras").layers))
     assert (said(log) == []) == known
 
 
-HELD = ["Sequential", "Compose", "Lambda", "ArrayDataset", "SimpleDataset"]
-
-
 @NEEDS_MXNET
-@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize(
+    "held", ["Sequential", "Compose", "Lambda", "ArrayDataset", "SimpleDataset"]
+)
 def test_code_of_the_users_within_mxnets_is_the_users(held):
     """In a block that calls another one, a chain in a chain, a function, and in data sets."""
     import mxnet
     from mxnet.gluon.data import ArrayDataset, SimpleDataset
     from mxnet.gluon.data.vision.transforms import Compose
 
-    within, most = [], []
+    watch = Occupancy()
+
     with open(os.devnull, "rb") as unpicklable_file:
 
         def slow(item: Any) -> Any:
-            within.append(unpicklable_file)
-            time.sleep(0.004)
-            most.append(len(within))
-            within.pop()
+            assert unpicklable_file is not None
+            with watch.inside():
+                time.sleep(0.003)
             return item
 
         class Slow(mxnet.gluon.Block):
             def forward(self, image: Any) -> Any:
                 return slow(image)
 
-        source: Any = SimpleDataset(NUMBERS).transform(slow)
-        if held == "SimpleDataset":
-            source = SimpleDataset(source)
-        elif held == "ArrayDataset":
-            source = ArrayDataset(source, NUMBERS)
-        else:
-            block: Any = mxnet.gluon.nn.Sequential()
-            if held == "Sequential":
-                block.add(Slow())
-            elif held == "Compose":
-                block = Compose([Compose([Slow()])])
-            else:
-                own = Slow()
-                block = mxnet.gluon.nn.Lambda(lambda image: own(image))
-            data = ArrayDataset(mxnet.nd.zeros((LENGTH, 2)), np.arange(LENGTH))
-            source = data.transform_first(block)
-        with loader_of(GLUON, source, BATCH_SIZE, workers=AUTO) as loader:
+        own, sequential = Slow(), mxnet.gluon.nn.Sequential()
+        sequential.add(own)
+        data = ArrayDataset(mxnet.nd.zeros((LENGTH, 2)), np.arange(LENGTH))
+        numbers = SimpleDataset(NUMBERS).transform(slow)
+        source = {
+            "Sequential": lambda: data.transform_first(sequential),
+            "Compose": lambda: data.transform_first(Compose([Compose([own])])),
+            "Lambda": lambda: data.transform_first(mxnet.gluon.nn.Lambda(lambda x: own(x))),
+            "ArrayDataset": lambda: ArrayDataset(numbers, NUMBERS),
+            "SimpleDataset": lambda: SimpleDataset(numbers),
+        }[held]()
+        with loader_of("gluon", source, BATCH_SIZE, workers="auto") as loader:
             list(batches_of(loader, 2))
-    assert most == [1] * (2 * LENGTH)
+    assert (watch.calls, watch.most) == (2 * LENGTH, 1)
 
 
 # --- processes ---
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize("thread_safe", [None, True])
 @pytest.mark.parametrize("kind", ["a file", "a function over a file"])
 def test_unpicklable_code_runs_inline(kind, thread_safe, front_end, log, tmp_path):
     """Processes were asked for: it is never several threads that come instead."""
     # By itself, Gluon's loader may well take threads for what is declared.
-    asked = {"thread_pool": False} if front_end == GLUON else {}
-    asked |= {"workers": TWO_PROCESSES, "thread_safe": thread_safe}
+    asked = {"thread_pool": False} if front_end == "gluon" else {}
+    asked |= {"workers": "2 processes", "thread_safe": thread_safe}
     with open(tmp_path / "some", "w+b") as file:
         held = file if kind == "a file" else lambda: file.read()
         with loader_of(front_end, Where(held), BATCH_SIZE, **asked) as loader:
             rows = np.concatenate(list(batches_of(loader, 2))).astype(np.int64)
-    assert sorted(rows[:, 0].tolist()) == twice(NUMBERS)
+    assert sorted(rows[:, 0].tolist()) == TWICE
     assert {*rows[:, 1].tolist()} == {os.getpid()}
     assert len({*rows[:, 2].tolist()}) == 1
     assert any("inline" in line for line in log_lines(log))

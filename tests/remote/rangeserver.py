@@ -152,7 +152,8 @@ class RangeServer:
         method, target, _ = head[0].split(" ", 2)
         lines = (line.partition(":") for line in head[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in lines}
-        name, settings = target.partition("?")[0].lstrip("/"), self.settings
+        name, settings = target.lstrip("/"), self.settings
+        name = name if name in self.objects else name.partition("?")[0]
         name = name if name in self.objects else unquote(name)
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.counted.requests += 1
