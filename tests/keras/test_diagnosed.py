@@ -16,7 +16,7 @@ from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, after, sequence_of
 from tests.keras.samples import FailsAt, Unreadable, numbered
 
-SECONDS = 0.1
+SECONDS = 0.2
 BATCHES = 10
 SLOW = 0.05
 # Keras says so on TensorFlow where an exception ends training early.
@@ -106,7 +106,7 @@ def test_py_dataset():
 
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
 def test_several_steps_in_an_execution():
-    model = model_of(steps_per_execution=5)
+    model = model_of(steps_per_execution=5, run_eagerly=False)
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model)
     assert diagnosis.whole == pytest.approx(SLOW, rel=0.8)
 
