@@ -41,22 +41,6 @@ class FailsAt:
         return sample
 
 
-class BrokenList:
-    """A data set of numbered samples, one of which can't be read."""
-
-    def __init__(self, count: int, broken: int) -> None:
-        self.count = count
-        self.broken = broken
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: int) -> Any:
-        if number == self.broken:
-            raise Unreadable("picture.jpg", line=number)
-        return np.float32([number]), np.float32([-number])
-
-
 def frameworks(sample: Any) -> Any:
     """How many frameworks the process has imported that computes the sample."""
     names = ("keras", "tensorflow", "jax", "torch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import keras
@@ -11,7 +10,7 @@ import pytest
 
 from adapters import Blocks, SafeSequence, pad, split
 from tests.keras.py_datasets import Endless, Numbered
-from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, sequence_of
+from tests.keras.recording import AUTO, PROCESSES, sequence_of
 from tests.keras.samples import numbered
 
 X = np.zeros((40, 1), np.float32)
@@ -30,9 +29,7 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
     ("error", "message", "arguments", "options"),
     [
         refused(ValueError, "batch_size must be >= 1, got 0", X, 0),
-        refused(TypeError, "batch_size must be an integer >= 1, got 2.5", X, 2.5),
         refused(TypeError, "batch_size must be an integer >= 1, got True", X, True),
-        refused(TypeError, "batch_size must be an integer >= 1, got None", X, None),
         refused(ValueError, "batch_size must be <= 40", X, 41, drop_remainder=True),
         refused(ValueError, 'workers must be >= 0 or "auto", got -1', X, workers=-1),
         refused(TypeError, 'workers must be an integer >= 0 or "auto", got 1.5', X, workers=1.5),
@@ -46,14 +43,11 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "collate must be callable with a list of samples", X, collate="pad"),
         refused(ValueError, 'on_error must be "raise", "skip" or callable', X, on_error="ignore"),
         refused(TypeError, "shard must be (index, count), got 3", X, shard=3),
-        refused(TypeError, "shard must be (index, count), got (0, 1, 2)", X, shard=(0, 1, 2)),
         refused(TypeError, "shard must be (index, count), got {0, 2}", X, shard={0, 2}),
         refused(TypeError, "got 'Auto'; or \"auto\"", X, shard="Auto"),
         refused(ValueError, "0 <= index < count, got (2, 2)", X, shard=(2, 2)),
-        refused(ValueError, "0 <= index < count, got (-1, 2)", X, shard=(-1, 2)),
         refused(ValueError, "shard must leave every shard a sample", X, shard=(0, 41)),
         refused(ValueError, "source must hold at least one sample, got 0", X[:0]),
-        refused(ValueError, "source must hold at least one array, got ()", ()),
         refused(ValueError, "source must hold at least one array, got {}", {}),
         refused(ValueError, "equal lengths, got source[0]: 40, source[1]: 39", (X, X[:39])),
         refused(ValueError, "source[0]['b']: 39, source[1]: 40", ({"a": X, "b": X[:39]}, X)),
@@ -71,14 +65,10 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "batch_transform must take (batch) or", X, batch_transform=lambda: 3),
         refused(ValueError, "are about single samples", Numbered(2), drop_remainder=True),
         refused(ValueError, "are about single samples", Numbered(2), on_error="skip"),
-        refused(ValueError, "transform works on single samples, and", Numbered(2), transform=list),
         refused(ValueError, "(Numbered): use batch_transform", Numbered(2), transform=list),
         refused(ValueError, "collate makes batches of single samples", Numbered(2), collate=list),
         refused(TypeError, "turn a generator into a list", (row for row in X)),
-        refused(TypeError, RANDOM_ACCESS, iter(X)),
         refused(TypeError, RANDOM_ACCESS, {1, 2}),
-        refused(TypeError, RANDOM_ACCESS, None),
-        refused(TypeError, RANDOM_ACCESS, len),
         refused(TypeError, "positional", X, 4, None),
     ],
 )
@@ -88,11 +78,9 @@ def test_argument_refused(error, message, arguments, options):
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("integer", [np.int64(4), np.uint8(4)])
-def test_integers_of_numpy(integer):
-    sequence = SafeSequence(
-        X, integer, seed=integer, workers=integer, max_queue_size=integer, shard=(0, integer)
-    )
+def test_integers_of_numpy():
+    four = np.uint8(4)
+    sequence = SafeSequence(X, four, seed=four, workers=four, max_queue_size=four, shard=(0, four))
     assert len(sequence) == 3
 
 
@@ -104,18 +92,12 @@ OTHERS_STATE = r"epoch >= 0 and batch in range\(10\), got"
     ("call", "value", "error", "message"),
     [
         ("__getitem__", 10, IndexError, r"batch index must be in range\(-10, 10\), got 10"),
-        ("__getitem__", -11, IndexError, r"batch index must be in range\(-10, 10\), got -11"),
-        ("__getitem__", 1.5, TypeError, "batch index must be an integer, got"),
         ("__getitem__", slice(2), TypeError, "batch index must be an integer, got"),
         ("set_epoch", -1, ValueError, "epoch must be >= 0, got -1"),
         ("set_epoch", 1.5, TypeError, "epoch must be an integer >= 0, got"),
-        ("set_epoch", None, TypeError, "epoch must be an integer >= 0, got"),
         ("load_state_dict", None, ValueError, NO_STATE),
-        ("load_state_dict", {"epoch": 1}, ValueError, NO_STATE),
-        ("load_state_dict", [0, 1], ValueError, NO_STATE),
         ("load_state_dict", {"epoch": 0.7, "batch": 1}, ValueError, NO_STATE),
         ("load_state_dict", {"epoch": 0, "batch": 10}, ValueError, OTHERS_STATE),
-        ("load_state_dict", {"epoch": -1, "batch": 0}, ValueError, OTHERS_STATE),
     ],
 )
 def test_value_refused(call, value, error, message):
@@ -124,20 +106,17 @@ def test_value_refused(call, value, error, message):
 
 
 def test_source_is_not_asked_too_soon():
-    class Untouched:
-        def __len__(self) -> int:
-            return 8
-
-        def __getitem__(self, number: int) -> Any:
+    class Untouched(list):
+        def __getitem__(self, number: Any) -> Any:
             raise AssertionError("asked too soon")
 
-    assert len(SafeSequence(Untouched(), 4)) == 2
+    assert len(SafeSequence(Untouched(range(8)), 4)) == 2
 
 
 # --- attributes ---
 
 
-@pytest.mark.parametrize("options", [INLINE, FOUR_THREADS, PROCESSES, AUTO])
+@pytest.mark.parametrize("options", [PROCESSES, AUTO])
 def test_attributes(options):
     sequence = sequence_of(2, max_queue_size=7, **options)
     found = sequence.workers, sequence.use_multiprocessing, sequence.max_queue_size
@@ -153,35 +132,15 @@ def test_attributes_are_fixed(name, value):
         setattr(sequence, name, value)
 
 
+PUBLIC = "close epoch explain load_state_dict peek replay set_epoch state_dict waits"
+
+
 def test_public_names():
     own = set(dir(SafeSequence)) - set(dir(keras.utils.PyDataset))
-    assert {name for name in own if not name.startswith("_")} == {
-        "close",
-        "epoch",
-        "explain",
-        "load_state_dict",
-        "peek",
-        "replay",
-        "set_epoch",
-        "state_dict",
-        "waits",
-    }
+    assert " ".join(sorted(name for name in own if not name.startswith("_"))) == PUBLIC
 
 
 # --- explain ---
-
-
-class Slow(keras.utils.PyDataset):
-    def __init__(self, thread_safe: bool) -> None:
-        super().__init__()
-        self.thread_safe = thread_safe
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        time.sleep(0.001)
-        return np.full((4, 2), index, np.float32)
 
 
 def explained(sequence: SafeSequence, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -191,22 +150,17 @@ def explained(sequence: SafeSequence, capsys: pytest.CaptureFixture[str]) -> lis
 
 
 def test_explain(capsys):
-    data = split((X, X), [0.5])[0], 4
     collated = SafeSequence([[1]], 1, collate=pad(0, 8), workers=0)
     assert "collate pad(0, 8" in "\n".join(explained(collated, capsys))
     assert "shard: 1 of 2" in explained(SafeSequence(Endless(), shard=(1, 2)), capsys)
     for order in ({"shuffle": "blocks"}, {"weights": np.ones(40)}, {"bucket_by": np.arange(40)}):
         assert "order: " in "\n".join(explained(SafeSequence(X, 4, **order), capsys))
-    assert (
-        "20 of 40: arrays, gathered a batch at a time"
-        in explained(SafeSequence(*data, workers=0), capsys)[0]
-    )
-    measured = sequence_of(20)
-    list(measured)
-    assert explained(measured, capsys)[-1].startswith("workers: inline, with one thread")
-    processes = sequence_of(2, **PROCESSES)
-    list(processes)
-    assert explained(processes, capsys)[-1].startswith("workers: 2 processes")
+    half = SafeSequence(split((X, X), [0.5])[0], 4)
+    assert "20 of 40: arrays, gathered a batch at a time" in explained(half, capsys)[0]
+    for workers, said in ((AUTO, "inline, with one thread"), (PROCESSES, "2 processes")):
+        measured = sequence_of(20, **workers)
+        list(measured)
+        assert explained(measured, capsys)[-1].startswith(f"workers: {said}")
     sequence = SafeSequence(numbered(8), 2, transform=tuple, shard=(1, 2), workers=2)
     assert explained(sequence, capsys) == [
         "source: arrays, gathered a batch at a time",
@@ -217,9 +171,11 @@ def test_explain(capsys):
 
 
 def test_explain_one_thread_at_a_time(capsys):
-    lines = explained(SafeSequence(Slow(False), workers=8), capsys)
+    declared = Numbered(2)
+    declared.thread_safe = True
+    lines = explained(SafeSequence(Numbered(2), workers=8), capsys)
     expected = "only one of them is busy at a time, as source is not declared thread_safe"
     assert lines[0] == "source: whole batches, asked for by number"
     assert lines[-1] == f"workers: 8 threads; {expected}"
-    assert "busy" not in explained(SafeSequence(Slow(True), workers=8), capsys)[-1]
-    assert "busy" not in explained(SafeSequence(Slow(False), workers=1), capsys)[-1]
+    assert "busy" not in explained(SafeSequence(declared, workers=8), capsys)[-1]
+    assert "busy" not in explained(SafeSequence(Numbered(2), workers=1), capsys)[-1]

@@ -7,31 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 _ROOT = Path(__file__).parents[3]
 # Importing TensorFlow takes 4 s on two idle cores.
 _TIMEOUT_SECONDS = 90.0
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A program that came to its end.
-
-    Args:
-        output: What it printed, without the line that says that it is ready.
-        errors: What it wrote to stderr.
-        code: Its exit code; that of a signal is negative.
-        seconds: From when it was ready (or else started) to its end.
-    """
+class Ended(NamedTuple):
+    """What a program printed, without ``ready``; the exit code of a signal is negative."""
 
     output: str
     errors: str
     code: int
-    seconds: float
 
 
 class Program:
@@ -55,25 +44,19 @@ class Program:
             text=True,
             start_new_session=True,
         )
-        self._since = time.monotonic()
 
     def wait_until_ready(self) -> None:
         """Wait for the program's first line of output."""
         assert self.process.stdout is not None
         if self.process.stdout.readline() != "ready\n":
             raise AssertionError(f"ended before it was ready:\n{self.end().errors}")
-        self._since = time.monotonic()
 
     def interrupt(self) -> None:
         """Ctrl-C: SIGINT for the program and its children."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def end(self, timeout_seconds: float = _TIMEOUT_SECONDS) -> Ended:
-        """Wait for the end.
-
-        Raises:
-            AssertionError: It didn't come; says where the program was. Its children are killed.
-        """
+        """Wait for the end; if it doesn't come, say where the program was, and kill its group."""
         try:
             output, errors = self.process.communicate(timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -82,7 +65,7 @@ class Program:
             raise AssertionError(f"no end after {timeout_seconds} s:\n{errors}") from None
         finally:
             self.kill()
-        return Ended(output, errors, self.process.returncode, time.monotonic() - self._since)
+        return Ended(output, errors, self.process.returncode)
 
     def kill(self) -> None:
         """Kill what is left of the program's process group."""
@@ -92,12 +75,8 @@ class Program:
         self.process.communicate()
 
 
-def run_program(name: str, *arguments: str, **options: Any) -> Ended:
-    """Run a program to its end.
-
-    Raises:
-        AssertionError: It failed.
-    """
-    ended = Program(name, *arguments, **options).end()
+def run_program(name: str, *arguments: str) -> str:
+    """What a program prints, which must not fail."""
+    ended = Program(name, *arguments).end()
     assert ended.code == 0, ended.errors
-    return ended
+    return ended.output

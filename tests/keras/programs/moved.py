@@ -10,125 +10,83 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import keras
+import pytest
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import data_adapter_utils, py_dataset_adapter
 
 from tests.keras.samples import numbered
 from tests.leftovers import Leftovers
 
-_PACKAGE = "keras.src.trainers.data_adapters"
-_ABSENT = object()
+PACKAGE = "keras.src.trainers.data_adapters"
+ADAPTER = py_dataset_adapter.PyDatasetAdapter
 STOCK = data_adapters.get_data_adapter
 METHODS = {name: getattr(keras.Model, name) for name in ("fit", "evaluate", "predict")}
-BATCHES, EPOCHS = 10, 2
-warned: list[str] = []
-
-
-class _Warnings(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            warned.append(record.getMessage())
-
-
-class _Without(AbstractContextManager[None]):
-    """For a while, something that ``where`` has is not there, or something else."""
-
-    def __init__(self, where: Any, name: str, other: Any = _ABSENT) -> None:
-        self._where, self._name, self._other = where, name, other
-
-    def __enter__(self) -> None:
-        if isinstance(self._where, dict):
-            self._there, self._where[self._name] = self._where[self._name], None
-        else:
-            self._there = self._where.__dict__[self._name]
-            delattr(self._where, self._name)
-            if self._other is not _ABSENT:
-                setattr(self._where, self._name, self._other)
-
-    def __exit__(self, *_: object) -> None:
-        if isinstance(self._where, dict):
-            self._where[self._name] = self._there
-        else:
-            setattr(self._where, self._name, self._there)
+BATCHES, EPOCHS = 5, 2
 
 
 def _without_shuffle(x: Any, y: Any = None, **options: Any) -> Any:
     return STOCK(x, y, **options)
 
 
-def breaks() -> dict[str, AbstractContextManager[Any]]:
-    """What may have moved, on this backend."""
-    adapter = py_dataset_adapter.PyDatasetAdapter
-    found: dict[str, AbstractContextManager[Any]] = {
-        "ADAPTERS_STOCK_KERAS": mock.patch.dict(os.environ, {"ADAPTERS_STOCK_KERAS": "1"}),
-        "data_adapters": _Without(sys.modules, _PACKAGE),
-        "py_dataset_adapter": _Without(sys.modules, f"{_PACKAGE}.py_dataset_adapter"),
-        "PyDatasetAdapter": _Without(py_dataset_adapter, "PyDatasetAdapter"),
-        "its arguments": _Without(adapter, "__init__", lambda self, dataset: None),
-        "_standardize_batch": _Without(adapter, "_standardize_batch"),
-        "_get_iterator": _Without(adapter, "_get_iterator"),
-        "its parameters": _Without(data_adapters, "get_data_adapter", _without_shuffle),
-        "get_data_adapter": _Without(data_adapters, "get_data_adapter"),
-    }
-    if keras.backend.backend() == "tensorflow":
-        found["data_adapter_utils"] = _Without(sys.modules, f"{_PACKAGE}.data_adapter_utils")
-        found["get_tensor_spec"] = _Without(data_adapter_utils, "get_tensor_spec")
-    return found
+BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "ADAPTERS_STOCK_KERAS": lambda patch: patch.setenv("ADAPTERS_STOCK_KERAS", "1"),
+    "data_adapters": lambda patch: patch.setitem(sys.modules, PACKAGE, None),
+    "PyDatasetAdapter": lambda patch: patch.delattr(py_dataset_adapter, "PyDatasetAdapter"),
+    "its arguments": lambda patch: patch.setattr(ADAPTER, "__init__", lambda self, dataset: None),
+    "_get_iterator": lambda patch: patch.delattr(ADAPTER, "_get_iterator"),
+    "its parameters": lambda patch: patch.setattr(
+        data_adapters, "get_data_adapter", _without_shuffle
+    ),
+}
+if keras.backend.backend() == "tensorflow":
+    BREAKS["get_tensor_spec"] = lambda patch: patch.delattr(data_adapter_utils, "get_tensor_spec")
 
 
-def imported_without(break_: AbstractContextManager[Any]) -> Callable[..., Any]:
+def imported_without(name: str) -> Any:
     """``SafeSequence``, imported anew while a name was away."""
-    for name in [name for name in sys.modules if name.split(".")[:2] == ["adapters", "keras"]]:
-        del sys.modules[name]
-    for name, method in METHODS.items():
-        setattr(keras.Model, name, method)
-    with break_:
+    for module in [each for each in sys.modules if each.split(".")[:2] == ["adapters", "keras"]]:
+        del sys.modules[module]
+    for method, own in METHODS.items():
+        setattr(keras.Model, method, own)
+    with pytest.MonkeyPatch.context() as patch:
+        BREAKS[name](patch)
         return importlib.import_module("adapters.keras").SafeSequence
 
 
-def predicted(sequence: Any) -> list[int]:
+def predicted(safe_sequence: Any) -> list[int]:
     """The numbers of the samples that Keras predicts from, in their order."""
     model = keras.Sequential([keras.layers.Activation("linear")])
-    model.compile()
-    return [int(number) for number in model.predict(sequence, verbose=0).ravel()]
+    model.compile(run_eagerly=True)
+    with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
+        return [int(number) for number in model.predict(sequence, verbose=0).ravel()]
 
 
 def trained(safe_sequence: Any) -> tuple[list[list[int]], list[list[int]], int]:
     """The batches of ``fit`` in the order of the sequence, those of its validation, the epoch."""
     # These import the package, which has to be without a name by then.
-    from tests.keras.recording import Recorder
+    from tests.keras.recording import built_recorder
 
-    recorder, samples = Recorder(), numbered(BATCHES * 4)
+    recorder, samples = built_recorder(), numbered(BATCHES * 4)
     with (
         safe_sequence(samples, 4, shuffle=True, workers=2) as sequence,
         safe_sequence(samples, 4, workers=2) as validation,
     ):
         given = {"validation_data": [validation], "shuffle": False, "verbose": 0}
         recorder.fit(sequence, epochs=EPOCHS, **given)
-    return recorder.trained, recorder.tested, sequence.epoch
-
-
-def report(name: str, safe_sequence: Any) -> None:
-    """Print what became of Keras, and of a training."""
-    before = Leftovers.now()
-    as_it_was = data_adapters.get_data_adapter is STOCK
-    with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
-        numbers = predicted(sequence)
-        left = before.lasting()
-    found = [*trained(safe_sequence), left]
-    print(json.dumps([name, list(warned), as_it_was, numbers, *found]))
+        return recorder.trained, recorder.tested, sequence.epoch
 
 
 if __name__ == "__main__":
-    logging.getLogger("adapters").addHandler(_Warnings())
-    for name, break_ in breaks().items():
+    warned: list[str] = []
+    logging.getLogger("adapters").addFilter(lambda record: not warned.append(record.getMessage()))
+    for name in BREAKS:
         warned.clear()
-        report(name, imported_without(break_))
+        kind, before = imported_without(name), Leftovers.now()
+        as_it_was = data_adapters.get_data_adapter is STOCK
+        found = [predicted(kind), *trained(kind), before.lasting()]
+        print(json.dumps([name, list(warned), as_it_was, *found]))
