@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import SafeSequence
+from adapters import SafeSequence, pad
 from adapters.structure import flatten, map_leaves
 from adapters.transforms import RandomErasing
 from tests.fuzzing import examples
@@ -143,38 +143,61 @@ def test_predict():
         np.testing.assert_array_equal(predicted, EXPECTED, way)
 
 
-# Each part of the user's code that may fill one buffer, each kept sample, and each workers.
+def stacked(samples: Any) -> Any:
+    return np.stack([flatten(sample)[0][0] for sample in samples])
+
+
+class Samples:
+    """A data set of what a function returns."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> Any:
+        return self.function(number)
+
+
+# Each part of the user's code that may fill one buffer, each way to keep it, and each workers.
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
-    ("made_by", "kept", "workers"),
+    ("made_by", "kept", "collate", "workers"),
     [
-        ("transform", "array", AUTO),
-        ("transform", "tuple", FOUR_THREADS),
-        ("transform", "dict", PROCESSES),
-        ("on_error", "array", FOUR_THREADS),
-        ("on_error", "tuple", PROCESSES),
-        ("on_error", "dict", INLINE),
-        ("collate", "array", INLINE),
-        ("collate", "tuple", PROCESSES),
-        ("batch_transform", "array", PROCESSES),
-        ("batch_transform", "dict", FOUR_THREADS),
+        ("source", "array", stacked, INLINE),
+        ("source", "tuple", pad(), FOUR_THREADS),
+        ("source", "dict", stacked, AUTO),
+        ("transform", "array", stacked, AUTO),
+        ("transform", "tuple", None, FOUR_THREADS),
+        ("transform", "dict", pad(), PROCESSES),
+        ("on_error", "array", pad(), FOUR_THREADS),
+        ("on_error", "tuple", stacked, INLINE),
+        ("on_error", "dict", None, PROCESSES),
+        ("collate", "array", None, INLINE),
+        ("collate", "tuple", None, PROCESSES),
+        ("batch_transform", "array", None, PROCESSES),
+        ("batch_transform", "dict", None, FOUR_THREADS),
     ],
 )
-def test_one_buffer(made_by, kept, workers):
-    buffer = np.empty(3 if made_by in ("collate", "batch_transform") else ())
-    returned = {"array": buffer, "tuple": (buffer, 0), "dict": {"x": buffer[...]}}[kept]
+def test_one_buffer(made_by, kept, collate, workers):
+    buffer = np.empty(3 if made_by in ("collate", "batch_transform") else 2)
+    returned = {"array": buffer, "tuple": (buffer, 0), "dict": {"x": buffer[:]}}[kept]
 
     def fill(numbers: Any, number: Any = None) -> Any:
-        buffer[...] = numbers if number is None else number
+        buffer[:] = numbers if number is None else number
         return returned
 
     def failing(number: Any) -> Any:
         raise ValueError
 
-    options = {made_by: fill, **({"transform": failing} if made_by == "on_error" else {})}
-    with SafeSequence(np.arange(6.0), 3, **options, **workers) as sequence:
-        found = [flatten(batch)[0][0].tolist() for batch in list(sequence)]
-    assert found == [[0, 1, 2], [3, 4, 5]]
+    source = Samples(fill) if made_by == "source" else np.arange(6.0)
+    options = {"collate": collate} | ({} if made_by == "source" else {made_by: fill})
+    if made_by == "on_error":
+        options["transform"] = failing
+    with SafeSequence(source, 3, **options, **workers) as sequence:
+        firsts = [flatten(batch)[0][0].reshape(3, -1)[:, 0] for batch in list(sequence)]
+    assert np.array(firsts).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.one_backend
