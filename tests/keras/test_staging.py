@@ -214,12 +214,23 @@ def test_queue_bounds_a_transfer(sent):
 
 @ON_JAX
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_no_batch_ahead_under_a_distribution(platform, monkeypatch):
+def test_no_batch_ahead_under_a_distribution(platform, sent, monkeypatch):
     import jax
 
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     with sequence_of(BATCHES, **INLINE) as sequence, keras.distribution.DataParallel().scope():
         assert states_of_fit(sequence) == [*range(1, BATCHES), 0]
+    assert sent == []
+
+
+@of_jax
+@pytest.mark.parametrize("wanted", ["", "0"])
+def test_no_batch_ahead_on_a_cpu(wanted, sent, monkeypatch):
+    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
+    monkeypatch.setenv("ADAPTERS_STAGING", wanted)
+    with sequence_of(BATCHES, **INLINE) as sequence:
+        states_of_fit(sequence)
+    assert sent == []
 
 
 # --- pinned memory, on PyTorch ---
