@@ -1,4 +1,4 @@
-"""``seq.replay`` and ``Watch``: a batch once more, and which one to look at."""
+"""What people see of batches: ``replay``, ``Watch``, ``peek``, and what ``fit`` says of them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from adapters import (
 )
 from adapters.cli import main
 from adapters.images import decode
-from adapters.keras import Watch, internals
+from adapters.keras import Watch
 from adapters.packing import pack
 from adapters.records import example
+from tests.batches import exact
 from tests.keras.py_datasets import Given, Shuffling
-from tests.keras.recording import BACKEND
+from tests.keras.recording import BACKEND, NEEDS_RESUME, built_recorder, numbers, sequence_of
 from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
@@ -55,10 +56,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_replay():
-    numbers = np.arange(20.0)
-    with SafeSequence(
-        (numbers, numbers), 4, shuffle=True, seed=5, batch_transform=noisy, workers=0
-    ) as sequence:
+    x = np.arange(20.0)
+    options = {"shuffle": True, "seed": 5, "batch_transform": noisy, "workers": 0}
+    with SafeSequence((x, x), 4, **options) as sequence:
         epochs = [list(sequence) for _ in range(3)]
         state = sequence.state_dict()
         for epoch in (0, 2):
@@ -70,19 +70,12 @@ def test_replay():
 
 
 def test_replay_of_batches_that_fit_permutes():
-    losses: list[float] = []
-
-    def keep(batch: int, logs: Any) -> None:
-        losses.append(logs["loss"] * (batch + 1) - sum(losses))
-
-    keeps = keras.callbacks.LambdaCallback(on_train_batch_end=keep)
-    model = zero()
-    numbers = np.arange(12, dtype="float32").reshape(12, 1)
-    with SafeSequence((numbers, numbers), 1, workers=0) as sequence:
-        model.fit(sequence, verbose=0, callbacks=[keeps])
-        for step in (0, 5, 11):
-            replay = sequence.replay(0, step, shuffled=True)
-            assert replay.labels == [[pytest.approx(losses[step] ** 0.5, abs=0.01)]]
+    recorder = built_recorder()
+    with sequence_of(6, workers=0) as sequence:
+        recorder.fit(sequence, verbose=0)
+        for step in (0, 3, 5):
+            found = sequence.replay(0, step, shuffled=True).batch
+            assert numbers(found) == recorder.trained[step]
 
 
 def test_replay_origins_and_crops(photos):
@@ -113,18 +106,14 @@ def test_replay_origins_and_crops(photos):
     assert f"{first.origins[0].crop.height}x{first.origins[0].crop.width} at" in str(first)
 
 
-@pytest.mark.parametrize("outputs", [("image/encoded", "image/class/label"), None])
-def test_replay_crop_among_features(photos, outputs):
+def test_replay_crop_among_features(photos):
     decoder = ImageDecoder(32, crop="random_resized", flip=True)
     path = photos / "photos.tfrecord"
     features = {"image/class/label": Feature("int64"), "image/encoded": decoder}
-    with (
-        SafeSequence(open_records(path, decode=decoder), 4, seed=3, workers=0) as plain,
-        SafeSequence(
-            open_records(path, decode=features, outputs=outputs), 4, seed=3, workers=0
-        ) as typed,
-    ):
-        expected, found = plain.replay(1, 0), typed.replay(1, 0)
+    plain, typed = open_records(path, decode=decoder), open_records(path, decode=features)
+    expected, found = (
+        SafeSequence(source, 4, seed=3, workers=0).replay(1, 0) for source in (plain, typed)
+    )
     assert found.origins == expected.origins
     assert found.origins[0].crop is not None
     assert np.array_equal(found.before(0), expected.before(0))
@@ -142,12 +131,11 @@ def test_sheet(photos, tmp_path):
     assert (page[:128, :128] == (255, 0, 0)).all(axis=2).any()  # The frame.
 
 
-@pytest.mark.parametrize("crop", [None, "random_resized"])
-def test_sheet_of_a_damaged_image(crop, tmp_path):
+def test_sheet_of_a_damaged_image(tmp_path):
     with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
         for number, image in enumerate([jpeg(0), b"\xff\xd8\xffdamaged"]):
             writer.write(example.encode({"image/encoded": image, "image/class/label": number}))
-    source = open_records(tmp_path / "x.tfrecord", decode=ImageDecoder(32, crop=crop))
+    source = open_records(tmp_path / "x.tfrecord", decode=ImageDecoder(32))
     with SafeSequence(source, 2, workers=0, on_error="skip") as sequence:
         page = decode(sequence.replay(0, 0).sheet(tmp_path / "sheet.png").read_bytes())
     assert (page[132:260] != 255).any()
@@ -183,17 +171,7 @@ def test_replay_calls_hooks():
 
 
 def test_replay_of_another_epoch_of_the_source():
-    class Own(keras.utils.PyDataset):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, index: int) -> Any:
-            return np.zeros((2, 1)), np.zeros((2, 1))
-
-        def on_epoch_end(self) -> None:
-            """Changes what batches are."""
-
-    with SafeSequence(Own(), workers=0) as sequence:
+    with SafeSequence(Shuffling(2), workers=0) as sequence:
         assert sequence.replay(0, 1).numbers.tolist() == [1]
         with pytest.raises(ValueError, match="epoch must be the current one, 0"):
             sequence.replay(1, 0)
@@ -217,7 +195,6 @@ def saved(batches: int = 3) -> dict[str, int]:
 
 
 def test_replay_of_a_continued_epoch():
-    """In the sequence that has gone on itself, and in another one that is given the state."""
     with opened((0, 1), 5) as sequence, opened((0, 1), 5) as other:
         sequence.load_state_dict(saved())
         delivered = list(sequence)
@@ -234,7 +211,6 @@ def test_replay_of_a_continued_epoch():
                 assert np.array_equal(replay.batch[0], x)
                 assert replay.numbers.tolist() == x[:, 0].tolist()
         assert not np.array_equal(other.replay(1, first).batch[0], delivered[0][0])
-        # Other epochs are whole.
         assert np.array_equal(sequence.replay(2, 0).batch[0], other.replay(2, 0).batch[0])
 
 
@@ -297,12 +273,14 @@ def identity() -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize(("label", "kind"), [(9.0, "spike"), (np.nan, "not a number")])
-def test_watch_names_the_batch(label, kind, tmp_path, caplog, monkeypatch):
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([1.0] * 29 + [9.0], "spike"), ([1.0, np.nan], "not a number")]
+)
+def test_watch_names_the_batch(labels, kind, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["my train.py", "--name", "a b"])
     watch = Watch(tmp_path / "made" / "watch.txt")
     with caplog.at_level(logging.WARNING, "adapters"):
-        watched([1.0] * 29 + [label], watch)
+        watched(labels, watch)
     (found,) = watch.noticed
     assert found.kind == kind
     line = (tmp_path / "made" / "watch.txt").read_text().strip()
@@ -315,7 +293,7 @@ def test_watch_file_that_cannot_be_written(tmp_path):
     (tmp_path / "logs").write_text("a file")
     watch = Watch(tmp_path / "logs" / "watch.txt")
     with pytest.raises(OSError, match=r"Watch can write, got .*watch\.txt"):
-        watched([1.0] * 29 + [np.nan], watch)
+        watched([1.0, np.nan], watch)
     assert watch.noticed == []
 
 
@@ -328,16 +306,9 @@ def test_watch_file_that_is_gone(tmp_path, caplog):
 
     watch = Removes(tmp_path / "logs" / "watch.txt")
     with caplog.at_level(logging.WARNING, "adapters"):
-        watched([1.0] * 29 + [np.nan], watch)
+        watched([1.0, np.nan], watch)
     assert len(watch.noticed) == 1
     assert "can't be written" in caplog.text
-
-
-def test_watch_usual_losses(tmp_path):
-    watch = Watch(tmp_path / "watch.txt")
-    watched([1.0, 2.0] * 15, watch)
-    assert watch.noticed == []
-    assert not (tmp_path / "watch.txt").exists()
 
 
 def uneven(large: float) -> Given:
@@ -347,76 +318,42 @@ def uneven(large: float) -> Given:
 
 
 @pytest.mark.parametrize(("large", "noticed"), [(1.5, 0), (100.0, 1)])
-def test_watch_counts_by_samples(large, noticed):
-    watch = Watch()
+def test_watch_counts_by_samples(large, noticed, tmp_path):
+    watch = Watch(tmp_path / "watch.txt")
     with SafeSequence(uneven(large), workers=0) as sequence:
         identity().fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
     assert [found.batch for found in watch.noticed] == noticed * [30]
     assert all(found.loss == pytest.approx(large, rel=1e-3) for found in watch.noticed)
-
-
-def test_watch_short_last_batch():
-    x = np.ones((32 * 30 + 1, 1), "float32")
-    x[-1] = 100
-    watch, model = Watch(), identity()
-    with SafeSequence((x, 0 * x), 32, workers=0) as sequence:
-        model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
-    (found,) = watch.noticed
-    assert (found.batch, found.loss) == (30, pytest.approx(100, rel=1e-2))
+    assert (tmp_path / "watch.txt").exists() == bool(noticed)
 
 
 class Steps(keras.Model):
-    """Learns nothing; a step's loss is the mean of its inputs.
-
-    Args:
-        averaged: Tell the mean of an epoch's losses, as a metric of its own has it.
-    """
-
-    def __init__(self, averaged: bool) -> None:
-        super().__init__()
-        self.mean = keras.metrics.Mean(name="total")
-        self.averaged = averaged
-        self.compile(run_eagerly=True, jit_compile=False)
-
-    @property
-    def metrics(self) -> list[Any]:
-        return [self.mean]
+    """Learns nothing; tells the loss of each step, the mean of its inputs, and no mean of these."""
 
     def call(self, inputs: Any) -> Any:
         return inputs
 
     def train_step(self, *arguments: Any) -> Any:
-        loss = keras.ops.mean(arguments[-1][0])
-        if BACKEND != "jax":
-            if self.averaged:
-                self.mean.update_state(loss)
-            return {"loss": self.mean.result() if self.averaged else loss}
-        trained, others, optimizer, means = arguments[0]
-        if self.averaged:
-            means = self.mean.stateless_update_state(means, loss)
-            loss = self.mean.stateless_result(means)
-        return {"loss": loss}, (trained, others, optimizer, means)
+        logs = {"loss": keras.ops.mean(arguments[-1][0])}
+        return (logs, arguments[0]) if BACKEND == "jax" else logs
 
 
-@pytest.mark.parametrize("averaged", [False, True])
-def test_watch_a_step_of_ones_own(averaged):
-    losses = 1 + np.random.default_rng(0).normal(0, 0.1, 200).astype("float32")
-    losses[150] = 30
-    watch = Watch()
+def test_watch_a_step_of_ones_own():
+    losses = 1 + np.random.default_rng(0).normal(0, 0.1, 60).astype("float32")
+    losses[50] = 30
+    model, watch = Steps(), Watch()
+    model.compile(run_eagerly=True, jit_compile=False)
     with SafeSequence((losses[:, None], losses), 1, workers=0) as sequence:
-        Steps(averaged).fit(sequence, epochs=2, shuffle=False, callbacks=[watch], verbose=0)
+        model.fit(sequence, shuffle=False, callbacks=[watch], verbose=0)
     (found,) = watch.noticed
-    assert (found.batch, found.loss) == (150, pytest.approx(30, rel=1e-2))
+    assert (found.batch, found.loss) == (50, pytest.approx(30, rel=1e-2))
 
 
 def test_watch_each_fit_anew():
     watch = Watch()
-    for place in (2, 4):
-        x = np.ones((8, 1), "float32")
-        x[place] = np.nan
-        with SafeSequence((x, 0 * x), 1, workers=0) as sequence:
-            identity().fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
-    assert [found.batch for found in watch.noticed] == [2, 4]
+    for _ in range(2):
+        watched([1.0, np.nan], watch)
+    assert [found.kind for found in watch.noticed] == ["not a number", "not a number"]
 
 
 @pytest.mark.parametrize(
@@ -432,15 +369,10 @@ def test_watch_refused(arguments, error, message):
         Watch(**arguments)
 
 
-CONTINUES = bool(internals.missing_to_continue())
-
-
-@pytest.mark.skipif(CONTINUES, reason="this Keras can't begin within an epoch")
+@NEEDS_RESUME
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_watch_names_the_state(shuffle, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py"])
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     watch = Watch(tmp_path / "watch.txt")
     data = np.arange(SIZE, dtype="float32").reshape(SIZE, 1)
     given = {"seed": 5, "workers": 0, "shuffle": shuffle}
@@ -449,7 +381,7 @@ def test_watch_names_the_state(shuffle, tmp_path, monkeypatch):
         bad = int(sequence.replay(1, len(sequence) - 2, state=state).numbers[3])
         data[bad] = np.nan
         sequence.load_state_dict(state)
-        model.fit(sequence, epochs=1, callbacks=[watch], verbose=0)
+        zero().fit(sequence, callbacks=[watch], verbose=0)
         (found,) = watch.noticed
         assert (found.epoch, found.batch, found.state) == (1, len(sequence) - 2, state)
     assert (tmp_path / "watch.txt").read_text().strip().endswith("--samples 12")
@@ -460,11 +392,9 @@ def test_replay_command_takes_samples(tmp_path, capsys):
     script.write_text(
         "import numpy as np, keras\n"
         "from adapters import SafeSequence\n"
-        "model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])\n"
-        "model.compile('sgd', 'mse')\n"
         "x = np.arange(40.0).reshape(40, 1)\n"
         "with SafeSequence((x, x), 5, shuffle=True, seed=5, workers=0) as train:\n"
-        "    model.fit(train)\n"
+        "    keras.Sequential([keras.layers.Dense(1)]).fit(train)\n"
     )
     asked = ["replay", "--epoch", "1", "--batch", "7", "--samples", "36", str(script)]
     assert main(asked) == 0
@@ -472,3 +402,85 @@ def test_replay_command_takes_samples(tmp_path, capsys):
     with opened((0, 1), 5) as sequence:
         expected = sequence.replay(1, 7, state=saved()).numbers.tolist()
     assert [int(line.split()[1]) for line in table] == expected
+
+
+# --- peek, and what fit says of its first batches ---
+
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (128, 8, 8, 3), np.uint8)
+FLOATS = IMAGES.astype(np.float32)
+LABELS = RNG.integers(0, 4, 128)
+SORTED = np.sort(LABELS)
+
+
+def test_peek():
+    sequence = SafeSequence((IMAGES, LABELS), 16, shuffle=True, workers=0)
+    sequence.set_epoch(2)
+    state = sequence.state_dict()
+    peek = sequence.peek(2)
+    assert sequence.state_dict() == state
+    assert len(peek.batches) == 2
+    assert exact(peek.batches[1]) == exact(tuple(leaf[:8] for leaf in sequence[1]))
+    assert peek.png().startswith(b"\x89PNG")
+    assert len(sequence.peek(99).batches) == 8
+    with pytest.raises(ValueError, match="batches must be >= 1, got 0"):
+        sequence.peek(0)
+
+
+def test_peek_within_an_epoch():
+    sequence = SafeSequence(np.arange(100), 10, shuffle=True, shard=(0, 2), workers=0)
+    sequence.load_state_dict({"epoch": 1, "samples": 30})
+    peek = sequence.peek(3)
+    for index in range(3):
+        assert peek.batches[index].tolist() == sequence[index][:8].tolist()
+
+
+def network(*first: Any) -> Any:
+    model = keras.Sequential([*first, keras.layers.Flatten(), keras.layers.Dense(4)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, run_eagerly=True)
+    return model
+
+
+def said(caplog: Any, model: Any, y: Any, shuffle: bool = False) -> list[str]:
+    """In a training with the validation that most have, whose order is that of the classes."""
+    caplog.clear()
+    with (
+        caplog.at_level(logging.WARNING, "adapters.mistakes"),
+        SafeSequence((FLOATS, SORTED), 32, workers=0) as validation,
+        SafeSequence((FLOATS, y), 16, workers=0, shuffle=shuffle) as sequence,
+    ):
+        model.fit(sequence, validation_data=validation, verbose=0)
+        model.evaluate(validation, verbose=0)
+        model.predict(validation, verbose=0)
+    return [record.getMessage() for record in caplog.records if record.name == "adapters.mistakes"]
+
+
+@pytest.mark.parametrize("first", [[], [keras.layers.RandomFlip()]], ids=["none", "another"])
+def test_mistakes_are_said_once(first, caplog):
+    lines = said(caplog, network(*first), SORTED)
+    assert ["divide by 255" in line for line in lines] == [True, False]
+    assert "sorted by class" in lines[1]
+
+
+def divided() -> Any:
+    inputs = keras.Input((8, 8, 3))
+    return keras.Model(inputs, inputs / 255.0)
+
+
+def normalization() -> Any:
+    layer = keras.layers.Normalization(mean=0, variance=1)
+    return keras.Sequential([keras.Input((8, 8, 3)), layer])
+
+
+@pytest.mark.parametrize(
+    ("first", "y", "shuffle"),
+    [
+        (lambda: keras.layers.Rescaling(1 / 255), LABELS, False),
+        (normalization, SORTED, True),
+        (divided, LABELS, False),
+    ],
+)
+def test_no_mistakes(first, y, shuffle, caplog):
+    assert said(caplog, network(first()), y, shuffle) == []

@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,19 @@ from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
-from tests.keras.recording import NEEDS_RESUME, linear
+from tests.keras.recording import (
+    BACKEND,
+    NEEDS_RESUME,
+    AfterBatch,
+    after,
+    linear,
+    sequence_of,
+    stop,
+)
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
 
 pytestmark = NEEDS_RESUME
-BACKEND = keras.backend.backend()
+SEVERAL_STEPS = pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time")
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
 WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN = (4, "train", 0), (3, "test", 2), (BATCHES, "train", 0)
@@ -89,19 +98,11 @@ def test_kills_again_and_again(tmp_path):
         (BATCHES, {}),
         (3, {"steps": 7}),
         pytest.param(0, {}, marks=pytest.mark.one_backend),
-        pytest.param(BATCHES - 1, {}, marks=pytest.mark.one_backend),
         pytest.param(2 * BATCHES + 1, {}, marks=pytest.mark.one_backend),
         pytest.param(8, {"steps": 7}, marks=pytest.mark.one_backend),
         # Ten batches by three: the last execution of an epoch has one.
-        *(
-            pytest.param(kill_at, {"together": 3}, marks=marks)
-            for kill_at, *marks in (
-                (2,),
-                (4, pytest.mark.one_backend),
-                (7, pytest.mark.one_backend),
-            )
-            if BACKEND != "torch"
-        ),
+        pytest.param(2, {"together": 3}, marks=SEVERAL_STEPS),
+        pytest.param(7, {"together": 3}, marks=[SEVERAL_STEPS, pytest.mark.one_backend]),
     ],
 )
 def test_kill_once(kill_at, options, tmp_path):
@@ -137,84 +138,46 @@ def test_kill_9(tmp_path):
 # --- each place of a small training ---
 
 
-class States(keras.callbacks.Callback):
-    """Keeps the state behind each batch.
-
-    Args:
-        kill_at: Number of the batch of this run before which it ends; None for never.
-    """
-
-    def __init__(self, sequence: SafeSequence, resume: Any, kill_at: int | None) -> None:
-        super().__init__()
-        self.sequence, self.resume, self.kill_at = sequence, resume, kill_at
-        self.seen: dict[tuple[int, int], Any] = {}
-        self.epoch = self.count = 0
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.resume is not None:
-            self.resume._writer.wait()
-        if self.count == self.kill_at:
-            raise Killed
-        self.count += 1
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.seen[self.epoch, batch] = self.sequence.state_dict(), float(logs["loss"])
-
-
-def trained(folder: Path | None, epochs: int, steps: int | None, kill_at: int | None = None) -> Any:
+def run(folder: Path | None, epochs: int, steps: int | None, kill_at: int | None = None) -> Any:
+    """The states behind the batches of a training, or of a run of it, and its losses."""
     keras.utils.set_random_seed(0)
-    model = linear(run_eagerly=True)
     x = np.arange(SAMPLES, dtype="float32").reshape(-1, 1) / SAMPLES
-    sequence = SafeSequence((x, 1 - x), batch_size=1, shuffle=True, workers=0)
-    resume = None if folder is None else Resume(folder, every="1 batch")
-    states = States(sequence, resume, kill_at)
-    given = [states] if resume is None else [resume, states]
-    with contextlib.suppress(Killed):
-        model.fit(sequence, epochs=epochs, steps_per_epoch=steps, callbacks=given, verbose=0)
-    return states.seen
+    losses, states = Losses(kill_at), []
+    with SafeSequence((x, 1 - x), batch_size=1, shuffle=True, workers=0) as sequence:
+        given = [losses, AfterBatch(lambda model, count: states.append(sequence.state_dict()))]
+        if folder is not None:
+            losses.resume = Resume(folder, every="1 batch")
+            given.append(losses.resume)
+        options = {"epochs": epochs, "steps_per_epoch": steps, "verbose": 0}
+        with contextlib.suppress(Killed):
+            linear(run_eagerly=True).fit(sequence, callbacks=given, **options)
+    return states, losses.seen
 
 
 @pytest.mark.parametrize(
-    ("epochs", "steps", "stride"), [(2, None, 2), (3, 1, 1), (3, 3, 2), (2, 7, 3)]
+    ("epochs", "steps", "kills"),
+    [
+        (2, None, [4]),  # One batch is left of the epoch: it is none that Keras looks at.
+        (2, 7, [6]),
+        pytest.param(2, None, range(1, 10), marks=pytest.mark.full),
+        pytest.param(3, 1, range(1, 3), marks=pytest.mark.full),
+        pytest.param(3, 3, range(1, 9), marks=pytest.mark.full),
+        pytest.param(2, 7, range(1, 14), marks=pytest.mark.full),
+    ],
 )
-def test_states_and_losses(epochs, steps, stride, tmp_path):
-    """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
-    expected = trained(None, epochs, steps)
-    for kill_at in range(1, epochs * (steps or SAMPLES), stride):
-        seen = trained(tmp_path / str(kill_at), epochs, steps, kill_at)
-        assert len(seen) == kill_at
-        seen.update(trained(tmp_path / str(kill_at), epochs, steps))
-        assert seen == expected, kill_at
+def test_states_and_losses(epochs, steps, kills, tmp_path):
+    expected = run(None, epochs, steps)
+    for kill_at in kills:
+        states, losses = run(tmp_path / str(kill_at), epochs, steps, kill_at)
+        assert len(states) == kill_at
+        more_states, more_losses = run(tmp_path / str(kill_at), epochs, steps)
+        assert (states + more_states, losses | more_losses) == expected, kill_at
 
 
 # --- the end ---
 
 
-class Stops(keras.callbacks.Callback):
-    """Stops before a batch or after an epoch, counted over the run.
-
-    Args:
-        batch: After which it does.
-        epoch: Likewise.
-    """
-
-    def __init__(self, batch: int | None = None, epoch: int | None = None) -> None:
-        super().__init__()
-        self.batch, self.epoch = batch, epoch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.model.stop_training = self.model.stop_training or batch == self.batch
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.stop_training = self.model.stop_training or epoch == self.epoch
-
-
-def small_fit(
-    folder: Path | None, *extra: Any, epochs: int = 2, validate: bool = False, **options: Any
-) -> Any:
+def small_fit(folder: Path | None, *extra: Any, epochs: int = 2, **options: Any) -> Any:
     """A training of a few numbers."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -226,21 +189,17 @@ def small_fit(
         for losses in (each for each in extra if isinstance(each, Losses)):
             losses.resume = given[-1]
     with SafeSequence((x, x.sum(1)), batch_size=2, shuffle=True, workers=0) as sequence:
-        validation = (x, x.sum(1)) if validate else None
-        model.fit(sequence, epochs=epochs, callbacks=given, verbose=0, validation_data=validation)
+        model.fit(sequence, epochs=epochs, callbacks=given, verbose=0)
     return model
 
 
 def test_ended_training_can_be_longer(tmp_path):
-    def stopping() -> Any:
-        return keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
-
     expected = Losses()
-    final = small_fit(None, expected, stopping(), epochs=3, validate=True)
-    small_fit(tmp_path, stopping(), epochs=2, validate=True)
+    final = small_fit(None, expected, stopping(), epochs=3)
+    small_fit(tmp_path, stopping(), epochs=2)
     longer, nothing = Losses(), Losses()
     for losses in (longer, nothing):
-        model = small_fit(tmp_path, losses, stopping(), epochs=3, validate=True)
+        model = small_fit(tmp_path, losses, stopping(), epochs=3)
         assert np.array_equal(weights(model), weights(final))
         assert model.history.history == final.history.history
     assert longer.seen == {name: expected.seen[name] for name in expected.seen if name >= "2"}
@@ -249,7 +208,7 @@ def test_ended_training_can_be_longer(tmp_path):
 
 def test_stop_within_an_epoch(tmp_path):
     """As a machine is taken away with a warning: also long before it is time to save."""
-    small_fit(tmp_path, Stops(batch=1), every=1000)
+    small_fit(tmp_path, after(2, stop), every=1000)
     losses = Losses()
     model = small_fit(tmp_path, losses)
     assert [*losses.seen][:2] == ["0/002", "0/003"]
@@ -257,7 +216,11 @@ def test_stop_within_an_epoch(tmp_path):
 
 
 def test_stop_at_the_end_of_an_epoch(tmp_path):
-    small_fit(tmp_path, Stops(epoch=0))
+    class Stops(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.stop_training = True
+
+    small_fit(tmp_path, Stops())
     over, more = Losses(), Losses()
     small_fit(tmp_path, over)
     assert over.seen == {}
@@ -270,12 +233,16 @@ def test_stop_at_the_end_of_an_epoch(tmp_path):
 
 
 class Counts(keras.callbacks.Callback):
+    """Has a state of its own; draws from the generators of the process."""
+
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
+        self.drawn: list[tuple[float, float]] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.batches += 1
+        self.drawn.append((random.random(), float(np.random.random())))
 
     def state_dict(self) -> dict[str, Any]:
         return {"batches": self.batches}
@@ -284,49 +251,40 @@ class Counts(keras.callbacks.Callback):
         self.batches = state["batches"]
 
 
-def test_state_of_a_callback(tmp_path):
-    with pytest.raises(Killed):
-        small_fit(tmp_path, Counts(), Losses(6), every="1 batch")
-    counts = Counts()
-    small_fit(tmp_path, counts)
-    assert counts.batches == 8
+def stopping() -> Any:
+    options = {"min_delta": 0.5, "patience": 9, "mode": "min", "restore_best_weights": True}
+    return keras.callbacks.EarlyStopping("loss", **options)
 
 
-def test_early_stopping_keeps_the_sign_of_min_delta(tmp_path):
-    stopping = functools.partial(
-        keras.callbacks.EarlyStopping, "loss", min_delta=0.5, patience=1, mode="min"
-    )
-    with pytest.raises(Killed):
-        small_fit(tmp_path, stopping(), Losses(6), every="1 batch")
-    again = stopping()
-    small_fit(tmp_path, again)
-    assert again.min_delta == -0.5
-
-
-def test_generators_of_the_process(tmp_path):
-    class Draws(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.drawn: list[tuple[float, float]] = []
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.drawn.append((random.random(), float(np.random.random())))
-
-    expected = Draws()
+@pytest.fixture(scope="module")
+def callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
+    """Callbacks of a training, and those of one that was killed and continued."""
+    folder, expected, found, stops = tmp_path_factory.mktemp("run"), Counts(), Counts(), stopping()
     small_fit(None, expected)
     with pytest.raises(Killed):
-        small_fit(tmp_path, Draws(), Losses(5), every="1 batch")
-    continued = Draws()
-    small_fit(tmp_path, continued)
-    assert continued.drawn == expected.drawn[-len(continued.drawn) :] != []
+        small_fit(folder, Counts(), stopping(), Losses(5), every="1 batch")
+    small_fit(folder, found, stops)
+    return expected, found, stops
+
+
+def test_state_of_a_callback(callbacks):
+    expected, found, _ = callbacks
+    assert found.batches == expected.batches == 8
+
+
+def test_generators_of_the_process(callbacks):
+    expected, found, _ = callbacks
+    assert found.drawn == expected.drawn[-len(found.drawn) :] != []
+
+
+def test_early_stopping_keeps_the_sign_of_min_delta(callbacks):
+    assert callbacks[-1].min_delta == -0.5
 
 
 def test_last_few_files_stay(tmp_path):
-    small_fit(tmp_path, Losses(), every="1 epoch", keep=2, epochs=4)
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        "000003-000000000.npz",
-        "000004-000000000.npz",
-    ]
+    small_fit(tmp_path, Losses(), every="1 epoch", keep=2, epochs=3)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["000002-000000000.npz", "000003-000000000.npz"]
 
 
 def test_damaged_file_is_passed_over(tmp_path, caplog):
@@ -353,8 +311,6 @@ def test_full_disk_is_a_warning(tmp_path, caplog, monkeypatch):
 
 def test_training_waits_for_the_copy_alone(tmp_path, monkeypatch):
     """While a file is being written, batches go on, and no other file is begun."""
-    import threading
-
     first_written, seen = threading.Event(), Counts()
     save, names = Resume(tmp_path)._folder.save.__func__, []
 
@@ -364,13 +320,9 @@ def test_training_waits_for_the_copy_alone(tmp_path, monkeypatch):
             assert first_written.wait(30)
         return save(self, name, value)
 
-    class Releases(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            if batch == 3:
-                first_written.set()
-
     monkeypatch.setattr("adapters.resuming.CheckpointDir.save", slow)
-    small_fit(tmp_path, seen, Releases(), every="1 batch", epochs=1)
+    written = after(3, lambda model: first_written.set())
+    small_fit(tmp_path, seen, written, every="1 batch", epochs=1)
     # On TensorFlow, nothing is there to be saved before the first batch.
     assert len([name for name in names if name <= "000000-000000002"]) == 1
     assert seen.batches == 4
@@ -378,23 +330,18 @@ def test_training_waits_for_the_copy_alone(tmp_path, monkeypatch):
 
 def test_position_numbers_batches(tmp_path):
     """Also without Resume: Keras asks for the rest, and doesn't run out of data."""
-    losses = Losses()
-    model = linear(run_eagerly=True)
-    x = np.zeros((8, 1), "float32")
-    with SafeSequence((x, x), batch_size=2, workers=0) as sequence:
+    losses, model = Losses(), linear(run_eagerly=True)
+    with sequence_of(4, workers=0) as sequence:
         sequence.load_state_dict({"epoch": 0, "batch": 3})
         model.fit(sequence, epochs=2, callbacks=[losses], verbose=0)
-    assert [name for name in losses.seen if "end" not in name] == [
-        "0/003",
-        *(f"1/{batch:03d}" for batch in range(4)),
-    ]
+    assert {*losses.seen} == {"0/003", "0/end", "1/000", "1/001", "1/002", "1/003", "1/end"}
     assert int(model.optimizer.iterations) == 5
 
 
 def test_weights_that_are_not_finite(tmp_path, caplog):
     x = np.ones((8, 1), "float32")
 
-    def run() -> Any:
+    def fitted() -> Any:
         model = linear()
         given = [Resume(tmp_path, every="1 batch"), keras.callbacks.TerminateOnNaN()]
         with SafeSequence((x, 0 * x), 1, workers=0) as sequence:
@@ -402,10 +349,10 @@ def test_weights_that_are_not_finite(tmp_path, caplog):
         return history.epoch, bool(np.isfinite(model.get_weights()[0]).all())
 
     x[5] = np.nan
-    assert run() == ([0], False)
+    assert fitted() == ([0], False)
     assert caplog.text.count("values that are NaN or infinite: nothing is saved") == 1
     x[5] = 1
-    assert run() == ([0, 1], True)
+    assert fitted() == ([0, 1], True)
 
 
 def test_renamed_attribute_of_a_callback(tmp_path, caplog):
@@ -417,22 +364,17 @@ def test_renamed_attribute_of_a_callback(tmp_path, caplog):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             pass
 
-    model = linear()
-    x = np.ones((8, 1), "float32")
-    with SafeSequence((x, x), 2, workers=0) as sequence:
-        given = [Resume(tmp_path, every="1 batch"), Renamed()]
-        model.fit(sequence, epochs=2, callbacks=given, verbose=0)
+    small_fit(tmp_path, Renamed(), every="1 batch")
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1
     assert "has no ReduceLROnPlateau.cooldown_counter, which Resume saves of a Renamed" in said[0]
 
 
 def test_callbacks_of_keras_without_a_warning(tmp_path, caplog):
-    x = np.ones((8, 1), "float32")
     for epochs in (1, 2):
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model = linear()
         model.compile(keras.optimizers.SGD(use_ema=True), "mse")
-        with SafeSequence((x, x), 2, workers=0) as sequence:
+        with sequence_of(2, workers=0) as sequence:
             given = [
                 Resume(tmp_path / "resume", every="1 batch"),
                 keras.callbacks.EarlyStopping("loss"),

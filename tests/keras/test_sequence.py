@@ -1,4 +1,4 @@
-"""``SafeSequence`` without ``fit``: length, items, passes, epochs, state, copies, closing."""
+"""``SafeSequence`` itself: length, items, passes, epochs, state, copies, closing; subclasses."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ from adapters import ClosedError, SafeSequence
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Hooked, Shuffling
 from tests.keras.recording import (
+    AUTO,
     INLINE,
     KINDS_OF_WORKERS,
     PROCESSES,
     TWO_THREADS,
+    Recorder,
+    after,
     built_recorder,
     epochs_of,
     numbers,
     sequence_of,
+    stop,
 )
 from tests.keras.samples import numbered
 from tests.turns import read_by_threads
 
+pytestmark = pytest.mark.usefixtures("light_workers", "sent_by_value")
 BATCHES = 6
-SHARED = 301
+SHARED = 101
 COUNT, SIZE = 20, 4
 
 
@@ -49,7 +54,7 @@ def test_length(samples, drop_remainder, batches):
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_threads_share_a_pass(workers):
     with SafeSequence(np.arange(SHARED), batch_size=1, shuffle=True, **workers) as sequence:
-        for epoch in range(3):
+        for epoch in range(2):
             given = read_by_threads(iter(sequence))
             assert sorted(int(batch[0]) for batch in given) == list(range(SHARED))
             assert sequence.state_dict() == {"epoch": epoch + 1, "batch": 0}
@@ -64,16 +69,10 @@ def test_pass_broken_off_is_replayed(workers):
 
 
 def test_state_after_each_batch():
-    sequence, states, epochs = sequence_of(3), [], []
-    for _ in sequence:
-        states.append(sequence.state_dict())
-        epochs.append(sequence.epoch)
-    assert [*epochs[:-1], sequence.epoch] == [0, 0, 1]
-    assert states == [
-        {"epoch": 0, "batch": 1},
-        {"epoch": 0, "batch": 2},
-        {"epoch": 1, "batch": 0},
-    ]
+    with sequence_of(3) as sequence:
+        states = [sequence.state_dict() for _ in sequence]
+        assert sequence.epoch == 1
+    assert states == [{"epoch": 0, "batch": 1}, {"epoch": 0, "batch": 2}, {"epoch": 1, "batch": 0}]
 
 
 def test_close_within_pass():
@@ -126,7 +125,8 @@ def orders() -> list[list[float]]:
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_loop_has_the_orders_of_passes(orders, workers):
     with shuffled(**workers) as sequence:
-        assert [by_number(sequence) for _ in range(3)] == orders[:3]
+        sequence.load_state_dict({"epoch": 1, "batch": 2})
+        assert [by_number(sequence) for _ in range(2)] == orders[1:3]
         assert (sequence.epoch, sequence.state_dict()) == (3, {"epoch": 3, "batch": 0})
         assert rows(sequence) == orders[3]
 
@@ -162,63 +162,36 @@ def test_on_epoch_end_within_a_pass(orders):
         assert rows(sequence) == orders[1]
 
 
-def test_loop_after_loaded_state(orders):
-    with shuffled() as sequence:
-        sequence.load_state_dict({"epoch": 1, "batch": 2})
-        assert by_number(sequence) == orders[1]
-        assert by_number(sequence) == orders[2]
-
-
 def test_on_epoch_end_in_callback(orders):
-    model = built_recorder()
-    with shuffled() as sequence, shuffled() as validation:
+    model, looped = built_recorder(), []
+    with shuffled() as sequence, shuffled() as validation, shuffled() as other:
 
         def end(epoch: int, logs: Any) -> None:
             sequence.on_epoch_end()
             validation.on_epoch_end()
+            looped.append(by_number(other))
 
         told = keras.callbacks.LambdaCallback(on_epoch_end=end)
         model.fit(sequence, validation_data=validation, epochs=3, callbacks=[told], verbose=0)
         assert sequence.epoch == 3
         assert rows(model.lists.trained) == [row for order in orders[:3] for row in order]
+        assert looped == orders[:3]
         model.evaluate(sequence, verbose=0)
         model.predict(sequence, verbose=0)
         assert sequence.epoch == 5
 
 
-def test_loop_in_callback(orders):
-    found = []
-    with shuffled() as sequence, shuffled() as other:
-        told = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: found.append(by_number(other))
-        )
-        built_recorder().fit(sequence, epochs=3, callbacks=[told], verbose=0)
-    assert found == orders[:3]
+@pytest.mark.parametrize("batches", [3, None], ids=["an end", "none"])
+def test_hooks_of_source_in_loop(batches):
+    class Source(Hooked):
+        num_batches = batches
 
-
-def test_hooks_of_endless_source():
-    class Endless(keras.utils.PyDataset):
-        num_batches = None
-        on_epoch_begin, on_epoch_end = Hooked.on_epoch_begin, Hooked.on_epoch_end
-
-        def __getitem__(self, index: int) -> Any:
-            return np.full((SIZE, 1), index), np.full((SIZE, 1), index)
-
-    source = Endless()
-    source.calls = []
+    source = Source(3)
     with SafeSequence(source, workers=0) as sequence:
         for _ in range(2):
             sequence[0], sequence[1]
             sequence.on_epoch_end()
     assert source.calls == ["begin", "end", "begin", "end", "begin"]
-
-
-def test_hooks_of_source_in_loop():
-    source = Hooked(3)
-    with SafeSequence(source, workers=0) as sequence:
-        for _ in range(2):
-            by_number(sequence)
-        assert source.calls == ["begin", "end", "begin", "end", "begin"]
 
 
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
@@ -236,44 +209,24 @@ def pickled(thing: Any) -> Any:
     return pickle.loads(pickle.dumps(thing))
 
 
-COPIES = [copy.copy, copy.deepcopy, pickled]
-
-
-def values(sequence: SafeSequence) -> list[int]:
-    return [int(batch[0]) for batch in sequence]
-
-
 @pytest.mark.one_backend
 @pytest.mark.parametrize(
     ("copied", "workers"),
     [(copy.copy, PROCESSES), (copy.deepcopy, INLINE), (pickled, TWO_THREADS)],
 )
-def test_copy_closed(copied, workers):
-    with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
+def test_copy_has_a_state_and_an_end_of_its_own(copied, workers):
+    with sequence_of(BATCHES, shuffle=True, seed=3, max_queue_size=3, **workers) as sequence:
+        sequence.load_state_dict({"epoch": 2, "batch": 3})
         batches = iter(sequence)
         next(batches)
-        copied(sequence).close()
-        assert len(list(batches)) == BATCHES - 1
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize("copied", COPIES)
-def test_copy_has_state_of_its_own(copied):
-    with sequence_of(BATCHES, shuffle=True, seed=3, **TWO_THREADS) as sequence:
-        sequence.load_state_dict({"epoch": 2, "batch": 4})
         with copied(sequence) as another:
-            found = [numbers(batch) for batch in another]
-            expected = epochs_of(copied(sequence), 1, first=2)[4:]
-            assert (found, another.epoch, sequence.epoch) == (expected, 3, 2)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize("copied", COPIES)
-def test_copy_has_arguments(copied):
-    with sequence_of(BATCHES, workers=2, use_multiprocessing=True, max_queue_size=3) as sequence:
-        another = copied(sequence)
-        asked = another.workers, another.use_multiprocessing, another.max_queue_size
-        assert (asked, another.num_batches) == ((2, True, 3), BATCHES)
+            for name in ("workers", "use_multiprocessing", "max_queue_size", "num_batches"):
+                assert getattr(another, name) == getattr(sequence, name), name
+            found = read(another)
+            assert (another.epoch, sequence.epoch) == (3, 2)
+        expected = epochs_of(copied(sequence), 1, first=2)
+        # A new pass is that which was broken off.
+        assert (found, [numbers(batch) for batch in batches]) == (expected[3:], expected[4:])
 
 
 @pytest.mark.one_backend
@@ -293,23 +246,18 @@ class Data:
         self.sequence = SafeSequence(np.arange(5), 1, transform=self.multiplied, **options)
 
     def multiplied(self, sample: Any) -> Any:
-        return sample * self.factor
-
-
-class Counting(Data):
-    """Adds the length of its sequence, which it asks for where the batch is made."""
-
-    def multiplied(self, sample: Any) -> Any:
         return sample * self.factor + 100 * len(self.sequence)
+
+    def values(self) -> list[int]:
+        return [int(batch[0]) for batch in self.sequence]
 
 
 @pytest.mark.one_backend
-@pytest.mark.usefixtures("light_workers")
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_method_of_owner_uses_sequence(workers):
-    data = Counting(**workers)
-    with data.sequence as sequence:
-        assert values(sequence) == [500, 503, 506, 509, 512]
+    data = Data(**workers)
+    with data.sequence:
+        assert data.values() == [500, 503, 506, 509, 512]
 
 
 @pytest.mark.one_backend
@@ -319,8 +267,8 @@ def test_copy_of_owner(copied):
     another = copied(data)
     another.factor = 5
     with data.sequence, another.sequence:
-        assert values(another.sequence) == [0, 5, 10, 15, 20]
-        assert values(data.sequence) == [0, 3, 6, 9, 12]
+        assert another.values() == [500, 505, 510, 515, 520]
+        assert data.values() == [500, 503, 506, 509, 512]
 
 
 @pytest.mark.one_backend
@@ -337,3 +285,130 @@ def test_owner_is_collected(workers):
         return gone() is None and not any(name.startswith("adapters-worker") for name in names)
 
     wait_until(collected)
+
+
+# --- subclasses: hooks between epochs, and methods that may not be overridden ---
+
+
+class Label:
+    """Labels samples with the number of epochs that have ended."""
+
+    ended = 0
+
+    def __call__(self, sample: Any) -> Any:
+        return sample[0], sample[1] * 0 + self.ended
+
+
+class Subclass(SafeSequence):
+    """Tells its transform of the end of each epoch."""
+
+    def __init__(self, **options: Any) -> None:
+        self.calls: list[str] = []
+        self.label = Label()
+        super().__init__(numbered(4 * BATCHES), 4, transform=self.label, **options)
+
+    def on_epoch_begin(self) -> None:
+        self.calls.append("begin")
+
+    def on_epoch_end(self) -> None:
+        super().on_epoch_end()
+        self.calls.append("end")
+        self.label.ended += 1
+
+
+def labels(batches: list[Any]) -> list[int]:
+    return [int(label) for _, column in batches for label in column[:1, 0]]
+
+
+EPOCHS = [0] * BATCHES + [1] * BATCHES + [2] * BATCHES
+
+
+@pytest.mark.parametrize(
+    ("workers", "model"),
+    [
+        (INLINE, Recorder),
+        (TWO_THREADS, built_recorder),
+        (PROCESSES, built_recorder),
+        (AUTO, Recorder),
+    ],
+)
+def test_hooks_of_fit(workers, model):
+    """Each is called once an epoch, and no batch is made before the hook that changes it."""
+    recorder = model()
+    with Subclass(**workers) as sequence:
+        recorder.fit(sequence, epochs=3, verbose=0)
+        assert sequence.calls == 3 * ["begin", "end"]
+    assert labels(recorder.lists.trained) == EPOCHS
+
+
+def test_hooks_of_evaluate_and_loop():
+    with Subclass(**TWO_THREADS) as sequence:
+        built_recorder().evaluate(sequence, verbose=0)
+        found = labels(list(sequence))
+        assert (sequence.calls, found) == (2 * ["begin", "end"], [1] * BATCHES)
+
+
+def test_hooks_of_a_replayed_epoch():
+    recorder = built_recorder()
+    with Subclass(**TWO_THREADS) as sequence:
+        recorder.fit(sequence, callbacks=[after(2, stop)], verbose=0)
+        recorder.fit(sequence, verbose=0)
+        assert sequence.calls == ["begin", "end"]
+
+
+class WithHooks(SafeSequence):
+    """Writes down its hooks; as stock classes do, it calls those of its base."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.calls: list[str] = []
+        self.on_epoch_end()  # As stock classes do, to shuffle for the first time.
+        super().__init__(*args, **options)
+
+    def on_epoch_begin(self) -> None:
+        super().on_epoch_begin()
+        self.calls.append(f"begin {self.epoch}")
+
+    def on_epoch_end(self) -> None:
+        self.calls.append("end")
+        if len(self.calls) > 1:
+            super().on_epoch_end()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_hooks_in_own_loop(begins):
+    options = {"shuffle": True, "seed": 5}
+    with WithHooks(numbered(4 * BATCHES), 4, **options, **TWO_THREADS) as sequence:
+        found, plain = [], SafeSequence(numbered(4 * BATCHES), 4, **options)
+        for _ in range(2):
+            if begins:
+                sequence.on_epoch_begin()
+            found += [numbers(sequence[index]) for index in range(BATCHES)]
+            sequence.on_epoch_end()
+        assert found == epochs_of(plain, 2)
+        assert sequence.calls == ["end", "begin 0", "end", "begin 1", "end"]
+        assert [numbers(batch) for batch in sequence] == epochs_of(plain, 1, first=2)
+        sequence.on_epoch_end()
+        assert sequence.calls[5:] == ["begin 2", "end"]
+
+
+def test_hooks_as_source_of_another():
+    with Subclass() as inner, SafeSequence(inner, **TWO_THREADS) as sequence:
+        found = [label for _ in range(2) for label in labels(list(sequence))]
+        assert (inner.calls[:3], found) == (["begin", "end", "begin"], EPOCHS[: 2 * BATCHES])
+
+
+FIXED = ["__getitem__", "__iter__", "__len__", "num_batches"]
+FIXED += ["workers", "use_multiprocessing", "max_queue_size"]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_override_refused(name):
+    message = rf"must not override {name}, as Mine does: .*batch_transform.*PyDataset and wrap it"
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (SafeSequence,), {name: lambda self, *_: None})
+
+
+def test_override_by_mixin_refused():
+    mixin = type("Mixin", (), {"__getitem__": lambda self, index: index})
+    with pytest.raises(TypeError, match="must not override __getitem__"):
+        type("Mine", (mixin, SafeSequence), {})

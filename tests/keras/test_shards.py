@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import pickle
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +25,6 @@ from tests.keras.recording import (
     BACKEND,
     KINDS_OF_WORKERS,
     TWO_THREADS,
-    VERSION,
     AfterBatch,
     built_recorder,
     samples_of,
@@ -51,22 +49,6 @@ def second_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have ``torch.distributed`` be started, as the second of two."""
-
-    def start() -> None:
-        module = SimpleNamespace(
-            is_available=lambda: True,
-            is_initialized=lambda: True,
-            get_rank=lambda: 1,
-            get_world_size=lambda: 2,
-        )
-        monkeypatch.setitem(sys.modules, "torch.distributed", module)
-
-    return start
-
-
-@pytest.fixture
 def share(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have the stock adapter say, as that of Keras 3.16 does, which part this process reads."""
 
@@ -81,12 +63,6 @@ def read(sequence: SafeSequence) -> list[int]:
     return [int(number) for batch in sequence for number in batch]
 
 
-def test_auto_is_the_shard_of_the_rank(second_of_three):
-    with SafeSequence(X[:24], 4, shard="auto", workers=0) as sequence:
-        assert len(sequence) == 2
-        assert read(sequence) == X[1:24:3].tolist()
-
-
 FIRST_USES = {
     "len": len,
     "num_batches": lambda sequence: sequence.num_batches,
@@ -97,24 +73,18 @@ FIRST_USES = {
     "explain": lambda sequence: sequence.explain(),
     "pickle": pickle.dumps,
     "source": SafeSequence,
+    "fit": lambda sequence: built_recorder().fit(sequence, steps_per_epoch=0, verbose=0),
 }
 
 
 @pytest.mark.parametrize("name", FIRST_USES)
-def test_auto_is_settled_by_the_first_use(name, started):
+def test_auto_is_settled_by_the_first_use(name, monkeypatch):
     with SafeSequence(X[:24], 4, shard="auto", workers=0) as sequence:
-        started()
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "3")
         FIRST_USES[name](sequence)
-        sys.modules.pop("torch.distributed")
-        assert read(sequence) == X[1:24:2].tolist()
-
-
-def test_auto_is_settled_by_fit(started):
-    recorder = built_recorder()
-    with sequence_of(6, shard="auto", workers=0) as sequence:
-        started()
-        recorder.fit(sequence, verbose=0, shuffle=False)
-    assert samples_of(recorder.trained) == [*range(1, 24, 2)]
+        monkeypatch.setenv("RANK", "2")
+        assert read(sequence) == X[1:24:3].tolist()
 
 
 def test_auto_is_kept_by_copies(second_of_three, monkeypatch):
@@ -123,48 +93,6 @@ def test_auto_is_kept_by_copies(second_of_three, monkeypatch):
     monkeypatch.setenv("RANK", "2")
     with pickle.loads(sent) as copy:
         assert read(copy) == X[1:24:3].tolist()
-
-
-def test_auto_under_a_distribution(second_of_three, share):
-    share(0, 2)
-    recorder = built_recorder()
-    with sequence_of(6, shard="auto", workers=0) as sequence:
-        recorder.fit(sequence, verbose=0, shuffle=False)
-    assert samples_of(recorder.trained) == [*range(0, 24, 2)]
-
-
-# --- distributions of Keras's, which say the part of this process ---
-
-
-@pytest.mark.parametrize("shard", ["auto", None])
-def test_strategy_of_several_processes(shard, second_of_three, monkeypatch, caplog):
-    monkeypatch.setattr(internals, "tensorflow_shards", lambda model: True)
-    recorder = built_recorder()
-    with sequence_of(BATCHES, shard=shard, workers=0) as sequence:
-        recorder.fit(sequence, verbose=0, shuffle=False)
-    assert samples_of(recorder.trained) == [*range(24)]
-    assert caplog.records == []
-
-
-def test_strategy_refuses_a_shard(monkeypatch):
-    monkeypatch.setattr(internals, "tensorflow_shards", lambda model: True)
-    message = r"shard must be left out, or \(0, 1\), where .* got \(1, 3\)"
-    with sequence_of(BATCHES, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
-        built_recorder().fit(sequence, verbose=0)
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="about TensorFlow's strategies")
-def test_strategy_of_one_process():
-    import tensorflow as tf
-
-    with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
-        model = built_recorder()
-    assert not internals.tensorflow_shards(model)
-    model = SimpleNamespace(distribute_strategy=None)
-    assert not internals.tensorflow_shards(model)
-    spec = SimpleNamespace(as_dict=lambda: {"worker": ["a:1", "b:1"]})
-    strategy = SimpleNamespace(cluster_resolver=SimpleNamespace(cluster_spec=lambda: spec))
-    assert internals.tensorflow_shards(SimpleNamespace(distribute_strategy=strategy))
 
 
 @pytest.mark.parametrize("way", ["loop", "fit"])
@@ -177,74 +105,65 @@ def test_all_of_the_data_in_each_process(way, second_of_three, caplog):
     assert 'give shard="auto"' in record.getMessage()
 
 
-class Shared:
-    """As much of a distribution as Keras asks for before it makes an adapter."""
-
-    _is_multi_process = True
-    auto_shard_dataset = True
+# --- distributions of Keras's, which say the part of this process ---
 
 
-@pytest.fixture
-def distribution(monkeypatch: pytest.MonkeyPatch) -> Shared:
-    """Keras believes that it is one of several processes."""
-    shared = Shared()
-    monkeypatch.setattr(data_adapters.distribution_lib, "distribution", lambda: shared)
-    return shared
+def trained(sequence: SafeSequence) -> list[int]:
+    """The samples that ``fit`` gives this process, sorted."""
+    recorder = built_recorder()
+    with sequence:
+        recorder.fit(sequence, verbose=0)
+    return samples_of(recorder.trained)
 
 
-@pytest.mark.skipif(
-    not hasattr(data_adapters, "distribution_lib"), reason="this Keras shards no data set"
-)
-@pytest.mark.skipif(VERSION >= (3, 16), reason="from Keras 3.16 on it is sharded")
-def test_distribution_that_keras_refuses(distribution):
-    with pytest.raises(ValueError, match=r"auto_shard_dataset = False|tf\.data\.Dataset"):
-        data_adapters.get_data_adapter(sequence_of(BATCHES))
+def test_auto_under_a_distribution(second_of_three, share):
+    share(0, 2)
+    assert trained(sequence_of(6, shard="auto", workers=0)) == [*range(0, 24, 2)]
 
 
-@pytest.mark.skipif(
-    not hasattr(data_adapters, "distribution_lib"), reason="this Keras shards no data set"
-)
-@pytest.mark.skipif(
-    "auto_shard_dataset" not in inspect.getsource(data_adapters),
-    reason="this Keras refuses every PyDataset",
-)
-def test_distribution_that_shards_nothing(distribution):
-    distribution.auto_shard_dataset = False
-    with sequence_of(BATCHES) as sequence:
-        assert data_adapters.get_data_adapter(sequence).num_batches == BATCHES
+@pytest.mark.parametrize("shard", ["auto", None])
+def test_strategy_of_several_processes(shard, second_of_three, monkeypatch, caplog):
+    monkeypatch.setattr(internals, "tensorflow_shards", lambda model: True)
+    assert trained(sequence_of(BATCHES, shard=shard, workers=0)) == [*range(24)]
+    assert caplog.records == []
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="about TensorFlow's strategies")
+def test_strategy_of_one_process(second_of_three):
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
+        assert trained(sequence_of(6, shard="auto", workers=0)) == [*range(1, 24, 3)]
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="about TensorFlow's strategies")
+def test_strategy_is_told_by_its_cluster():
+    spec = SimpleNamespace(as_dict=lambda: {"worker": ["a:1", "b:1"]})
+    strategy = SimpleNamespace(cluster_resolver=SimpleNamespace(cluster_spec=lambda: spec))
+    assert internals.tensorflow_shards(SimpleNamespace(distribute_strategy=strategy))
+    assert not internals.tensorflow_shards(SimpleNamespace(distribute_strategy=None))
+
+
+def test_strategy_refuses_a_shard(monkeypatch):
+    monkeypatch.setattr(internals, "tensorflow_shards", lambda model: True)
+    message = r"shard must be left out, or \(0, 1\), where .* got \(1, 3\)"
+    with sequence_of(BATCHES, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
+        built_recorder().fit(sequence, verbose=0)
 
 
 @pytest.mark.parametrize("source", [None, Numbered(BATCHES)], ids=["samples", "whole batches"])
 def test_distribution_has_every_sample_once(share, source):
-    trained = []
-    for index in range(3):
-        share(index, 3)
-        recorder = built_recorder()
-        sequence = (
-            sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-            if source is None
-            else SafeSequence(source, **TWO_THREADS)
-        )
-        with sequence:
-            recorder.fit(sequence, verbose=0)
-        trained += recorder.trained
-    assert samples_of(trained) == list(range(4 * BATCHES))
+    found = []
+    for index in range(2):
+        share(index, 2)
+        whole = SafeSequence(source, **TWO_THREADS) if source else None
+        found += trained(whole or sequence_of(BATCHES, shuffle=True, **TWO_THREADS))
+    assert sorted(found) == list(range(4 * BATCHES))
 
 
 def test_distribution_shards_nothing_twice(share):
-    recorder = built_recorder()
-    with sequence_of(BATCHES, shard=(1, 3), **TWO_THREADS) as sequence:
-        expected = samples_of([list(map(int, sequence[i][0].ravel())) for i in range(2)])
-        share(1, 3)
-        recorder.fit(sequence, verbose=0)
-    assert samples_of(recorder.trained) == expected
-
-
-def test_distribution_refuses_another_shard(share):
-    share(0, 2)
-    message = r"shard must be left out, or \(0, 2\).*got \(1, 3\); or set"
-    with sequence_of(BATCHES, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
-        built_recorder().fit(sequence, verbose=0)
+    share(1, 3)
+    assert trained(sequence_of(BATCHES, shard=(1, 3), **TWO_THREADS)) == [*range(1, 24, 3)]
 
 
 def test_distribution_that_has_ended(share):
@@ -255,13 +174,22 @@ def test_distribution_that_has_ended(share):
         assert data_adapters.get_data_adapter(sequence).num_batches == BATCHES
 
 
-def test_adapter_that_is_unknown(monkeypatch):
-    class Another(internals.PyDatasetAdapter):
-        pass
-
-    monkeypatch.setattr(data_adapters, "PyDatasetAdapter", Another)
+@pytest.mark.skipif(
+    "auto_shard_dataset" not in inspect.getsource(data_adapters),
+    reason="this Keras refuses every PyDataset under a distribution, or none",
+)
+def test_distribution_that_shards_nothing(monkeypatch):
+    shared = SimpleNamespace(_is_multi_process=True, auto_shard_dataset=False)
+    monkeypatch.setattr(data_adapters.distribution_lib, "distribution", lambda: shared)
     with sequence_of(BATCHES) as sequence:
-        assert type(data_adapters.get_data_adapter(sequence)) is Another
+        assert data_adapters.get_data_adapter(sequence).num_batches == BATCHES
+
+
+def test_distribution_refuses_another_shard(share):
+    share(0, 2)
+    message = r"shard must be left out, or \(0, 2\).*got \(1, 3\); or set"
+    with sequence_of(BATCHES, shard=(1, 3)) as sequence, pytest.raises(ValueError, match=message):
+        built_recorder().fit(sequence, verbose=0)
 
 
 # --- states ---
@@ -333,8 +261,6 @@ def test_state_counts_batches_of_a_size():
         next(iter(sequence))
         state = sequence.state_dict()
         assert state == {"epoch": 0, "batch of 8": 1}
-        sequence.load_state_dict(state)
-        assert sequence.state_dict() == state
         with pytest.raises(ValueError, match="state must be what state_dict"):
             sequence.load_state_dict({"epoch": 0, "samples": 8})
     for shard, batch_size in (((0, 4), 2), (None, 8)):
@@ -370,34 +296,6 @@ def test_state_that_leaves_no_batch_of_buckets():
             sequence.load_state_dict({"epoch": 0, "batch": 1})
 
 
-@pytest.mark.one_keras
-def test_state_of_a_process_alone():
-    with opened("auto") as sequence:
-        next(iter(sequence))
-        assert sequence.state_dict() == {"epoch": 0, "samples": 4}
-    with opened(None) as sequence:
-        next(iter(sequence))
-        assert sequence.state_dict() == {"epoch": 0, "batch": 1}
-
-
-@pytest.mark.one_keras
-def test_state_of_shards_without_a_shard():
-    with opened(None) as sequence:
-        sequence.load_state_dict({"epoch": 0, "samples": 50})
-        batches = iter(sequence)
-        next(batches)
-        assert sequence.state_dict() == {"epoch": 0, "samples": 54}
-        list(batches)
-        assert sequence.state_dict() == {"epoch": 1, "batch": 0}
-
-
-@pytest.mark.one_keras
-def test_state_that_leaves_no_batch():
-    with opened((0, 3), drop_remainder=True) as sequence:
-        sequence.load_state_dict({"epoch": 4, "samples": 90})
-        assert sequence.state_dict() == {"epoch": 5, "samples": 0}
-
-
 def noisy(batch: Any, rng: np.random.Generator) -> Any:
     return batch + rng.random(len(batch))
 
@@ -425,54 +323,39 @@ def test_state_goes_on_bit_by_bit(options):
 
 
 @pytest.mark.one_keras
-def test_fit_from_state():
-    states: list[Any] = []
-    recorder = built_recorder()
-    with sequence_of(10, shuffle=True, seed=3, shard=(0, 2), workers=2) as sequence:
-        whole = [*range(40)]
-        sequence.load_state_dict({"epoch": 0, "samples": 6})
-        look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
-        recorder.fit(sequence, epochs=2, verbose=0, callbacks=[look])
-    with sequence_of(10, shuffle=True, seed=3, shard=(1, 2), workers=0) as other:
-        other.load_state_dict({"epoch": 0, "samples": 6})
-        rest = [int(number) for x, _ in other for number in np.ravel(x)]
-    count = len(recorder.trained) - 5
-    first = [number for batch in recorder.trained[:count] for number in batch]
-    assert [state["samples"] for state in states[: count - 1]] == [14, 22, 30, 38][: count - 1]
-    assert len({*first, *rest}) == 40 - 6
-    assert {*first, *rest} < {*whole}
+@pytest.mark.parametrize(
+    ("shard", "state", "then"),
+    [
+        ("auto", {"epoch": 0, "samples": 0}, {"epoch": 0, "samples": 4}),
+        (None, {"epoch": 0, "batch": 0}, {"epoch": 0, "batch": 1}),
+        (None, {"epoch": 0, "samples": 50}, {"epoch": 0, "samples": 54}),
+        (None, {"epoch": 0, "samples": 98}, {"epoch": 1, "batch": 0}),
+        ((1, 2), {"epoch": 0, "batch": 3}, {"epoch": 0, "samples": 32}),
+        ((0, 2), {"epoch": 0, "samples": 96}, {"epoch": 1, "samples": 0}),
+    ],
+)
+def test_state_after_the_next_batch(shard, state, then):
+    with opened(shard) as sequence:
+        sequence.load_state_dict(state)
+        next(iter(sequence))
+        assert sequence.state_dict() == then
 
 
 @pytest.mark.one_keras
-def test_fit_does_not_permute_the_rest():
-    recorder = built_recorder()
-    with sequence_of(10, workers=0, shard=(0, 1)) as sequence:
-        sequence.load_state_dict({"epoch": 0, "samples": 10})
-        recorder.fit(sequence, verbose=0)
-    assert samples_of(recorder.trained) == [*range(10, 40)]
+def test_state_that_leaves_no_batch():
+    with opened((0, 3), drop_remainder=True) as sequence:
+        sequence.load_state_dict({"epoch": 4, "samples": 90})
+        assert sequence.state_dict() == {"epoch": 5, "samples": 0}
 
 
 @pytest.mark.one_keras
-def test_fit_counts_batches_that_it_permutes():
-    states: list[Any] = []
-    with sequence_of(10, workers=0, shard=(0, 2)) as sequence:
-        look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
-        built_recorder().fit(sequence, verbose=0, callbacks=[look])
-    assert states[0] == {"epoch": 0, "batch": 1}
-    assert states[-1] == {"epoch": 1, "samples": 0}
-
-
-@pytest.mark.one_keras
-def test_fit_from_state_under_a_distribution(share):
-    trained = []
-    for index in range(2):
-        share(index, 2)
-        recorder = built_recorder()
-        with sequence_of(10, workers=0, shuffle=True) as sequence:
-            sequence.load_state_dict({"epoch": 0, "samples": 10})
-            recorder.fit(sequence, verbose=0)
-        trained += samples_of(recorder.trained)
-    assert len(set(trained)) == len(trained) == 30
+def test_state_that_counts_batches(caplog):
+    with opened((1, 2)) as sequence:
+        expected = read(sequence)
+        sequence.load_state_dict({"epoch": 0, "batch": 3})
+        assert read(sequence) == expected[12:]
+    (record,) = caplog.records
+    assert "counts batches, taken to be of 8 samples" in record.getMessage()
 
 
 @pytest.mark.one_keras
@@ -485,15 +368,52 @@ def test_state_of_whole_batches():
     assert sorted(rest) == [4, 5, 6, 7, 8, 9]
 
 
+def states_of_fit(sequence: SafeSequence) -> tuple[list[Any], list[int]]:
+    """Behind each batch, and the samples, sorted."""
+    states: list[Any] = []
+    recorder = built_recorder()
+    look = AfterBatch(lambda model, count: states.append(sequence.state_dict()))
+    recorder.fit(sequence, verbose=0, callbacks=[look])
+    return states, samples_of(recorder.trained)
+
+
 @pytest.mark.one_keras
-def test_state_that_counts_batches(caplog):
-    with opened((1, 2)) as sequence:
-        expected = read(sequence)
-        sequence.load_state_dict({"epoch": 0, "batch": 3})
-        assert sequence.state_dict() == {"epoch": 0, "samples": 24}
-        assert read(sequence) == expected[12:]
-    (record,) = caplog.records
-    assert "counts batches, taken to be of 8 samples" in record.getMessage()
+def test_fit_from_state():
+    rest, options = [], {"shuffle": True, "seed": 3}
+    for index in range(2):
+        with sequence_of(10, shard=(index, 2), workers=2, **options) as sequence:
+            sequence.load_state_dict({"epoch": 0, "samples": 6})
+            states, found = states_of_fit(sequence)
+        rest += found
+        assert [state["samples"] for state in states] == [14, 22, 30, 38, 0]
+    consumed = [int(number) for x, _ in sequence_of(10, **options) for number in np.ravel(x)][:6]
+    assert sorted([*consumed, *rest]) == [*range(40)]
+
+
+@pytest.mark.one_keras
+def test_fit_does_not_permute_the_rest():
+    with sequence_of(10, workers=0, shard=(0, 1)) as sequence:
+        sequence.load_state_dict({"epoch": 0, "samples": 10})
+        assert trained(sequence) == [*range(10, 40)]
+
+
+@pytest.mark.one_keras
+def test_fit_counts_batches_that_it_permutes():
+    with sequence_of(10, workers=0, shard=(0, 2)) as sequence:
+        states, _ = states_of_fit(sequence)
+    assert states[0] == {"epoch": 0, "batch": 1}
+    assert states[-1] == {"epoch": 1, "samples": 0}
+
+
+@pytest.mark.one_keras
+def test_fit_from_state_under_a_distribution(share):
+    found = []
+    for index in range(2):
+        share(index, 2)
+        with sequence_of(10, workers=0, shuffle=True) as sequence:
+            sequence.load_state_dict({"epoch": 0, "samples": 10})
+            found += trained(sequence)
+    assert len(set(found)) == len(found) == 30
 
 
 @pytest.mark.one_keras

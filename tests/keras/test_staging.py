@@ -6,14 +6,13 @@ Groups are small, as the batches of tests are few.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from adapters import ClosedError, SafeSequence
+from adapters import SafeSequence
 from adapters.keras import dataset, device, reading
 from adapters.structure import map_leaves
 from tests.keras.recording import (
@@ -29,18 +28,24 @@ from tests.keras.recording import (
 )
 from tests.keras.samples import BATCH_SIZE, FailsAt, Unreadable, numbered
 
+pytestmark = pytest.mark.usefixtures("sent_by_value")
 BATCHES = 17
 ON_JAX = pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")
+
+
+def of_jax(test: Any) -> Any:
+    """Of JAX alone, with any version of Keras."""
+    return pytest.mark.one_keras(ON_JAX(test))
 
 
 # --- groups of small batches, on TensorFlow ---
 
 
 def changing(batch: Any) -> Any:
-    """Every 40th batch is wider, some are shorter, and all are nested."""
+    """Every 30th batch is wider, some are shorter, and all are nested."""
     number = int(batch[0][0, 0]) // BATCH_SIZE
-    features = np.repeat(batch[0], 2 if number % 40 == 1 else 1, axis=1)
-    rows = 3 if number % 30 == 29 else 4
+    features = np.repeat(batch[0], 2 if number % 30 == 1 else 1, axis=1)
+    rows = 3 if number % 20 == 19 else 4
     return {"a": features[:rows]}, {"label": batch[1][:rows]}
 
 
@@ -68,9 +73,8 @@ def plain(labels: Any) -> Any:
     ],
 )
 def test_groups(transform, workers, seconds, monkeypatch):
-    """However many are ready in time."""
     monkeypatch.setattr(dataset, "_GROUP_SECONDS", seconds)
-    count, recorder = 120, built_recorder()
+    count, recorder = 60, built_recorder()
     expected = [transform(batch) for batch in SafeSequence(numbered(4 * count), 4, workers=0)]
     options = {**workers, "batch_transform": transform}
     with SafeSequence(numbered(4 * count), 4, **options) as sequence:
@@ -80,40 +84,37 @@ def test_groups(transform, workers, seconds, monkeypatch):
         np.testing.assert_array_equal(plain(found[1]["label"]), plain(batch[1]["label"]))
 
 
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO], ids=["inline", "threads", "auto"])
-@pytest.mark.parametrize("queue", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("workers", "queue"), [(INLINE, 10), (INLINE, 1), (TWO_THREADS, 1), (TWO_THREADS, 3), (AUTO, 3)]
+)
 def test_queue_bounds_what_is_ahead(workers, queue):
-    computed, ahead = itertools.count(1), []
-    latest = [0]
+    computed: list[Any] = []
+    ahead: list[int] = []
 
     def transform(batch: Any) -> Any:
-        latest[0] = next(computed)
+        computed.append(batch)
         return batch
 
-    def look(model: keras.Model, trained: int) -> None:
-        ahead.append(latest[0] - trained)
-
+    look = AfterBatch(lambda model, trained: ahead.append(len(computed) - trained))
     options = {**workers, "max_queue_size": queue, "batch_transform": transform}
-    with SafeSequence(numbered(400), 4, **options) as sequence:
-        recorder = built_recorder()
-        recorder.fit(sequence, callbacks=[AfterBatch(look)], shuffle=False, verbose=0)
-    assert len(recorder.trained) == 100
+    with SafeSequence(numbered(160), 4, **options) as sequence:
+        built_recorder().fit(sequence, callbacks=[look], shuffle=False, verbose=0)
+    assert len(ahead) == 40
     # Each of two workers has one in progress, beside those that are ready if there are fewer than
     # twice as many; the trainer has one.
     window = queue if workers is INLINE or queue >= 4 else queue + 2
     assert max(ahead) <= max(window, 2) + 1
 
 
-@pytest.mark.parametrize("workers", [INLINE, AUTO], ids=["inline", "auto"])
-def test_state_of_the_batch_in_training(workers):
-    states: list[Any] = []
-    with SafeSequence(numbered(480), 4, **workers) as sequence:
-        look = AfterBatch(lambda model, trained: states.append(sequence.state_dict()))
-        built_recorder().fit(sequence, callbacks=[look], shuffle=False, verbose=0)
-    assert [state["batch"] for state in states] == [*range(1, 120), 0]
-
-
 # --- transfers ahead, on JAX ---
+
+
+def states_of_fit(sequence: SafeSequence) -> list[int]:
+    """Batches of the epoch behind each batch."""
+    states: list[int] = []
+    look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
+    built_recorder().fit(sequence, callbacks=[look], verbose=0)
+    return states
 
 
 @pytest.fixture
@@ -146,17 +147,15 @@ def structured(sample: Any) -> Any:
     return inputs, np.int32(number), np.float32(1 / (number + 1))
 
 
-@pytest.mark.one_keras
-@ON_JAX
+@of_jax
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_values_dtypes_and_structures(workers, sent, monkeypatch):
     kept = []
+    options = {"transform": structured, "shuffle": True, "seed": 3, **workers}
     for wanted in ("0", "1"):
         monkeypatch.setenv("ADAPTERS_STAGING", wanted)
-        recorder, count = Recorder(), BATCHES * BATCH_SIZE - 3
-        with SafeSequence(
-            numbered(count), BATCH_SIZE, transform=structured, shuffle=True, seed=3, **workers
-        ) as sequence:
+        recorder = Recorder()
+        with SafeSequence(numbered(BATCHES * 4 - 3), 4, **options) as sequence:
             recorder.fit(sequence, epochs=2, verbose=0)
         kept.append(recorder.lists.trained)
     plain, staged = kept
@@ -169,16 +168,14 @@ def test_values_dtypes_and_structures(workers, sent, monkeypatch):
         assert sent.count(3) >= 4
 
 
-@pytest.mark.one_keras
-@ON_JAX
+@of_jax
 def test_shapes_that_differ(sent):
     def cut(batch: Any) -> Any:
         features, labels = batch
         width = 2 if 5 <= features[0, 0] // BATCH_SIZE < 9 else 3
         return np.repeat(features, width, 1), labels
 
-    recorder = Recorder()
-    sequence = SafeSequence(numbered(BATCHES * BATCH_SIZE), BATCH_SIZE, batch_transform=cut)
+    recorder, sequence = Recorder(), sequence_of(BATCHES, batch_transform=cut)
     recorder.fit(sequence, shuffle=False, verbose=0)
     firsts = [batch[0][0, 0] // BATCH_SIZE for batch in recorder.lists.trained]
     widths = [batch[0].shape[1] for batch in recorder.lists.trained]
@@ -187,80 +184,53 @@ def test_shapes_that_differ(sent):
     assert 3 in sent
 
 
-@pytest.mark.one_keras
-@ON_JAX
+@of_jax
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO])
 def test_state_does_not_count_what_is_ahead(workers, sent):
-    states: list[int] = []
     with sequence_of(BATCHES, **workers) as sequence:
-        look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
-        built_recorder().fit(sequence, callbacks=[look], verbose=0)
-        assert sequence.epoch == 1
-    assert states[:-1] == list(range(1, BATCHES))
+        assert states_of_fit(sequence) == [*range(1, BATCHES), 0]
     if workers is INLINE:
         assert 3 in sent
 
 
-@pytest.mark.one_keras
-@ON_JAX
+@of_jax
 @pytest.mark.parametrize("call", ["fit", "evaluate"])
 def test_error_in_its_place(call, sent):
-    failing, recorder = 11, built_recorder()
-    sequence = SafeSequence(
-        numbered(BATCHES * BATCH_SIZE),
-        BATCH_SIZE,
-        transform=FailsAt(failing * BATCH_SIZE),
-        **INLINE,
-    )
+    recorder, sequence = built_recorder(), sequence_of(BATCHES, transform=FailsAt(44), **INLINE)
     options: dict[str, Any] = {"shuffle": False} if call == "fit" else {}
     with pytest.raises(Unreadable):
         getattr(recorder, call)(sequence, verbose=0, **options)
-    reached = recorder.trained if call == "fit" else recorder.tested
-    assert len(reached) == failing
-    assert sequence.state_dict()["batch"] == failing
+    assert len(recorder.trained if call == "fit" else recorder.tested) == 11
+    assert sequence.state_dict()["batch"] == 11
     assert 3 in sent
 
 
-@pytest.mark.one_keras
-@ON_JAX
-def test_closed_within_fit(sent):
-    recorder, sequence = built_recorder(), sequence_of(BATCHES, **INLINE)
-    close = AfterBatch(lambda model, count: sequence.close() if count == 10 else None)
-    with pytest.raises(ClosedError):
-        recorder.fit(sequence, callbacks=[close], verbose=0)
-    assert len(recorder.trained) == 10
-
-
-@pytest.mark.one_keras
-@ON_JAX
+@of_jax
 def test_queue_bounds_a_transfer(sent):
     with sequence_of(BATCHES, max_queue_size=2, **INLINE) as sequence:
         built_recorder().fit(sequence, verbose=0)
     assert set(sent) == {1, 2}
 
 
-@pytest.mark.one_keras
 @ON_JAX
-@pytest.mark.parametrize("wanted", ["", "0", "1"])
-def test_off_on_a_cpu_and_under_a_distribution(wanted, monkeypatch):
-    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
-    monkeypatch.setenv("ADAPTERS_STAGING", wanted)
-    assert (device.most_in_a_transfer(1000, 10) is not None) == (wanted == "1")
-    with keras.distribution.DataParallel().scope():
-        assert device.most_in_a_transfer(1000, 10) is None
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_no_batch_ahead_under_a_distribution(platform, monkeypatch):
+def test_no_batch_ahead_under_a_distribution(platform, sent, monkeypatch):
     import jax
 
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    states: list[int] = []
     with sequence_of(BATCHES, **INLINE) as sequence, keras.distribution.DataParallel().scope():
-        look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
-        built_recorder().fit(sequence, callbacks=[look], verbose=0)
-    assert states[:-1] == list(range(1, BATCHES))
+        assert states_of_fit(sequence) == [*range(1, BATCHES), 0]
+    assert sent == []
+
+
+@of_jax
+@pytest.mark.parametrize("wanted", ["", "0"])
+def test_no_batch_ahead_on_a_cpu(wanted, sent, monkeypatch):
+    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
+    monkeypatch.setenv("ADAPTERS_STAGING", wanted)
+    with sequence_of(BATCHES, **INLINE) as sequence:
+        states_of_fit(sequence)
+    assert sent == []
 
 
 # --- pinned memory, on PyTorch ---

@@ -73,7 +73,7 @@ def fsync_fails(monkeypatch: pytest.MonkeyPatch):
     return fail
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP])
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_file_system_without_fsync_of_folders(number, tmp_path, fsync_fails):
     """What was saved there is saved, what is too old goes, and the folder is locked."""
     fsync_fails(number)
@@ -121,10 +121,9 @@ def test_arrays_of_ml_dtypes(tmp_path):
 
 
 def test_array_of_records_refused(tmp_path):
+    records = np.zeros(3, [("a", "i4"), ("b", "f8")])
     with pytest.raises(TypeError, match="an array of records can't be saved"):
-        CheckpointDir(tmp_path, keep=1).save(
-            "1", {"values": np.zeros(3, [("a", "i4"), ("b", "f8")])}
-        )
+        CheckpointDir(tmp_path, keep=1).save("1", {"values": records})
 
 
 # --- one training at a time writes to a folder, by its rank 0 ---
@@ -260,16 +259,9 @@ def test_schedule_of_any_number(every):
     assert Schedule(every).every == 30.0
 
 
-@pytest.mark.parametrize("every", [True, np.True_, [30]])
-def test_schedule_refused(every):
-    with pytest.raises(TypeError, match="every must be a number or a text"):
-        Schedule(every)
-
-
 SIZE = 1000
 LENGTHS = np.arange(SIZE) % 50 + 1
 IN_A_BATCH = {"epoch": 0, "batch": 3}
-AT_A_SAMPLE = {"epoch": 0, "samples": 24}
 
 
 def order(batch_size: int = 10, shard: tuple[int, int] = (0, 1), **options: Any) -> Any:
@@ -299,12 +291,6 @@ def test_order_of_a_mix_of_other_lengths():
     one, other = (order_of(len(each), 10, False, source=each).fingerprint() for each in sources)
     with pytest.raises(ValueError, match="the checksum of weights, lengths or sources must be"):
         check_order(one, other, IN_A_BATCH, "run")
-
-
-@pytest.mark.parametrize("shard", [(1, 2), (2, 3)])
-def test_order_counted_in_samples(shard):
-    saved = order(4, (0, 2)).fingerprint()
-    check_order(saved, order(8, shard).fingerprint(), AT_A_SAMPLE, "run")
 
 
 def test_order_counted_in_batches():
