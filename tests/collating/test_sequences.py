@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters import Buckets, SafeSequence, packed, pad, ragged
-from adapters.selecting.packed import OPEN_ROWS, first_fit
+from adapters.selecting.packed import OPEN_ROWS
 from tests.batches import exact
 
 
@@ -95,149 +95,131 @@ def test_pad_leaves_the_samples_alone():
     assert not np.shares_memory(pad()(samples[:1]), samples[0])
 
 
-@pytest.mark.parametrize(
-    ("error", "message", "samples", "arguments"),
-    [
-        (ValueError, "at least one sample", [], {}),
-        (ValueError, r"sample\[1\] is a int64|one structure", [([1], 1), ([1],)], {}),
-        (ValueError, "is a dict of \\['b'\\] in sample 1", [{"a": 1}, {"b": 1}], {}),
-        (
-            ValueError,
-            "along axis 0 only: sample 1 .* shape \\(2, 3\\)",
-            [np.ones((2, 2)), np.ones((2, 3))],
-            {},
-        ),
-        (
-            ValueError,
-            r"sample\[1\] must have equal shapes",
-            [(of(1)[0], of(1)[0]), (of(1)[0], of(2)[0])],
-            {"value": (0, None)},
-        ),
-        (TypeError, "a number that uint8 holds", of(1, 2, dtype="u1"), {"value": -100}),
-        (TypeError, "a number that int32 holds .* got nan", of(1, 2), {"value": float("nan")}),
-        (
-            ValueError,
-            "a structure like the sample's, got \\(0, 1, 2\\)",
-            [([1], 1)],
-            {"value": (0, 1, 2)},
-        ),
-        (
-            ValueError,
-            "got {'a': 0} where sample is a dict of \\['b'\\]",
-            [{"b": [1]}],
-            {"value": {"a": 0}},
-        ),
-        (ValueError, "where sample is an array", of(1), {"value": (0,)}),
-    ],
-)
-def test_pad_refuses_what_fits_no_batch(error, message, samples, arguments):
-    with pytest.raises(error, match=message):
-        pad(**arguments)(samples)
+def packed_by(**arguments: Any) -> Any:
+    return packed([[1, 2], [3]], **{"length": 4, **arguments})
+
+
+def padded(samples: Any, **arguments: Any) -> Any:
+    return pad(**arguments)(samples)
+
+
+OTHER_AXIS = [np.ones((2, 2)), np.ones((2, 3))]
+PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "arguments"),
+    ("error", "message", "make"),
     [
-        (ValueError, "to_multiple_of must be >= 1, got 0", {"to_multiple_of": 0}),
-        (TypeError, "max_length must be an integer >= 1 or None, got 2.5", {"max_length": 2.5}),
-        (ValueError, "axis must be >= 0, each one once, got \\(1, 1\\)", {"axis": (1, 1)}),
-        (TypeError, "axis must be an integer or a tuple of them, got 'x'", {"axis": "x"}),
-        (TypeError, "lengths must be True or False, got 3", {"lengths": 3}),
+        (ValueError, "at least one sample", lambda: padded([])),
+        (ValueError, r"sample\[1\] is a int64|one structure", lambda: padded([*PAIR, ([1],)])),
+        (ValueError, r"a dict of \['b'\] in sample 1", lambda: padded([{"a": 1}, {"b": 1}])),
+        (ValueError, r"axis 0 only: sample 1 .* shape \(2, 3\)", lambda: padded(OTHER_AXIS)),
+        (ValueError, "along axis 0 only", lambda: ragged()(OTHER_AXIS)),
+        (ValueError, r"\[1\] must have equal shapes", lambda: padded(UNEQUAL, value=(0, None))),
+        (TypeError, "a number that uint8 holds", lambda: padded(of(1, dtype="u1"), value=-100)),
+        (TypeError, "that int32 holds .* got nan", lambda: padded(of(1), value=float("nan"))),
+        (ValueError, r"like the sample's, got \(0, 1, 2\)", lambda: padded(PAIR, value=(0, 1, 2))),
+        (ValueError, r"got {'a': 0} where .*\['b'\]", lambda: padded([{"b": [1]}], value={"a": 0})),
+        (ValueError, "where sample is an array", lambda: padded(of(1), value=(0,))),
+        (ValueError, "to_multiple_of must be >= 1, got 0", lambda: pad(to_multiple_of=0)),
+        (TypeError, "max_length must .* >= 1 or None, got 2.5", lambda: pad(max_length=2.5)),
+        (ValueError, r"axis must be >= 0, each one once, got \(1, 1\)", lambda: pad(axis=(1, 1))),
+        (TypeError, "axis must be an integer or a tuple of them, got 'x'", lambda: pad(axis="x")),
+        (TypeError, "lengths must be True or False, got 3", lambda: pad(lengths=3)),
+        (ValueError, "length must be >= 1, got 0", lambda: packed_by(length=0)),
+        (ValueError, "most must be >= 1 or None, got 0", lambda: packed_by(most=0)),
+        (TypeError, "lengths must be integers", lambda: packed_by(lengths=[1.5, 2.0])),
+        (ValueError, "one for each of 2 samples", lambda: packed_by(lengths=[1])),
+        (ValueError, "those of the sequences", lambda: packed([[1, 2, 3]] * 2, 4, [2, 2])[0]),
+        (ValueError, "tokens must be the key or position", lambda: packed_by(tokens="text")),
+        (TypeError, "transform must be callable or None", lambda: packed_by(transform=3)),
+        (ValueError, "a sample must be a sequence", lambda: packed([np.ones((2, 2))], 4)),
     ],
 )
-def test_pad_wrong_arguments_are_refused(error, message, arguments):
+def test_wrong_samples_and_arguments_are_refused(error, message, make):
     with pytest.raises(error, match=message):
-        pad(**arguments)
+        make()
 
 
-def of_lengths(count: int = 2000, sigma: float = 0.25) -> tuple[list[Any], list[int]]:
+def batches_of(samples: list[Any], batch_size: int, **options: Any) -> list[Any]:
+    """Batches as a sequence pads them, which is told lengths by ``bucket_by``."""
+    options = {"collate": pad(), "workers": 0, **options}
+    with SafeSequence(samples, batch_size, **options) as sequence:
+        return list(sequence)
+
+
+def of_lengths(count: int) -> tuple[list[Any], list[int]]:
     """Samples of lognormal lengths, ``(numbers, label)``, and the lengths."""
-    lengths = np.random.default_rng(3).lognormal(4, sigma, count).astype(int) + 1
+    lengths = np.random.default_rng(3).lognormal(4, 0.25, count).astype(int) + 1
     return [(np.full(n, n), n) for n in lengths.tolist()], lengths.tolist()
 
 
 def test_buckets_bound_the_shapes():
     """There are no other shapes, and as little padding as the buckets say."""
-    samples, lengths = of_lengths()
+    samples, lengths = of_lengths(2000)
     buckets = Buckets(lengths)
-    shapes, cells = set(), 0
-    with SafeSequence(
-        samples, 20, shuffle=True, collate=pad(-1), bucket_by=buckets, workers=0
-    ) as sequence:
-        for rows, labels in sequence:
-            shapes.add(rows.shape[1])
-            cells += rows.size
-            assert [row[:n].tolist() for row, n in zip(rows, labels)] == [[n] * n for n in labels]
-            assert all((row[n:] == -1).all() for row, n in zip(rows, labels))
-    assert shapes == set(buckets.bounds)
-    assert len(shapes) == 8
-    assert 1 - sum(lengths) / cells <= 0.10
+    batches = batches_of(samples, 20, shuffle=True, collate=pad(-1), bucket_by=buckets)
+    for rows, labels in batches:
+        assert [row[:n].tolist() for row, n in zip(rows, labels)] == [[n] * n for n in labels]
+        assert all((row[n:] == -1).all() for row, n in zip(rows, labels))
+    assert {rows.shape[1] for rows, _ in batches} == set(buckets.bounds)
+    assert len(buckets.bounds) == 8
+    assert 1 - sum(lengths) / sum(rows.size for rows, _ in batches) <= 0.10
 
 
 def test_buckets_bounds_are_rounded_and_cut():
     samples, lengths = of_lengths(200)
-    bounds = np.array(Buckets(lengths, shapes=3).bounds)
-    options = {"shuffle": True, "workers": 0, "bucket_by": Buckets(lengths, shapes=3)}
-    with SafeSequence(samples, 8, collate=pad(0, 16, 80), **options) as sequence:
-        shapes = {rows.shape[1] for rows, _ in sequence}
-    assert shapes == set(np.minimum(-(-bounds // 16) * 16, 80).tolist())
+    buckets = Buckets(lengths, shapes=3)
+    batches = batches_of(samples, 8, shuffle=True, collate=pad(0, 16, 80), bucket_by=buckets)
+    bounds = -(-np.array(buckets.bounds) // 16) * 16
+    assert {rows.shape[1] for rows, _ in batches} == set(np.minimum(bounds, 80).tolist())
 
 
-@pytest.mark.parametrize("axis", [0, (0, 1)])
-def test_buckets_of_other_lengths_change_nothing(axis):
-    """Seconds, say; or of which axis of several nobody knows."""
-    samples = [np.ones((n, 2)) for n in (3, 4, 9, 10)]
-    lengths = [3.5, 4.5, 9.5, 10.5] if axis == 0 else [3, 10, 10, 10]
-    options = {"collate": pad(axis=axis), "bucket_by": Buckets(lengths, shapes=2), "workers": 0}
-    with SafeSequence(samples, 1, **options) as sequence:
-        assert sorted(len(batch[0]) for batch in sequence) == [3, 4, 9, 10]
+SAMPLES = [np.ones((n, 2)) for n in (3, 4, 9, 10)]
 
 
-@pytest.mark.parametrize("buckets", [[1, 1, 2, 2], None])
-def test_buckets_leave_longer_samples(buckets):
-    """And a collate is not changed by a sequence that has buckets."""
-    samples, collate = [np.ones(n) for n in (3, 4, 9, 10)], pad()
-    lengths = Buckets([3, 4, 9, 10], shapes=1)
-    options = {"collate": collate, "workers": 0}
-    with SafeSequence(samples, 1, bucket_by=lengths, **options) as bound:
+@pytest.mark.parametrize(
+    ("axis", "buckets"),
+    [(0, Buckets([3.5, 4.5, 9.5, 10.5])), ((0, 1), Buckets([3, 10, 10, 10])), (0, [1, 1, 2, 2])],
+    ids=["seconds", "one axis of several", "no Buckets"],
+)
+def test_buckets_of_other_lengths_change_nothing(axis, buckets):
+    batches = batches_of(SAMPLES, 1, collate=pad(axis=axis), bucket_by=buckets)
+    assert sorted(len(batch[0]) for batch in batches) == [3, 4, 9, 10]
+
+
+def test_buckets_do_not_change_the_collate():
+    collate, buckets = pad(), Buckets([3, 4, 9, 10], shapes=1)
+    options: dict[str, Any] = {"collate": collate, "workers": 0}
+    with SafeSequence(SAMPLES, 1, bucket_by=buckets, **options) as bound:
         assert [len(batch[0]) for batch in bound] == [10] * 4
-        with SafeSequence(samples, 1, bucket_by=buckets, **options) as plain:
-            assert sorted(len(batch[0]) for batch in plain) == [3, 4, 9, 10]
-
-
-def bucket_shapes(lengths: list[int], batch_size: int, **options: Any) -> list[tuple[Any, Any]]:
-    """Of batches of two buckets, of samples ``(tokens, label of three numbers)``."""
-    samples = [(np.arange(n), np.eye(3)[0]) for n in lengths]
-    given: dict[str, Any] = {"bucket_by": Buckets(lengths, shapes=2), "workers": 0, **options}
-    with SafeSequence(samples, batch_size, collate=pad(), **given) as sequence:
-        return [(tokens.shape[1], label.shape[1]) for tokens, label in sequence]
+        assert [len(batch[0]) for batch in batches_of(SAMPLES, 1, **options)] == [3, 4, 9, 10]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_buckets_leave_members_of_a_fixed_size(batch_size):
+@pytest.mark.parametrize("options", [{}, {"transform": lambda sample: sample, "on_error": "skip"}])
+def test_buckets_leave_members_of_a_fixed_size(batch_size, options):
     """The tokens go to the bound all the same, so that there are few shapes."""
     lengths = [3, 3, 4, 4, 9, 9, 10, 10]
-    count = 4 // batch_size
-    assert bucket_shapes(lengths, batch_size) == [(4, 3)] * count + [(10, 3)] * count
-    other = {"transform": lambda sample: (sample[0], sample[1]), "on_error": "skip"}
-    assert bucket_shapes(lengths, batch_size, **other) == [(4, 3)] * count + [(10, 3)] * count
+    samples = [(np.arange(n), np.eye(3)[0]) for n in lengths]
+    batches = batches_of(samples, batch_size, bucket_by=Buckets(lengths, shapes=2), **options)
+    shapes = [(tokens.shape[1], label.shape[1]) for tokens, label in batches]
+    assert shapes == [(4, 3)] * (4 // batch_size) + [(10, 3)] * (4 // batch_size)
 
 
 def test_buckets_of_one_member_leave_the_other():
     lengths = [3, 4, 9, 10]
     samples = [{"tokens": np.ones(n), "targets": np.ones(2 * n)} for n in lengths]
-    options = {"bucket_by": Buckets(lengths, shapes=1), "workers": 0}
-    with SafeSequence(samples, 2, collate=pad(), **options) as sequence:
-        shapes = [(b["tokens"].shape[1], b["targets"].shape[1]) for b in sequence]
+    batches = batches_of(samples, 2, bucket_by=Buckets(lengths, shapes=1))
+    shapes = [(b["tokens"].shape[1], b["targets"].shape[1]) for b in batches]
     assert shapes == [(10, 8), (10, 20)]
 
 
 def test_buckets_compare_lengths_as_cut():
-    lengths = [3, 3, 4, 4, 90, 95]
-    samples = [np.ones(n) for n in lengths]
-    options = {"bucket_by": Buckets(np.minimum(lengths, 80), shapes=2), "workers": 0}
-    with SafeSequence(samples, 2, collate=pad(max_length=80), **options) as sequence:
-        assert [batch.shape[1] for batch in sequence] == [4, 4, 80]
+    samples = [np.ones(n) for n in (3, 3, 4, 4, 90, 95)]
+    buckets = Buckets([3, 3, 4, 4, 80, 80], shapes=2)
+    batches = batches_of(samples, 2, collate=pad(max_length=80), bucket_by=buckets)
+    assert [batch.shape[1] for batch in batches] == [4, 4, 80]
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=9), min_size=1, max_size=6), st.integers(1, 5))
@@ -259,33 +241,20 @@ def test_ragged_stacks_members_without_rows():
     assert (batch["vector"].shape, batch["label"].tolist()) == ((2, 3), [1, 0])
 
 
-def test_ragged_refuses_another_axis():
-    with pytest.raises(ValueError, match="along axis 0 only"):
-        ragged()([np.ones((2, 2)), np.ones((2, 3))])
-
-
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=80)
 
 
 @given(LENGTHS, st.integers(1, 12), st.integers(1, 5))
-def test_packed_rows_are_not_too_full(lengths, length, most):
-    lengths = np.minimum(lengths, length)
-    numbers, starts = first_fit(lengths, length, most)
-    assert sorted(numbers.tolist()) == list(range(len(lengths)))
-    for start, end in itertools.pairwise(starts):
-        assert 0 < end - start <= most
-        assert lengths[numbers[start:end]].sum() <= length
-
-
-@given(LENGTHS, st.integers(1, 12))
-def test_packed_rows_hold_the_sequences(lengths, length):
+def test_packed_rows_hold_the_sequences(lengths, length, most):
     sequences = [np.arange(size, dtype=np.int16) + 100 * n for n, size in enumerate(lengths)]
-    rows = packed([{"t": each} for each in sequences], length, tokens="t", value=-1)
+    samples = [{"t": each} for each in sequences]
+    rows = packed(samples, length, most=most, tokens="t", value=-1)
     seen = {}
     for number, row in enumerate(rows):
         tokens, segments, positions = row["tokens"], row["segment_ids"], row["positions"]
         assert tokens.shape == segments.shape == positions.shape == (length,)
         assert tokens.dtype == np.int16
+        assert 0 < len(rows.sequences(number)) <= most
         for segment, sequence in enumerate(rows.sequences(number).tolist(), 1):
             mine = segments == segment
             seen[sequence] = tokens[mine].tolist()
@@ -295,11 +264,11 @@ def test_packed_rows_hold_the_sequences(lengths, length):
 
 
 def test_packed_leaves_few_places_empty():
+    """And brings together what is near each other."""
     lengths = np.random.default_rng(0).lognormal(np.log(300), 0.8, 20_000).astype(int)
-    lengths = np.clip(lengths, 1, 2048)
-    numbers, starts = first_fit(lengths, 2048, len(lengths))
-    assert 1 - lengths.sum() / (len(starts) - 1) / 2048 < 0.02
-    spread = [np.ptp(numbers[a:b]) for a, b in itertools.pairwise(starts)]
+    rows = packed([[0]] * 20_000, 2048, np.clip(lengths, 1, 2048))
+    assert rows.fill_rate > 0.98
+    spread = [np.ptp(rows.sequences(number)) for number in range(len(rows))]
     assert np.median(spread) < 20 * OPEN_ROWS
 
 
@@ -319,26 +288,3 @@ def test_packed_takes_given_lengths():
     assert data.asked == 0
     assert [row.tolist() for row in rows] == [[1, 2, 2, 0, 0], [3, 3, 3, 0, 0], [4, 4, 4, 4, 0]]
     assert rows.fill_rate == 10 / 15
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "arguments"),
-    [
-        (ValueError, "length must be >= 1, got 0", {"length": 0}),
-        (ValueError, "most must be >= 1 or None, got 0", {"length": 4, "most": 0}),
-        (TypeError, "lengths must be integers", {"length": 4, "lengths": [1.5, 2.0]}),
-        (ValueError, "one for each of 2 samples", {"length": 4, "lengths": [1]}),
-        (ValueError, "tokens must be the key or position", {"length": 4, "tokens": "text"}),
-        (TypeError, "transform must be callable or None", {"length": 4, "transform": 3}),
-    ],
-)
-def test_packed_wrong_arguments_are_refused(error, message, arguments):
-    with pytest.raises(error, match=message):
-        packed([[1, 2], [3]], **arguments)
-
-
-def test_packed_notices_wrong_lengths():
-    with pytest.raises(ValueError, match="lengths must be those of the sequences"):
-        packed([[1, 2, 3], [4, 5, 6]], 4, [2, 2])[0]
-    with pytest.raises(ValueError, match="a sample must be a sequence"):
-        packed([np.ones((2, 2))], 4)

@@ -5,7 +5,7 @@
 
 #include "resize.c" /* For what is static. */
 
-enum { ROUNDS = 3000, WIDEST = 300 };
+enum { ROUNDS = 1000, WIDEST = 300 };
 
 int vectors_are_used = 1;
 

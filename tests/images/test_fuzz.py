@@ -23,7 +23,7 @@ JPEG = (
     *(f"jpeg/{name}" for name in ("frame", "huffman", "idct", "jpeg", "ycc")),
 )
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
-MUTANTS, MUTANTS_OF_FULL = 5_000, 60_000
+MUTANTS, MUTANTS_OF_FULL = 2_500, 60_000
 every_seed = pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 
 

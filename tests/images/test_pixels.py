@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import zlib
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-import simplejpeg
-from hypothesis import example, given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image
 
 from adapters import ImageDecoder
 from adapters.errors import ContentError
-from adapters.generators import DECODE, generator
-from adapters.images import decode, pixels, size_of
+from adapters.images import decode, size_of
 from adapters.images.geometry import Crop, reduction, whole
 from tests.images.pictures import by_opencv, by_pixels, encoded, npy, picture
 
 PHOTO = picture(37, 53)
 
 
-def rotated() -> bytes:
-    """A JPEG of whose top EXIF says that it is on the right."""
+def turned(kind: str, orientation: int) -> bytes:
+    """An image of which EXIF says that it is seen from another side."""
     exif = Image.Exif()
-    exif[0x0112] = 6
-    return encoded(PHOTO, "JPEG", exif=exif.tobytes())
+    exif[0x0112] = orientation
+    return encoded(PHOTO, kind, exif=exif.tobytes())
 
 
 JPEGS = {
@@ -39,25 +35,26 @@ JPEGS = {
     "progressive": encoded(PHOTO, "JPEG", progressive=True),
     "grey": encoded(picture(37, 53, 1), "JPEG"),
     "CMYK": encoded(PHOTO, "JPEG", "CMYK"),
-    "rotated by EXIF": rotated(),
+    "rotated by EXIF": turned("JPEG", 6),
 }
-PNGS = {
+GREY = PHOTO[:, :, :1].repeat(3, 2)
+GREY_IMAGE = Image.fromarray(PHOTO[:, :, 0])
+PALETTE = encoded(PHOTO, "PNG", "P")
+LOSSLESS: dict[str, tuple[bytes, Any]] = {
     "RGB": (encoded(PHOTO, "PNG"), PHOTO),
-    "grey": (encoded(PHOTO[:, :, :1], "PNG"), PHOTO[:, :, :1].repeat(3, 2)),
+    "grey": (encoded(PHOTO[:, :, :1], "PNG"), GREY),
     "RGBA": (encoded(PHOTO, "PNG", "RGBA"), PHOTO),
-    "grey and alpha": (
-        encoded(Image.fromarray(PHOTO[:, :, 0]), "PNG", "LA"),
-        PHOTO[:, :, :1].repeat(3, 2),
-    ),
-    "palette": (
-        encoded(PHOTO, "PNG", "P"),
-        np.array(Image.open(io.BytesIO(encoded(PHOTO, "PNG", "P"))).convert("RGB")),
-    ),
-    "one bit": (
-        encoded(Image.fromarray(PHOTO[:, :, 0] > 99), "PNG"),
-        ((PHOTO[:, :, :1] > 99) * np.uint8(255)).repeat(3, 2),
-    ),
+    "grey and alpha": (encoded(GREY_IMAGE, "PNG", "LA"), GREY),
+    "palette": (PALETTE, np.array(Image.open(io.BytesIO(PALETTE)).convert("RGB"))),
+    "one bit": (encoded(Image.fromarray(PHOTO[:, :, 0] > 99), "PNG"), (GREY > 99) * np.uint8(255)),
+    "JPEG 2000": (encoded(PHOTO, "JPEG2000"), PHOTO),
+    "RGBA as JPEG 2000": (encoded(PHOTO, "JPEG2000", "RGBA"), PHOTO),
+    "grey as JPEG 2000": (encoded(PHOTO[:, :, :1], "JPEG2000"), GREY),
+    "grey and alpha as JPEG 2000": (encoded(GREY_IMAGE, "JPEG2000", "LA"), GREY),
+    "JPEG 2000 in tiles": (encoded(PHOTO, "JPEG2000", tile_size=(16, 16)), PHOTO),
+    "a codestream of JPEG 2000": (encoded(PHOTO, "JPEG2000", no_jp2=True), PHOTO),
 }
+JPEG2000 = LOSSLESS["JPEG 2000"][0]
 TINY = picture(7, 9)
 DAMAGEABLE = {
     "JPEG": encoded(TINY, "JPEG"),
@@ -69,10 +66,13 @@ DAMAGEABLE = {
 every_tiny = pytest.mark.parametrize("name", DAMAGEABLE)
 
 
-@pytest.mark.parametrize("name", PNGS)
-def test_png_becomes_8_bit_rgb(name):
-    content, expected = PNGS[name]
-    np.testing.assert_array_equal(decode(content), expected)
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_image_becomes_8_bit_rgb(name):
+    content, expected = LOSSLESS[name]
+    found = decode(memoryview(content))
+    np.testing.assert_array_equal(found, expected, strict=True)
+    assert size_of(content) == (37, 53)
+    found[0, 0] = 1  # One's own memory.
 
 
 @pytest.mark.parametrize(
@@ -88,18 +88,6 @@ def test_npy_is_what_it_was(dtype, shape):
         np.testing.assert_array_equal(decode(file.getvalue()), array, strict=True)
 
 
-def test_npy_is_not_copied():
-    content = npy(PHOTO)
-    assert np.shares_memory(decode(content), np.frombuffer(content, np.uint8))
-
-
-@pytest.mark.parametrize("shape", [(37, 53), (37, 53, 1)])
-def test_npy_grey_gets_three_channels(shape):
-    grey = PHOTO[:, :, 0]
-    row = by_pixels(npy(grey.reshape(shape)), whole(37, 53), 37, 53)
-    np.testing.assert_array_equal(row, grey[:, :, None].repeat(3, 2))
-
-
 @pytest.mark.parametrize(
     "array",
     [np.zeros((4, 4, 3), "c8"), np.zeros(4, np.uint8), np.zeros((2, 4, 4, 3), np.uint8)],
@@ -112,14 +100,9 @@ def test_npy_that_is_no_image(array):
             decode(npy(wrong))
     with pytest.raises(ContentError, match=r"expected 189 bytes of uint8 .*found 190"):
         decode(DAMAGEABLE["NPY"] + b"\0")
-
-
-@pytest.mark.parametrize("goal", [(20, 20), (80, 31), (1, 1), (1, 90), (74, 106)])
-def test_resizing_is_opencvs_bilinear(goal):
-    expected = cv2.resize(PHOTO, goal[::-1], interpolation=cv2.INTER_LINEAR)
-    np.testing.assert_array_equal(by_pixels(PNGS["RGB"][0], whole(37, 53), *goal), expected)
-    line = npy(np.array([[0, 100]], np.uint8))
-    assert by_pixels(line, whole(1, 2), 1, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
+    endless = b"\x93NUMPY\x02\x00" + (60_000).to_bytes(4, "little") + b"-" * 60_000
+    with pytest.raises(ContentError, match="a header of at most 10,000 bytes"):
+        decode(endless)  # Python's parser would run out of memory.
 
 
 @pytest.mark.parametrize("shape", [(1, 1 << 15), (1 << 15, 1)])
@@ -134,36 +117,6 @@ def test_nearest_of_a_side_that_is_too_long_is_refused(shape):
         ImageDecoder(resize_short=2, channels=1, interpolation="nearest").decode(line)
 
 
-@pytest.mark.parametrize("content", [PNGS["RGB"][0], npy(PHOTO), npy(np.asfortranarray(PHOTO))])
-def test_box_is_cut_out(content):
-    crop = Crop((37, 53), None, 5, 7, 20, 30, False)
-    box = PHOTO[5:25, 7:37]
-    np.testing.assert_array_equal(by_pixels(content, crop, 20, 30), box)
-    np.testing.assert_array_equal(by_pixels(content, crop, 9, 50), cv2.resize(box, (50, 9)))
-    resized = crop._replace(resized=(50, 70))
-    expected = cv2.resize(PHOTO, (70, 50))[5:25, 7:37]
-    np.testing.assert_array_equal(by_pixels(content, resized, 20, 30), expected)
-
-
-@pytest.mark.parametrize("goal", [(37, 53), (20, 21), (1, 1)])
-def test_flip_turns_left_to_right_at_the_end(goal):
-    plain, flipped = (
-        by_pixels(PNGS["RGB"][0], whole(37, 53, flip), *goal) for flip in (False, True)
-    )
-    np.testing.assert_array_equal(flipped, plain[:, ::-1])
-
-
-def test_jpeg_is_reduced():
-    """What simplejpeg makes of min_height and min_width is the size that we take it for."""
-    for height in (1, 2, 7, 8, 9, 15, 16, 17, 63, 65, 375):
-        for width in (1, 3, 8, 9, 64, 65, 500):
-            content = encoded(np.zeros((height, width, 3), np.uint8), "JPEG")
-            sizes = [pixels._jpeg(content, factor).shape[:2] for factor in (1, 2, 4, 8)]
-            assert sizes == [(-(-height // each), -(-width // each)) for each in (1, 2, 4, 8)]
-    for name in ("baseline", "progressive", "grey", "CMYK"):
-        assert pixels._jpeg(JPEGS[name], 4).shape == (10, 14, 3)
-
-
 @pytest.mark.parametrize(
     ("goal", "factor"),
     [((201, 100), 1), ((200, 151), 1), ((200, 150), 2), ((101, 75), 2), ((100, 75), 4)]
@@ -173,48 +126,28 @@ def test_jpeg_is_no_smaller_than_its_row(goal, factor):
     assert reduction(whole(400, 301), goal) == factor
 
 
-@pytest.mark.parametrize("size", [(400, 600), (407, 601)])
-@pytest.mark.parametrize("goal", [(200, 300), (130, 200), (50, 75), (33, 47)])
-@pytest.mark.parametrize("corner", ["whole", "top left", "bottom right", "resized"])
-def test_jpeg_reduced_differs_little(size, goal, corner):
+@pytest.mark.parametrize(
+    "crop",
+    [
+        whole(407, 601),
+        Crop((407, 601), None, 0, 0, 399, 599, False),
+        Crop((407, 601), None, 8, 2, 399, 599, False),
+        None,
+    ],
+    ids=["whole", "top left", "bottom right", "resized"],
+)
+def test_jpeg_reduced_differs_little(crop):
     """A smooth picture, where no antialiasing is missed: 2 of 256 on average, 16 at most."""
-    height, width = size
-    crop = {
-        "whole": whole(height, width),
-        "top left": Crop(size, None, 0, 0, 399, 599, False),
-        "bottom right": Crop(size, None, height - 399, width - 599, 399, 599, False),
-        "resized": Crop(size, goal, 0, 0, *goal, False),
-    }[corner]
-    content = encoded(picture(*size), "JPEG", quality=95)
-    box = decode(content)[crop.top :, crop.left :]
-    if corner != "resized":
-        box = box[: crop.height, : crop.width]
-    expected = cv2.resize(box, goal[::-1], interpolation=cv2.INTER_AREA).astype(int)
-    difference = np.abs(by_pixels(content, crop, *goal) - expected)
-    assert difference.mean() < 2
-    assert difference.max() <= 16
-
-
-@st.composite
-def crops(draw: Any) -> Crop:
-    height, width = draw(st.integers(1, 70)), draw(st.integers(1, 70))
-    top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
-    box = draw(st.integers(1, height - top)), draw(st.integers(1, width - left))
-    return Crop((height, width), None, top, left, *box, draw(st.booleans()))
-
-
-@given(crops(), st.integers(1, 9), st.integers(1, 9))
-@example(Crop((32, 32), None, 12, 12, 8, 8, False), 1, 1)
-@example(Crop((33, 33), None, 32, 32, 1, 1, False), 1, 1)
-def test_jpeg_of_one_colour_has_flat_boxes(crop, height, width):
-    """None is empty, and none goes beyond the image."""
-    content = _flat(*crop.image)
-    row = by_pixels(content, crop, height, width)
-    np.testing.assert_array_equal(row, np.broadcast_to(decode(content)[0, 0], row.shape))
-
-
-def _flat(height: int, width: int) -> bytes:
-    return simplejpeg.encode_jpeg(np.full((height, width, 3), (200, 100, 50), np.uint8))
+    content = encoded(picture(407, 601), "JPEG", quality=95)
+    for goal in ((200, 300), (130, 200), (50, 75), (33, 47)):
+        cut = crop or Crop((407, 601), goal, 0, 0, *goal, False)
+        box = decode(content)
+        if crop is not None:
+            box = box[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
+        expected = cv2.resize(box, goal[::-1], interpolation=cv2.INTER_AREA).astype(int)
+        difference = np.abs(by_pixels(content, cut, *goal) - expected)
+        assert difference.mean() < 2
+        assert difference.max() <= 16
 
 
 @every_tiny
@@ -243,12 +176,10 @@ def test_flipped_bit_gives_an_error_or_an_image(name):
     assert errors > 20
 
 
-@pytest.mark.parametrize("bit", range(8))
-def test_npy_header_bit_changes_no_pixel(bit):
-    content = DAMAGEABLE["NPY"]
-    for place in range(128):
-        flipped = bytearray(content)
-        flipped[place] ^= 1 << bit
+def test_npy_header_bit_changes_no_pixel():
+    for bit in range(8 * 128):
+        flipped = bytearray(DAMAGEABLE["NPY"])
+        flipped[bit // 8] ^= 1 << bit % 8
         try:
             array = decode(flipped)
         except ContentError:
@@ -256,20 +187,6 @@ def test_npy_header_bit_changes_no_pixel(bit):
         assert array.tobytes("K") == TINY.tobytes()
 
 
-def bomb(kind: str) -> bytes:
-    """A small file that says that it has 4 gigapixels."""
-    if kind == "JPEG":
-        content = bytearray(DAMAGEABLE["JPEG"])
-        frame = content.index(b"\xff\xc0")
-        content[frame + 5 : frame + 9] = b"\xff\xdc\xff\xdc"
-    else:
-        content = bytearray(DAMAGEABLE["PNG"])
-        content[16:24] = (65_500).to_bytes(4, "big") * 2
-        content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
-    return bytes(content)
-
-
-@pytest.mark.parametrize("function", [decode, size_of])
 @pytest.mark.parametrize(
     ("content", "found"),
     [
@@ -278,37 +195,33 @@ def bomb(kind: str) -> bytes:
         (bytes(1000), "1000 bytes that begin with 00 00 00 00 00 00 00 00"),
     ],
 )
-def test_what_is_no_image_is_shown(function, content, found):
-    with pytest.raises(ContentError, match=f"^expected an image, found {found}$"):
-        function(content)
+def test_what_is_no_image_is_shown(content, found):
+    for function in (decode, size_of):
+        with pytest.raises(ContentError, match=f"^expected an image, found {found}$"):
+            function(content)
 
 
-HUGE = 65_500
-
-
-def by_cv2(ending: str, image: np.ndarray = PHOTO) -> bytes:
-    return cv2.imencode(ending, image)[1].tobytes()
+def by_cv2(ending: str) -> bytes:
+    return cv2.imencode(ending, PHOTO)[1].tobytes()
 
 
 def tiff(order: str, is_big: bool, kind: str = "I") -> bytes:
     """A grey one of 2 x 3 pixels, as small as can be."""
-    kinds = {"b": 6, "H": 3, "I": 4, "Q": 16}
-    where = 16 if is_big else 8
-    size = 8 + 20 * 8 + 8 if is_big else 2 + 12 * 8 + 4
-    tags = {256: 2, 257: 3, 258: 8, 259: 1, 262: 1, 273: where + size, 278: 3, 279: 6}
+    kinds = {"b": 6, "H": 3, "I": 4}
     head = {"<": b"II", ">": b"MM"}[order]
-    head += struct.pack(
-        f"{order}HHHQ" if is_big else f"{order}HI", *((43, 8, 0) if is_big else (42,)), where
-    )
+    if is_big:
+        head += struct.pack(f"{order}HHHQ", 43, 8, 0, 16)
+        size, long, count = 8 + 20 * 8 + 8, 8, "Q"
+    else:
+        head += struct.pack(f"{order}HI", 42, 8)
+        size, long, count = 2 + 12 * 8 + 4, 4, "H"
+    tags = {256: 2, 257: 3, 258: 8, 259: 1, 262: 1, 273: len(head) + size, 278: 3, 279: 6}
     entries = b""
     for tag, value in tags.items():
         own = kind if tag in (256, 257) else "I"
-        stored = struct.pack(order + own, value).ljust(8 if is_big else 4, b"\0")
-        entries += (
-            struct.pack(f"{order}HHQ" if is_big else f"{order}HHI", tag, kinds[own], 1) + stored
-        )
-    count = struct.pack(order + ("Q" if is_big else "H"), len(tags))
-    return head + count + entries + bytes(8 if is_big else 4) + bytes(range(6))
+        entries += struct.pack(f"{order}HH{'Q' if is_big else 'I'}", tag, kinds[own], 1)
+        entries += struct.pack(order + own, value).ljust(long, b"\0")
+    return head + struct.pack(order + count, len(tags)) + entries + bytes(long) + bytes(range(6))
 
 
 def claiming(content: bytes, at: int, form: str, *values: int) -> bytes:
@@ -316,6 +229,12 @@ def claiming(content: bytes, at: int, form: str, *values: int) -> bytes:
     changed = bytearray(content)
     struct.pack_into(form, changed, at, *values)
     return bytes(changed)
+
+
+def png_of(height: int, width: int) -> bytes:
+    """A PNG whose header, with its CRC, says so."""
+    content = claiming(DAMAGEABLE["PNG"], 16, ">II", width, height)
+    return claiming(content, 29, ">I", zlib.crc32(content[12:29]))
 
 
 WHOLE = {
@@ -330,7 +249,9 @@ WHOLE = {
     "PBM": encoded(Image.fromarray(PHOTO[:, :, 0] > 99), "PPM"),
     "PAM": by_cv2(".pam"),
 }
-TOO_LARGE = {
+HUGE = 65_500
+FRAME = DAMAGEABLE["JPEG"].index(b"\xff\xc0")
+IMPOSSIBLE = {
     "TIFF": encoded(Image.new("1", (17_000, 17_000)), "TIFF", compression="group4"),
     "BMP": claiming(WHOLE["BMP"], 18, "<ii", HUGE, HUGE),
     "BMP, top down": claiming(WHOLE["BMP"], 18, "<ii", HUGE, -HUGE),
@@ -339,8 +260,13 @@ TOO_LARGE = {
     "GIF": b"GIF89a" + struct.pack("<HH", HUGE, HUGE) + bytes(20),
     "PPM": WHOLE["PPM"].replace(b"53 37", b"# 5 5\n 65500 #\n65500", 1),
     "PBM": b"P4\n# 1 1\n65500\n65500\n" + bytes(99),
-    "JPEG": bomb("JPEG"),
-    "PNG": bomb("PNG"),
+    "JPEG": claiming(DAMAGEABLE["JPEG"], FRAME + 5, ">HH", HUGE, HUGE),
+    "PNG": png_of(HUGE, HUGE),
+    "PNG without width": png_of(7, 0),
+    "TIFF of two widths": tiff("<", False).replace(
+        struct.pack("<HHII", 258, 4, 1, 8), struct.pack("<HHII", 256, 4, 1, 2_000_000_000)
+    ),
+    "JPEG 2000": claiming(JPEG2000, JPEG2000.index(b"ihdr") + 4, ">II", HUGE, HUGE),
 }
 KINDS = {**JPEGS, **WHOLE}
 
@@ -354,23 +280,28 @@ def test_image_is_opencvs_unturned_and_whole(name):
     np.testing.assert_array_equal(decode(memoryview(b"x" + content)[1:]), found)
 
 
-@pytest.mark.parametrize("function", [decode, size_of])
-@pytest.mark.parametrize("name", TOO_LARGE)
-def test_huge_images_are_not_decoded(name, function, monkeypatch):
-    def asked(*_: object) -> None:
-        raise AssertionError
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_images_of_impossible_sizes_are_not_decoded(name, monkeypatch):
+    monkeypatch.setattr(cv2, "imdecode", None)
+    sizes = "65500 x 65500|17000 x 17000|7 x 0|3 x 2000000000"
+    match = rf"1 to 268,435,456 pixels, found one of ({sizes}) pixels"
+    for function in (decode, size_of):
+        with pytest.raises(ContentError, match=match):
+            function(IMPOSSIBLE[name])
 
-    monkeypatch.setattr(cv2, "imdecode", asked)
-    match = r"1 to 268,435,456 pixels, found one of (65500 x 65500|17000 x 17000) pixels"
-    with pytest.raises(ContentError, match=match):
-        function(TOO_LARGE[name])
+
+def test_gif_is_an_image_where_opencv_knows_them():
+    content = encoded(PHOTO, "GIF")
+    if cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) is not None:
+        assert decode(content).shape == (37, 53, 3)
+        return
+    with pytest.raises(ContentError, match="found a GIF: convert it"):
+        decode(content)
 
 
 @pytest.mark.parametrize("orientation", [3, 6])
 def test_tiff_is_as_large_as_opencv_turns_it(orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    content = encoded(PHOTO, "TIFF", exif=exif.tobytes())
+    content = turned("TIFF", orientation)
     found = decode(content)
     assert size_of(content) == found.shape[:2]
     np.testing.assert_array_equal(found, by_opencv(content))
@@ -397,57 +328,111 @@ def test_header_without_a_size_is_refused(content):
         decode(content)
 
 
-def test_tiff_size_that_is_there_twice():
-    content = tiff("<", False)
-    entry = struct.pack("<HHII", 258, 4, 1, 8)
-    twice = content.replace(entry, struct.pack("<HHII", 256, 4, 1, 2_000_000_000))
-    with pytest.raises(ContentError, match="found one of 3 x 2000000000 pixels"):
-        decode(twice)
+# --- PNG and JPEG 2000 ---
 
 
-def noise(height: int, width: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+PNG = DAMAGEABLE["PNG"]
 
 
-def test_npy_header_that_is_too_long():
-    """Python's parser would run out of memory for this one."""
-    header = b"-" * 60_000
-    content = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
-    with pytest.raises(ContentError, match="a header of at most 10,000 bytes"):
+def moving(mode: str, picture: Any = TINY, **options: Any) -> bytes:
+    """A PNG of three pictures."""
+    first = Image.fromarray(picture).convert(mode)
+    more = [Image.new(mode, first.size, colour) for colour in (0, 1)]
+    return encoded(first, "PNG", save_all=True, append_images=more, **options)
+
+
+def chunks(content: bytes) -> list[tuple[bytes, int, int]]:
+    """Their kinds, where they begin, and where they end."""
+    found, at = [], 8
+    while at < len(content):
+        end = at + 12 + int.from_bytes(content[at : at + 4], "big")
+        found.append((content[at + 4 : at + 8], at, end))
+        at = end
+    return found
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    crc = zlib.crc32(kind + data).to_bytes(4, "big")
+    return len(data).to_bytes(4, "big") + kind + data + crc
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_png_flipped_bit_is_an_error(moves):
+    """In what says how it moves, too, of which OpenCV believes anything."""
+    content = moving("RGB") if moves else PNG
+    for place in range(len(content)):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << bit
+            with pytest.raises(ContentError):
+                decode(flipped)
+
+
+def test_png_says_where_it_is_damaged():
+    content = bytearray(PNG)
+    content[50] ^= 1
+    with pytest.raises(ContentError, match="found a wrong CRC in its b'IDAT', at its byte 33"):
         decode(content)
+    comment = PNG[:33] + chunk(b"tEXt", b"Title\0a picture") + PNG[33:]
+    np.testing.assert_array_equal(decode(comment), TINY)
+    with pytest.raises(ContentError, match="found a wrong CRC in its b'tEXt', at its byte 33"):
+        decode(comment.replace(b"a picture", b"a Picture"))
+    with pytest.raises(ContentError, match="found one cut short"):
+        decode(PNG[:-12])  # Whatever OpenCV makes of it: all of its pixels are there.
+    np.testing.assert_array_equal(decode(PNG + b"more"), TINY)
 
 
-def mutants(contents: list[bytes], count: int) -> Any:
-    """Bytes changed, most of them in the header; cut short, or longer."""
-    rng = np.random.default_rng(5)
-    for number in range(count):
-        content = bytearray(contents[number % len(contents)])
-        for _ in range(rng.integers(0, 4)):
-            at = int(rng.integers(0, min(len(content), 160 if rng.random() < 0.5 else 20)))
-            content[at] = int(rng.choice([0, 1, 255, 128, rng.integers(256)]))
-        if rng.random() < 0.2:
-            del content[int(rng.integers(0, len(content))) :]
-        if rng.random() < 0.1:
-            content += bytes(int(rng.integers(1, 90)))
-        yield bytes(content)
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
+@pytest.mark.parametrize(("blend", "default_image"), [(0, False), (1, True)])
+def test_png_that_moves_is_its_still_image(mode, blend, default_image):
+    content = moving(mode, PHOTO, blend=blend, default_image=default_image)
+    assert {b"acTL", b"fcTL", b"fdAT"} < {kind for kind, *_ in chunks(content)}
+    expected = decode(encoded(Image.fromarray(PHOTO), "PNG", mode))
+    assert size_of(content) == (37, 53)
+    np.testing.assert_array_equal(decode(content), expected)
 
 
-def test_npy_mutants_give_pixels_or_an_error():
-    """In batches of nine, with and without random boxes; with the kernel where it is built."""
-    contents = [npy(noise(9, 12)), npy(noise(9, 12)[:, :, 0]), encoded(noise(9, 12), "PNG")]
-    batch: list[bytes] = []
-    outcomes = {True: 0, False: 0}
-    for content in mutants(contents, 4500):
-        batch.append(content)
-        if len(batch) < 9:
-            continue
-        for decoder in (ImageDecoder(8, crop="random_resized", flip=True), ImageDecoder(7)):
-            out = np.zeros((9, *(decoder.shape or ())), np.uint8)
-            failures = decoder.decode_rows(
-                batch, lambda place: generator(0, 0, place, DECODE), range(9), out
-            )
-            assert all(isinstance(error, ContentError) for _, error in failures), failures
-            outcomes[True] += 9 - len(failures)
-            outcomes[False] += len(failures)
-        batch.clear()
-    assert min(outcomes.values()) > 1000
+def test_png_control_of_frames_is_not_believed():
+    """Where its CRC is right, and the picture would lie outside of the whole."""
+    content = moving("RGB")
+    _, begin, end = next(each for each in chunks(content) if each[0] == b"fcTL")
+    control = bytearray(content[begin + 8 : end - 4])
+    control[12:16] = (1 << 30).to_bytes(4, "big")
+    changed = content[:begin] + chunk(b"fcTL", bytes(control)) + content[end:]
+    np.testing.assert_array_equal(decode(changed), TINY)
+
+
+def test_jpeg2000_16_bits():
+    """Of colours, Pillow would give 8 of them."""
+    sixteen = PHOTO[:, :, 0].astype(np.uint16) * 256 + 255
+    found = ImageDecoder(channels=1, dtype="uint16").decode(encoded(sixteen, "JPEG2000"))
+    np.testing.assert_array_equal(found[:, :, 0], sixteen)
+    image = np.dstack([sixteen] * 3)
+    content = cv2.imencode(".jp2", image, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])[1]
+    with pytest.raises(ContentError, match="found 16 bits of RGB"):
+        ImageDecoder(dtype="uint16").decode(content.tobytes())
+
+
+def test_jpeg2000_flipped_bit_is_an_error_or_an_image():
+    """One file after the other, as what one leaves behind may end another's decoding."""
+    errors = 0
+    for bit in range(0, 8 * (JPEG2000.index(b"\xff\x90") + 12), 3):
+        flipped = bytearray(JPEG2000)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert decode(flipped).shape[2:] == (3,)
+        except ContentError:
+            errors += 1
+    assert errors > 130
+
+
+@pytest.mark.parametrize("size", [12, 60, 100, 200, len(JPEG2000) // 2])
+def test_jpeg2000_cut_short_is_an_error(size):
+    with pytest.raises(ContentError, match="expected a JPEG 2000 image, found a damaged one: "):
+        decode(JPEG2000[:size])
+
+
+def test_jpeg2000_without_pillow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.Jpeg2KImagePlugin", None)
+    with pytest.raises(ImportError, match=r"^JPEG 2000 needs Pillow: pip install pillow$"):
+        decode(JPEG2000)

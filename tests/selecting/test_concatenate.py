@@ -1,36 +1,40 @@
-"""``concatenate``: several sources as one, of every kind, alike and mixed."""
+"""Several sources as one, of every kind, alike and mixed: ``concatenate`` and ``mix``."""
 
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 from adapters import (
+    Blocks,
     ClosedError,
-    Feature,
     ImageDecoder,
     RecordError,
     concatenate,
     mix,
     open_images,
     open_records,
+    packed,
     split,
 )
+from adapters.batch.arranging import order_of
 from adapters.sources import as_source
 from adapters.sources.concatenation import Concatenation
 from tests.batches import exact
+from tests.fuzzing import examples
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
-from tests.sources import example_files
 from tests.sources.conftest import gatherer  # noqa: F401 - a fixture.
-from tests.sources.every_kind import CENTRE, KINDS, SIZE, Fetching, X, Y, all_samples
+from tests.sources.every_kind import CENTRE, KINDS, SIZE, X, Y, all_samples
 from tests.sources.image_folders import folder
 from tests.sources.record_files import (
     HEADERS,
-    assert_batches_are_samples,
     shards,
     write_images,
 )
@@ -52,7 +56,6 @@ def halves(source):
 @every_kind
 def test_samples_come_one_source_after_the_other(source):
     whole = halves(source)
-    assert len(whole) == len(source)
     assert exact(all_samples(whole)) == exact(all_samples(source))
     if not source.draws:
         assert exact(whole[:]) == exact(source[:])
@@ -92,57 +95,8 @@ def files(tmp_path):
     return [open_records(path, decode=CENTRE) for path in paths]
 
 
-def test_records_of_both_formats_and_arrays(files):
-    arrays = np.arange(3 * 8 * 9 * 3, dtype=np.uint8).reshape(3, 8, 9, 3), np.arange(3)
-    whole = concatenate([*files, arrays])
-    assert whole.leaves is not None
-    images, labels = batch_of(plan_of(whole, SIZE + 3, shuffle=True))
-    order = plan_of(whole, SIZE + 3, shuffle=True).order.batch(0, 0)
-    for row, number in enumerate(order.tolist()):
-        image, label = whole[number]
-        np.testing.assert_array_equal(images[row], image)
-        assert labels[row] == label
-    assert whole[SIZE][0].tolist() == arrays[0][0].tolist()
-
-
-def test_arrays_and_a_list():
-    whole = concatenate([(X, Y), [(x, int(y)) for x, y in zip(X, Y)]])
-    assert (whole.gathers, whole.leaves) == (False, None)
-    x, y = batch_of(plan_of(whole, 2 * SIZE))
-    assert (x.tolist(), y.tolist()) == ([*X.tolist()] * 2, [*Y.tolist()] * 2)
-
-
-def test_getitems_is_asked_for_its_own_samples():
-    asked = []
-
-    class Noting(Fetching):
-        def __getitems__(self, numbers):
-            asked.append(numbers)
-            return super().__getitems__(numbers)
-
-    whole = concatenate([Noting(), [{"x": X[0], "y": (Y[0],)}], Noting()])
-    batch = whole.select([SIZE + 2, 5, SIZE, 1])
-    assert batch_of(plan_of(batch, 4))["y"][0].tolist() == [10, 50, 0, 10]
-    assert asked == [[5, 1], [1]]
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        ((X.astype(float), Y), r"sources\[0\] has \(int32 \(2, 3\), int64 \(\)\), sources\[1\]"),
-        ((X[:, :1], Y), r"sources\[1\] has \(int32 \(1, 3\), int64 \(\)\)"),
-        (X, r"sources\[1\] has int32 \(2, 3\); bring them into one form"),
-        ({"x": X, "y": Y}, r"has \{x: int32 \(2, 3\), y: int64 \(\)\}"),
-    ],
-)
-def test_other_samples_are_refused(others, said):
-    with pytest.raises(ValueError, match=said):
-        concatenate([(X, Y), others])
-
-
 def test_other_records_are_refused(tmp_path):
-    content = [encoded(picture(9, 9), "JPEG")]
-    path = write_images(tmp_path / "a", "recordio", content)
+    path = write_images(tmp_path / "a", "recordio", [encoded(picture(9, 9), "JPEG")])
     small, large = (open_records(path, decode=ImageDecoder(size)) for size in (8, 16))
     with pytest.raises(ValueError, match=r"sources\[1\] has \(uint8 \(16, 16, 3\), float64 \(\)\)"):
         concatenate([small, large])
@@ -151,27 +105,34 @@ def test_other_records_are_refused(tmp_path):
 @pytest.mark.parametrize("transform", [None, lambda sample: sample])
 def test_labels_of_several_types_become_one(files, transform):
     """RecordIO has floats as labels, TFRecord integers; all batches have one dtype."""
-    whole = concatenate([*files, (np.zeros((3, 8, 9, 3), np.uint8), np.arange(3, dtype="i4"))])
+    arrays = np.arange(3 * 8 * 9 * 3, dtype=np.uint8).reshape(3, 8, 9, 3), np.arange(3, dtype="i4")
+    whole = concatenate([*files, arrays])
     batches = epoch_of(plan_of(whole, 4, transform=transform))
-    assert {batch[1].dtype for batch in batches} == {np.dtype("f8")}
-    labels = [*range(10), *range(SIZE - 10), *range(3)]
-    assert np.concatenate([batch[1] for batch in batches]).tolist() == labels
+    assert {labels.dtype for _, labels in batches} == {np.dtype("f8")}
+    images, labels = map(np.concatenate, zip(*batches))
+    np.testing.assert_array_equal(images, [image for image, _ in whole])
+    assert labels.tolist() == [*range(10), *range(SIZE - 10), *range(3)]
     assert {type(label) for _, label in whole} == {float, np.float64}
 
 
-def test_numbers_of_several_types_become_one():
-    whole = concatenate([np.arange(3, dtype="i2"), np.array([0.5], "f4")])
-    assert [batch.dtype.str for batch in epoch_of(plan_of(whole, 2))] == ["<f4", "<f4"]
+@pytest.mark.parametrize(
+    ("sources", "dtype"),
+    [
+        ([np.arange(3, dtype="i2"), np.array([0.5], "f4")], "<f4"),
+        ([np.array([0.5]), np.array([1]), [2, 3], [True]], "<f8"),
+    ],
+)
+def test_numbers_of_several_types_become_one(sources, dtype):
+    batches = epoch_of(plan_of(concatenate(sources), 1))
+    assert {batch.dtype.str for batch in batches} == {dtype}
+    assert np.concatenate(batches).tolist() == [value for each in sources for value in each]
 
 
-def test_numbers_of_lists_become_those_of_arrays():
-    whole = concatenate([np.array([0.5]), np.array([1]), [2, 3], [True], ["a", "b"]])
-    batches = epoch_of(plan_of(whole.select(range(5)), 1))
-    assert [batch.dtype.str for batch in batches] == ["<f8"] * 5
-    assert np.concatenate(batches).tolist() == [0.5, 1, 2, 3, 1]
+def test_numbers_of_lists_that_are_not_known_before():
+    whole = concatenate([np.array([1]), [0.5, "b"]])
+    batches = epoch_of(plan_of(whole.select([0, 1]), 1))
+    assert [batch.tolist() for batch in batches] == [[1], [0.5]]
     assert whole[-1] == "b"
-    whole = concatenate([np.array([1]), [0.5]])  # Which isn't known before.
-    assert [value for batch in epoch_of(plan_of(whole, 1)) for value in batch.tolist()] == [1, 0.5]
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1])
@@ -190,8 +151,7 @@ def test_integers_that_floats_lose_are_refused(value, columns):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_labels_that_floats_lose_are_refused(shuffle, tmp_path):
     """A batch that is filled; what failed in it has no label to look at."""
-    paths = [folder(tmp_path / name) for name in "ab"]
-    files = [str(path) for path in sorted(paths[0].rglob("*.jpg"))]
+    files = open_images(folder(tmp_path)).files
     one = open_images([(file, 2**53 + 1) for file in files], decode=CENTRE)
     other = open_images([(file, 0.5) for file in files], decode=CENTRE)
     with pytest.raises(ValueError, match="9007199254740993 is no float64 exactly"):
@@ -202,33 +162,11 @@ def test_labels_that_floats_lose_are_refused(shuffle, tmp_path):
     assert set(np.concatenate([batch[1] for batch in batches]).tolist()) == {3.0, 0.5}
 
 
-def test_integers_that_no_type_holds_are_refused():
-    """As float64, 2^53 + 1 would be 2^53."""
-    ids = np.array([2**53 + 1]), np.array([1], np.uint64)
-    with pytest.raises(ValueError, match=r"sources\[0\] has int64 \(\), sources\[1\] has uint64"):
-        concatenate(ids)
-
-
-def test_features_of_other_names_are_told(tmp_path):
-    feature = Feature("int64", (None,), default=0)
-    sources = []
-    for name in "ab":
-        payloads = [example_files.encoded({name: [1, 2][:n]}) for n in (1, 2)]
-        path = example_files.file_of(tmp_path, payloads, f"{name}.tfrecord")
-        sources.append(open_records(path, decode={name: feature}))
-    with pytest.raises(ValueError, match=r"sample 2 .*'b'"):
-        batch_of(plan_of(concatenate(sources), 4))
-
-
 def test_damaged_record_is_named_as_in_its_file(tmp_path):
     contents = [npy(picture(4, 4)), npy(picture(4, 4)), b"nothing"]
     path = write_images(tmp_path / "a", "recordio", contents)
-    decoded = concatenate(
-        [
-            (np.zeros((3, 4, 4, 3), np.uint8), np.arange(3)),
-            open_records(path, decode=ImageDecoder(4)),
-        ]
-    )
+    arrays = np.zeros((3, 4, 4, 3), np.uint8), np.arange(3)
+    decoded = concatenate([arrays, open_records(path, decode=ImageDecoder(4))])
     with pytest.raises(RecordError, match="record 2, "):
         batch_of(plan_of(decoded, 6))
     batch = batch_of(plan_of(decoded, 6, on_error="skip"))
@@ -256,9 +194,14 @@ def test_errors_name_the_number_in_the_whole():
         ([X, iter([1])], TypeError, "source must be an array"),
         ([X, []], ValueError, "at least one sample"),
         ([[X, X]], TypeError, "must be a tuple"),
+        ([(X, Y), (X[:, :1], Y)], ValueError, r"sources\[1\] has \(int32 \(1, 3\), int64 \(\)\)"),
+        ([(X, Y), X], ValueError, r"sources\[1\] has int32 \(2, 3\); bring them into one form"),
+        ([(X, Y), {"x": X, "y": Y}], ValueError, r"has \{x: int32 \(2, 3\), y: int64 \(\)\}"),
+        # As float64, 2^53 + 1 would be 2^53.
+        ([np.array([2**53 + 1]), np.array([1], "u8")], ValueError, r"\[1\] has uint64"),
     ],
 )
-def test_what_are_no_sources_is_refused(sources, error, said):
+def test_what_are_no_sources_or_other_ones_is_refused(sources, error, said):
     with pytest.raises(error, match=said):
         concatenate(sources)
 
@@ -266,74 +209,227 @@ def test_what_are_no_sources_is_refused(sources, error, said):
 def test_rows_of_many_arrays():
     rng = np.random.default_rng(9)
     given = [(rng.random((n, 5)), rng.random(n) > 0.5) for n in rng.integers(1, 6, 9)]
-    whole: Any = concatenate(given)
-    numbers = rng.permutation(len(whole))
-    for found, columns in zip(whole.gather(numbers, np.empty), zip(*given)):
-        expected = np.concatenate(columns)[numbers]
+    plan = plan_of(concatenate(given), 90, shuffle=True)
+    for found, columns in zip(batch_of(plan), zip(*given)):
+        expected = np.concatenate(columns)[plan.order.batch(0, 0)]
         np.testing.assert_array_equal(found, expected, strict=True)
     masked = np.ma.array(np.arange(20.0), mask=np.arange(20) > 3)
     whole = concatenate([masked, np.arange(20.0) + 20])
-    assert whole.gather(np.array([3, 15, 25]), np.empty).tolist() == [3, 15, 25]
-
-
-@pytest.mark.usefixtures("gatherer")
-def test_record_files_of_several_sources(tmp_path):
-    paths = shards(tmp_path, "tfrecord")
-    first, second = (open_records(part, decode=HEADERS) for part in (paths[:2], paths[2:]))
-    for parts in ([first, second], [first, second.select(range(3, 39, 2)), second]):
-        whole = mix(parts)
-        assert exact(whole[:]) == exact([sample for part in parts for sample in part])
-        assert_batches_are_samples(whole)
+    assert batch_of(plan_of(whole.select([3, 15, 25]))).tolist() == [3, 15, 25]
 
 
 def test_closed_part_is_closed_in_the_whole(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     given = [open_records(path, decode=HEADERS) for path in (paths[0], paths[1], paths[3])]
-    whole = concatenate(given)
-    numbers = np.arange(len(whole))
-    rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in whole.leaves]
-    assert whole.fill(numbers, None, rows) == []
+    plan = plan_of(concatenate(given), 36)
+    batch_of(plan)
     given[1].close()
     with pytest.raises(ClosedError):
-        whole.fill(numbers, None, rows)
+        batch_of(plan)
 
 
-def test_users_code_is_found_in_a_part():
-    """What a data set draws from numpy.random is seeded for it, see ``users_code``."""
-    data = [1, 2, 3]
-    whole = concatenate([data, np.arange(3), data])
-    assert list(whole.users_code) == [data, data]
-    assert list(whole.select([0]).users_code) == [data, data]
+@pytest.fixture
+def photos(tmp_path):
+    """Makes files of these classes; their names, or as many as are known beforehand."""
 
+    def make(*classes, known=None):
+        files = open_images(folder(tmp_path / "-".join(classes), classes=classes)).files
+        return open_images(files, decode=ImageDecoder(8), classes=known)
 
-def photos(root, classes, known=None):
-    """Files of these classes; their names, or as many as are known beforehand."""
-    files = open_images(folder(root, classes=classes)).files
-    return open_images(files, decode=ImageDecoder(8), classes=known)
+    return make
 
 
 @pytest.mark.parametrize("together", [concatenate, mix])
-def test_classes_numbered_otherwise_are_refused(together, tmp_path):
-    one = photos(tmp_path / "a", ["cat", "dog"])
-    for other in (photos(tmp_path / "b", ["bird", "cat"]), photos(tmp_path / "c", ["cat", "eel"])):
+def test_classes_numbered_otherwise_are_refused(together, photos):
+    one = photos("cat", "dog")
+    for other in (photos("bird", "cat"), photos("cat", "eel")):
         with pytest.raises(ValueError, match=r"alike, got \['cat', 'dog'\] and, in sources\[1\], "):
             together([one, other])
         with pytest.raises(ValueError, match="number their classes alike"):
             together([one.select([0, 1]), concatenate([other, other]).select([0, 1])])
 
 
-@pytest.mark.parametrize("together", [concatenate, mix])
-def test_classes_given_alike_are_joined(together, tmp_path):
+def test_classes_given_alike_or_lacking_are_joined(photos):
     known = ["bird", "cat", "dog"]
-    one = photos(tmp_path / "a", ["cat", "dog"], known)
-    whole = together([one, photos(tmp_path / "b", ["bird", "cat"], known)])
+    whole = mix([photos("cat", "dog", known=known), photos("bird", "cat", known=known)])
     assert whole.classes == known
     assert [label for _, label in whole] == [1, 1, 1, 2, 2, 2, 0, 0, 0, 1, 1, 1]
-
-
-def test_classes_that_some_sources_lack(tmp_path):
-    one, more = photos(tmp_path / "a", ["cat"]), photos(tmp_path / "b", ["cat", "dog"])
-    assert concatenate([one, more]).classes == ["cat", "dog"]
+    one, more = photos("cat"), photos("cat", "dog")
     assert concatenate([one, more]).select([0]).classes == ["cat", "dog"]
     numbered = open_images([(file, 0) for file in one.files], decode=ImageDecoder(8))
     assert concatenate([more, numbered]).classes is None
+
+
+# --- mix ---
+
+
+def numbers_of(source, epoch=0, shuffle=True, batch_size=16, shard=(0, 1), seed=3):
+    order = order_of(len(source), batch_size, shuffle, seed, shard=shard, source=source)
+    return np.concatenate([order.batch(epoch, index) for index in range(len(order))])
+
+
+def owners_of(numbers, sizes):
+    return np.searchsorted(np.cumsum(sizes), numbers, "right")
+
+
+def sources_of(sizes):
+    return [np.arange(size) for size in sizes]
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=9))
+def test_shares_are_exact_over_every_stretch(weights):
+    sizes = [10 * weight for weight in weights]
+    source = mix(sources_of(sizes), weights)
+    assert source.shares == [Fraction(weight, sum(weights)) for weight in weights]
+    numbers = numbers_of(source, shuffle=False, batch_size=1000)
+    owners = owners_of(numbers, sizes)
+    for at, share in enumerate(source.shares):
+        drawn = np.cumsum(owners == at)
+        off = drawn * share.denominator - np.arange(1, len(numbers) + 1) * share.numerator
+        assert np.abs(off).max() < share.denominator
+        assert (np.diff(numbers[owners == at]) == 1).all()
+
+
+def test_shares_without_a_small_denominator():
+    weights = [Fraction(1, 3), Fraction(314159, 10**6), Fraction(1057523, 3 * 10**6)]
+    shares = mix(sources_of([9] * 3), [float(weight) for weight in weights]).shares
+    assert max(abs(one - other) for one, other in zip(weights, shares)) < 1e-7
+
+
+@pytest.mark.parametrize("shuffle", [False, True, Blocks(80, 2)])
+@pytest.mark.parametrize("stop", ["first", "last"])
+def test_sources_come_once_per_own_epoch(shuffle, stop):
+    """Over the ends of the mix's epochs, too."""
+    sizes = [50, 70, 7]
+    source = mix(sources_of(sizes), [5, 3, 2], stop=stop)
+    numbers = np.concatenate([numbers_of(source, epoch, shuffle) for epoch in range(9)])
+    owners = owners_of(numbers, sizes)
+    for at, size in enumerate(sizes):
+        own = numbers[owners == at]
+        whole = own[: len(own) // size * size].reshape(-1, size)
+        assert len(whole)
+        assert (np.sort(whole, 1) == np.sort(own[:size])).all()
+        if shuffle and len(whole) > 1:
+            assert whole[0].tolist() != whole[1].tolist()
+
+
+def test_epoch_ends_where_asked():
+    sources = sources_of([30, 100])
+    first, last = mix(sources, [1, 1]), mix(sources, [1, 1], stop="last")
+    counts = [np.bincount(owners_of(numbers_of(each), [30, 100])) for each in (first, last)]
+    assert counts[0].tolist() in ([30, 30], [30, 31])
+    assert counts[1][1] == 100
+    assert 99 <= counts[1][0] <= 101
+    assert sorted(numbers_of(mix(sources))) == list(range(130))
+
+
+def test_temperature_makes_sources_more_alike():
+    def shares(temperature):
+        return [float(each) for each in mix(sources_of([100, 1]), temperature=temperature).shares]
+
+    assert shares(1) == pytest.approx([100 / 101, 1 / 101])
+    assert shares(2) == pytest.approx([10 / 11, 1 / 11], abs=1e-5)
+    assert shares(float("inf")) == [0.5, 0.5]
+
+
+def test_replacement_within_a_mix():
+    inner = mix(sources_of([50, 500]), [1, 1])
+    outer = mix([inner, np.arange(100)], [1, 1], replacement=True)
+    for shuffle in (False, True):
+        drawn = [numbers_of(outer, epoch, shuffle) for epoch in range(30)]
+        first = drawn[0][drawn[0] < 550]
+        assert 0.5 < len(set(first.tolist())) / len(first) < 0.95
+        counts = np.bincount(np.concatenate(drawn), minlength=650)
+        assert abs(counts[:50].sum() / counts[:550].sum() - 0.5) < 0.05
+        assert (counts[50:550] > 0).mean() > 0.8
+
+
+def test_replacement_draws_independently():
+    source = mix(sources_of([50, 50_000]), [1, 1], stop="last", replacement=True)
+    numbers = numbers_of(source)
+    own = numbers[numbers < 50]
+    assert stats.chisquare(np.bincount(own, minlength=50)).pvalue > 1e-3
+    assert len(np.unique(numbers[numbers >= 50])) < 40_000
+
+
+def test_mix_of_mixes_has_the_shares_of_both():
+    """And shards deal its order."""
+    inner = mix(sources_of([100, 300]), [1, 3])
+    source = mix([inner, np.arange(400)], [1, 1])
+    numbers = numbers_of(source)
+    assert sorted(numbers.tolist()) == list(range(800))
+    owners = owners_of(numbers, [100, 300, 400])
+    assert np.abs(np.cumsum(owners == 0) - np.arange(1, 801) / 8).max() < 2
+    shards = [numbers_of(source, shard=(shard, 3)) for shard in range(3)]
+    together = np.stack(shards, 1).ravel()
+    assert together.tolist() == numbers[: len(together)].tolist()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shuffle", "replacement"),
+    [
+        ([70_000, 5000, 300], True, False),
+        ([70_000, 5000, 300], "blocks", False),
+        ([1, 2, 90_000], False, True),
+        ([150_000], False, False),
+    ],
+)
+def test_position_has_its_sample_whatever_is_asked(sizes, shuffle, replacement):
+    """Positions may come in a stretch, scattered, or one by one."""
+    source = mix(sources_of(sizes), stop="last", replacement=replacement)
+    order, rng = source.arranged(shuffle, 3), np.random.default_rng(0)
+    for start in (0, 65_000, order.size - 40_000):  # Over the ends of periods and of own epochs.
+        positions = np.arange(max(0, start), max(0, start) + 30_000)
+        scattered = rng.permutation(len(positions))
+        stretch = order.numbers(7, positions)
+        assert np.array_equal(order.numbers(7, positions[scattered]), stretch[scattered])
+        some = scattered[:100]
+        alone = [order.numbers(7, positions[at : at + 1]).item() for at in some]
+        assert stretch[some].tolist() == alone
+
+
+def test_golden_order():
+    golden = [36, 50, 25, 54, 21, 107, 81, 34, 96, 3, 37, 74]
+    assert numbers_of(mix(sources_of([40, 60, 9]), [5, 4, 1]), 2)[:12].tolist() == golden
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"sources": np.zeros(3)}, TypeError, "sources must be a list of sources, got ndarray"),
+        ({"sources": []}, ValueError, "sources must hold at least one source"),
+        ({"weights": [1]}, ValueError, "weights must have one number for each of the 2 sources"),
+        ({"weights": [1, 0]}, ValueError, r"weights must be finite and above 0, got 0 as weights"),
+        ({"weights": {3, 1}}, TypeError, r"weights must be a list of numbers .* got \{1, 3\}"),
+        ({"weights": [1, 10**7]}, ValueError, "weights must give each source a share of 1/131,072"),
+        ({"temperature": 0}, ValueError, "temperature must be above 0, got 0"),
+        ({"stop": "never"}, ValueError, 'stop must be "first" or "last", got '),
+        ({"replacement": 2}, TypeError, "replacement must be True or False, got 2"),
+    ],
+)
+def test_wrong_arguments_of_mix_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        mix(**{"sources": [np.zeros(3), np.zeros(4)], **arguments})
+
+
+def test_what_loses_the_shares_is_refused():
+    source = mix([np.zeros(3), np.zeros(4)])
+    with pytest.raises(TypeError, match="source must not be a mix to be selected from or split"):
+        split(source, [0.5])
+    with pytest.raises(ValueError, match="sources must have no order of their own"):
+        concatenate([source, np.zeros(3)])
+    with pytest.raises(ValueError, match="source must have no order of its own"):
+        packed(mix([[[1, 2], [3]], [[4]]], [1, 9]), 4)
+    for other in ({"weights": np.ones(7)}, {"bucket_by": np.ones(7)}):
+        with pytest.raises(ValueError, match="must be left out where source is a mix"):
+            order_of(7, 1, source=source, **other)
+
+
+def test_schedule_is_the_same_on_every_processor():
+    """Equal times are many here, and an unstable sort breaks ties as the processor has it."""
+    parts = [np.arange(2400), np.arange(2400, 2500), np.arange(2500, 2600)]
+    order = mix(parts, [24, 1, 1]).arranged(False, 0)
+    numbers = order.numbers(0, np.arange(52))
+    first = [*range(12), 2400, 2500, *range(12, 36), 2401, 2501, *range(36, 48)]
+    assert numbers.tolist() == first

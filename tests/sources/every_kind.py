@@ -31,25 +31,6 @@ class Fetching:
         return [self[number] for number in numbers]
 
 
-class Squares(Source):
-    """A kind from outside, which fills."""
-
-    leaves = (((), np.dtype(np.int64)),)
-    skeleton = 0
-
-    def __len__(self) -> int:
-        return SIZE
-
-    def sample(self, number: int, rng: Any = None) -> Any:
-        return np.int64(number * number)
-
-    def fill(
-        self, numbers: Any, rng_of: Any, columns: Any, rows: Any = None
-    ) -> list[tuple[int, Exception]]:
-        columns[0][... if rows is None else rows] = numbers * numbers
-        return []
-
-
 def all_samples(source: Source) -> list[Any]:
     """Its samples, with what is random drawn alike each time."""
     return [source.sample(number) for number in range(len(source))]
@@ -101,5 +82,4 @@ KINDS = {
     "a folder of images": _folder,
     "features": lambda folder: _features(folder, 2),
     "features of lengths that vary": lambda folder: _features(folder, None),
-    "a kind from outside": lambda _: Squares(),
 }

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from adapters import RecordError
 from adapters.records import example
+from tests.plans import batch_of, plan_of
 from tests.sources.record_files import write
 
 
@@ -73,12 +75,6 @@ def sample(number: int) -> dict[str, Any]:
     }
 
 
-def shuffled(features: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """The same in another order."""
-    names = np.random.default_rng(number).permutation(list(features)).tolist()
-    return {name: features[name] for name in names}
-
-
 def file_of(folder: Path, payloads: Iterable[bytes], name: str = "a.tfrecord") -> Path:
     """A TFRecord of these Examples."""
     return write(folder / name, "tfrecord", payloads)
@@ -90,3 +86,16 @@ def outcome(source: Any, number: int) -> dict[str, Any] | str:
         return source[number]
     except RecordError as error:
         return str(error)
+
+
+def assert_batch_is_its_outcomes(source: Any, size: int, index: int = 0) -> None:
+    """A batch is what its samples are one by one, or the first error of these."""
+    plan = plan_of(source, size)
+    expected: Any = [outcome(source, number) for number in plan.order.batch(0, index).tolist()]
+    if errors := [each for each in expected if isinstance(each, str)]:
+        with pytest.raises(RecordError) as raised:
+            batch_of(plan, 0, index)
+        assert str(raised.value) == errors[0]
+        return
+    for name, values in batch_of(plan, 0, index).items():
+        np.testing.assert_array_equal(values, [sample[name] for sample in expected])

@@ -1,17 +1,36 @@
-"""``open_images`` of a folder with a folder per class: which files, what order, which labels."""
+"""``open_images`` of a folder per class: which files and labels, and what is wrong with a file."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, open_images, open_records, pack
+from adapters import (
+    ClosedError,
+    ImageDecoder,
+    RecordError,
+    concatenate,
+    open_images,
+    open_records,
+    pack,
+    split,
+)
+from adapters.sources import imagefiles
+from adapters.sources.filereader import read_file
 from adapters.sources.files import Files, runs_of
+from tests.batches import exact
+from tests.images.pictures import by_opencv
+from tests.plans import batch_of, plan_of
 from tests.sources.image_folders import folder, jpeg, names_of, put, varied
+from tests.sources.record_files import assert_batches_are_samples
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -30,28 +49,20 @@ def test_classes_are_numbered_by_name(tmp_path):
 
 
 def test_given_classes_say_order_and_choice(tmp_path):
-    source = open_images(put(tmp_path, "a/1.jpg", "b/1.jpg", "c/1.jpg"), classes=["c", "a"])
-    assert source.classes == ["c", "a"]
-    assert source.labels.tolist() == [0, 1]
-    assert names_of(tmp_path, classes=("c", "a")) == ["c/1.jpg", "a/1.jpg"]
-
-
-def test_nested_files_are_ordered_by_name(tmp_path):
-    put(tmp_path, "a/2/x.jpg", "a/1.jpg", "a/3.jpg", "a/2/deep/y.jpg", "b/1.jpg")
-    assert names_of(tmp_path) == ["a/1.jpg", "a/2/deep/y.jpg", "a/2/x.jpg", "a/3.jpg", "b/1.jpg"]
-    assert open_images(tmp_path).labels.tolist() == [0, 0, 0, 0, 1]
+    source = open_images(put(tmp_path, "a/1.jpg", "b/1.jpg", "c/1.jpg"), classes=("c", "a"))
+    assert (source.classes, source.labels.tolist()) == (["c", "a"], [0, 1])
+    assert list(source.files) == [f"{tmp_path}/c/1.jpg", f"{tmp_path}/a/1.jpg"]
 
 
 def test_order_is_that_of_pack(tmp_path):
     names = ["a/2/x.jpg", "a/1.jpg", "a/B.jpg", "a/2.jpg", "b/é.jpg", "b/z.jpg", "b/10.jpg"]
     put(tmp_path / "in", *names)
     pack(tmp_path / "in", tmp_path / "out.rec", format="recordio")
-    records, source = (
-        open_records(tmp_path / "out.rec", decode="image"),
-        open_images(tmp_path / "in"),
-    )
-    assert len(source) == len(records) == len(names)
-    for (image, label), (packed, packed_label) in zip(source, records):
+    records = open_records(tmp_path / "out.rec", decode="image")
+    assert len(records) == len(names)
+    for (image, label), (packed, packed_label) in zip(
+        open_images(tmp_path / "in"), records, strict=True
+    ):
         np.testing.assert_array_equal(image, packed)
         assert label == packed_label
 
@@ -71,13 +82,10 @@ def test_files_and_classes_may_have_any_name(tmp_path, name):
 
 def test_paths_are_as_given(tmp_path, monkeypatch):
     root = put(tmp_path / "photos", "a/1.jpg")
-    for given in (str(root), root, f"{root}/"):
+    for given in (root, f"{root}/"):
         assert list(open_images(given).files) == [f"{root}/a/1.jpg"]
     monkeypatch.chdir(tmp_path)
-    source = open_images("photos", decode=bytes)
-    assert list(source.files) == ["photos/a/1.jpg"]
-    monkeypatch.chdir("/")
-    assert source[0][0] == jpeg(0)
+    assert list(open_images("photos").files) == ["photos/a/1.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +122,9 @@ def test_links_are_followed(tmp_path, place):
     put(tmp_path / "other", "1.jpg")
     file = "1.jpg" if place.endswith("jpg") else ""
     (root / place).symlink_to(tmp_path / "other" / file)
-    source = open_images(root, decode=bytes)
-    assert len(source) == 3
-    assert [path for path in source.files if path.startswith(str(root / place))]
+    files = list(open_images(root).files)
+    assert len(files) == 3
+    assert [path for path in files if path.startswith(str(root / place))]
 
 
 @pytest.mark.parametrize(("place", "target"), [("a/again", "a"), ("a/all", "."), ("a/b/up", "a")])
@@ -161,56 +169,228 @@ def test_folder_without_classes_or_images(tmp_path):
         open_images(tmp_path / "texts")
 
 
+WRONG_DECODE = 'decode must be None, "image", an ImageDecoder or a fun'
+
+
 @pytest.mark.parametrize(
-    ("classes", "error", "message"),
+    ("arguments", "error", "message"),
     [
-        (["a", "x"], ValueError, r"classes must be folders in '.*', \['a', 'b'\], got 'x'"),
-        (["a", "a"], ValueError, r"classes must be one name or more, each once, got \['a', 'a'\]"),
-        ("ab", TypeError, "classes must be a list of names, got 'ab'"),
-        ({"a"}, TypeError, r"names, whose order says their numbers, got \{'a'\}: sorted makes one"),
-        ({"b": 0, "a": 1}, TypeError, r"got \{.*\}: sorted\(classes, key=classes.get\) makes one"),
-        ([".hidden"], ValueError, r"got '\.hidden'"),
+        ({"classes": ["a", "x"]}, ValueError, r"must be folders in '.*', \['a', 'b'\], got 'x'"),
+        ({"classes": ["a", "a"]}, ValueError, r"must be .*, each once, got \['a', 'a'\]"),
+        ({"classes": "ab"}, TypeError, "classes must be a list of names, got 'ab'"),
+        ({"classes": {"a"}}, TypeError, r"order says their .*, got \{'a'\}: sorted makes one"),
+        ({"classes": {"b": 0}}, TypeError, r"\{.*\}: sorted\(classes, key=classes.get\) makes one"),
+        ({"classes": [".hidden"]}, ValueError, r"got '\.hidden'"),
+        ({"root": "/"}, ValueError, "for lists and tables, got a folder"),
+        ({"columns": ("a", "b")}, ValueError, "for lists and tables, got a folder"),
+        ({"decode": "example"}, ValueError, WRONG_DECODE),
+        ({"decode": {"x": ImageDecoder(8)}}, ValueError, WRONG_DECODE),
     ],
 )
-def test_wrong_classes_are_refused(tmp_path, classes, error, message):
+def test_wrong_arguments_are_refused(tmp_path, arguments, error, message):
     put(tmp_path, "a/1.jpg", "b/1.jpg", ".hidden/1.jpg")
     with pytest.raises(error, match=message):
-        open_images(tmp_path, classes=classes)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"root": "/"}, "for lists and tables, got a folder"),
-        ({"columns": ("a", "b")}, "for lists and tables, got a folder"),
-        *(
-            ({"decode": decode}, 'decode must be None, "image", an ImageDecoder or a fun')
-            for decode in ("example", {"x": ImageDecoder(8)}, 7)
-        ),
-    ],
-)
-def test_arguments_of_tables_and_wrong_decode_are_refused(tmp_path, arguments, said):
-    with pytest.raises(ValueError, match=said):
-        open_images(folder(tmp_path), **arguments)
-
-
-def test_names_take_little_memory():
-    """A million of them: a name, an offset and the number of a folder each, and no objects."""
-    runs = [(f"/data/n{n:04d}", [f"n{n:04d}_{i}.JPEG" for i in range(100)]) for n in range(100)]
-    files = Files(runs)
-    size = sum(len(part) for part in pickle.dumps(files, 5).split(b"\0" * 1000))
-    assert size < 45 * len(files)
-    assert (files[0], files[9_999]) == ("/data/n0000/n0000_0.JPEG", "/data/n0099/n0099_99.JPEG")
+        open_images(tmp_path, **arguments)
 
 
 def test_files_are_a_sequence(tmp_path):
     files = open_images(varied(tmp_path, 5)).files
-    paths = [files[number] for number in range(len(files))]
+    paths = [files[number] for number in range(5)]
     assert list(files) == paths
-    assert files[1:4] == paths[1:4]
-    assert files[-1] == paths[-1]
-    assert paths[2] in files
+    assert (files[1:4], files[-1]) == (paths[1:4], paths[-1])
     with pytest.raises(IndexError):
         files[5]
     with pytest.raises(ValueError, match="must not have a 0"):
         Files(runs_of(["a/b\0c.jpg"]))
+
+
+# --- files as samples ---
+
+
+RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
+
+
+def test_image_is_rgb_of_its_own_size(tmp_path):
+    source = open_images(varied(tmp_path, 3))
+    for number, (image, label) in enumerate(source):
+        assert (image.dtype, image.shape) == (np.uint8, (20 + number, 50 - number, 3))
+        np.testing.assert_allclose(image, by_opencv(jpeg(number, 20 + number, 50 - number)), atol=2)
+        assert (label, type(label)) == (number, int)
+
+
+def test_functions_and_decoders(tmp_path):
+    source = open_images(folder(tmp_path), decode=lambda content: (type(content), len(content)))
+    assert source[1] == ((bytes, len(jpeg(2))), 0)
+    source = open_images(folder(tmp_path), decode=RANDOM)
+    assert len({source[3][0].tobytes() for _ in range(9)}) > 1
+
+
+def test_index_slice_and_iteration(tmp_path):
+    source = open_images(folder(tmp_path), decode=len)
+    samples = list(source)
+    assert source[-1] == samples[5] == source[np.int64(5)]
+    assert source[1:5:2] == source.__getitems__([1, 3]) == samples[1:5:2]
+    assert source.read(1) == jpeg(2)
+    with pytest.raises(IndexError, match=r"file number must be in range\(-6, 6\), got 6"):
+        source[6]
+    with pytest.raises(TypeError, match="file number must be an integer or a slice, got 'a'"):
+        source["a"]
+
+
+def test_parts_have_files_labels_and_classes(tmp_path):
+    source = open_images(folder(tmp_path))
+    train, test = split(source, [0.5, 0.5], seed=1, stratify=source.labels)
+    assert sorted([*train.files, *test.files]) == sorted(source.files)
+    for part in (train, test, train.select([2, 0]), concatenate([test, train])):
+        assert part.classes == source.classes
+        assert [label for _, label in part] == part.labels.tolist()
+        assert [source.files.index(file) for file in part.files] == part.numbers.tolist()
+    assert pickle.loads(pickle.dumps(train)).files == train.files
+
+
+@pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
+@pytest.mark.parametrize("other", [[1], 1])
+def test_labels_of_several_lengths_are_told(decode, other, tmp_path):
+    file = open_images(folder(tmp_path)).files[0]
+    source = open_images([(file, [1, 2]), (file, other)], decode=decode)
+    for each in (source, source.select([0, 1])):
+        with pytest.raises(ValueError, match=r"labels of several lengths need .* pad\(\)$"):
+            batch_of(plan_of(each, 2))
+
+
+@pytest.mark.parametrize("arena_bytes", [1, 2_000, 4 << 20])
+def test_batch_is_its_samples_whatever_is_read_at_once(tmp_path, monkeypatch, arena_bytes):
+    """In several goes, and with files that are larger than what is kept for them."""
+    monkeypatch.setattr(imagefiles, "_ARENA_BYTES", arena_bytes)
+    files = open_images(varied(tmp_path)).files
+    pairs = [(file, [n / 2, n]) for n, file in enumerate(files)]
+    assert_batches_are_samples(open_images(pairs, decode=RANDOM), 6)
+
+
+def test_threads_do_not_share_memory(tmp_path):
+    source, barrier = open_images(varied(tmp_path), decode=ImageDecoder(16)), threading.Barrier(4)
+    expected = np.stack([image for image, _ in source])
+
+    def check(seed: int) -> bool:
+        plan = plan_of(source, 9, shuffle=True, seed=seed)
+        barrier.wait(30)
+        return all(
+            np.array_equal(batch_of(plan, epoch)[0], expected[plan.order.batch(epoch, 0)])
+            for epoch in range(30)
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(check, range(4)))
+
+
+DAMAGED = "byte 0: expected a JPEG image, found a damaged one"
+GONE = r'a link to nothing: open the images again, or on_error="skip"'
+# Each makes a file that can't be read.
+WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
+    "empty": (Path.touch, RecordError, "byte 0: expected an image, found an empty file"),
+    "cut": (lambda path: path.write_bytes(jpeg(1)[:-200]), RecordError, DAMAGED),
+    "head": (lambda path: path.write_bytes(jpeg(1)[:30]), RecordError, DAMAGED),
+    "text": (lambda path: path.write_bytes(b"This"), RecordError, "found 4 bytes that begin with"),
+    "pipe": (os.mkfifo, RecordError, "expected a file, found something else"),
+    "folder": (Path.mkdir, RecordError, "expected a file, found a folder"),
+    "gone": (lambda path: None, FileNotFoundError, GONE),
+    "broken link": (lambda path: path.symlink_to("nothing"), FileNotFoundError, GONE),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_unreadable_file_is_named_and_leaves_the_rest(tmp_path, kind):
+    path = put(tmp_path, "a/0.jpg") / "a/1.jpg"
+    make, kind_of_error, message = WRONG[kind]
+    make(path)
+    source = open_images([path, tmp_path / "a/0.jpg", path], decode=ImageDecoder(8))
+    seen: list[int] = []
+
+    def answer(error: Exception, number: int) -> Any:
+        assert type(error) is kind_of_error
+        seen.append(number)
+        return np.zeros((8, 8, 3), np.uint8), 5
+
+    images, labels = batch_of(plan_of(source, 3, on_error=answer))
+    assert (seen, labels.tolist()) == ([0, 2], [5, 0, 5])
+    np.testing.assert_array_equal(images[1], source[1][0])
+    for ask in (lambda: source[0], lambda: batch_of(plan_of(source, 3))):
+        with pytest.raises(kind_of_error, match=message) as caught:
+            ask()
+        assert str(path) in str(caught.value)
+
+
+def test_missing_file_is_named_if_it_is_not_decoded(tmp_path):
+    source = open_images(folder(tmp_path), decode=len)
+    Path(source.files[0]).unlink()
+    for ask in (source.__getitem__, source.read):
+        with pytest.raises(FileNotFoundError, match="open the images again"):
+            ask(0)
+
+
+def test_file_that_is_cut_while_it_is_read(tmp_path):
+    path = put(tmp_path, "1.jpg") / "1.jpg"
+
+    def room(size: int) -> memoryview:
+        os.truncate(path, 100)
+        return memoryview(bytearray(size))
+
+    with pytest.raises(ValueError, match=r"bytes, found 100: the file was cut meanwhile"):
+        read_file(os.fsencode(path), room)
+
+
+def test_file_that_comes_in_parts_is_read_whole(tmp_path, monkeypatch):
+    """As from a share over a network."""
+    readv = os.readv
+    monkeypatch.setattr(os, "readv", lambda file, rooms: readv(file, (rooms[0][:100],)))
+    assert open_images(put(tmp_path, "a/1.jpg")).read(0) == jpeg(0)
+
+
+def test_users_exception_is_its_own(tmp_path):
+    def refuse(content: bytes) -> None:
+        raise FileNotFoundError("of my own")
+
+    with pytest.raises(FileNotFoundError, match=r"^of my own$"):
+        open_images(folder(tmp_path), decode=refuse)[0]
+
+
+def test_file_of_absurd_size_is_refused(tmp_path):
+    path = put(tmp_path, "1.jpg") / "1.jpg"
+    os.truncate(path, 1 << 40)
+    with pytest.raises(RecordError, match=r"at most 1,073,741,824 bytes, found a file of 1,099,51"):
+        open_images([path])[0]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="descriptors are counted there")
+def test_no_descriptor_stays_open(tmp_path):
+    os.mkfifo(put(tmp_path, "a/0.jpg") / "a/1.jpg")
+    before = os.listdir("/proc/self/fd")
+    source = open_images(tmp_path, decode=ImageDecoder(8))
+    for _ in range(3):
+        batch_of(plan_of(source, 2, on_error="skip"))
+        with pytest.raises(RecordError):
+            source[1]
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_closed_source_says_so(tmp_path):
+    with open_images(folder(tmp_path), decode=ImageDecoder(8)) as source:
+        plan = plan_of(source)
+        batch_of(plan)
+    for ask in (lambda: source[0], lambda: source.read(0), lambda: batch_of(plan)):
+        with pytest.raises(ClosedError, match="the images have been closed; open them again"):
+            ask()
+    assert source.labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_copy_for_another_process_finds_the_files(tmp_path, monkeypatch):
+    varied(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    source = open_images("photos", decode=RANDOM)
+    expected = exact(batch_of(plan_of(source, 9)))
+    pickled = pickle.dumps(source, 5)
+    assert len(pickled) < 5_000  # Without the memory that files are read into.
+    monkeypatch.chdir("/")
+    copy = pickle.loads(pickled)
+    assert exact(batch_of(plan_of(copy, 9))) == expected
+    assert (copy.classes, list(copy.files)) == (source.classes, list(source.files))
