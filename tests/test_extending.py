@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordWriter, concatenate, open_records, pack
-from adapters.batch.key import BatchKey
+from adapters import RecordWriter, open_records, pack
 from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
 from adapters.cli import main
@@ -80,14 +79,6 @@ def test_source(squares, settings, transform, monkeypatch):
         assert found.tolist() == [i * i for i in range(SIZE)]
     finally:
         engine.close()
-
-
-def test_source_beside_others(squares):
-    whole = concatenate([squares, np.arange(SIZE), squares])
-    plan = SourcePlan(whole, Order(len(whole), BATCH, shuffle=True))
-    batches = [plan.batch(BatchKey(0, index), np.empty).batch for index in range(plan.num_batches)]
-    expected = 2 * [i * i for i in range(SIZE)] + list(range(SIZE))
-    assert sorted(np.concatenate(batches).tolist()) == sorted(expected)
 
 
 # --- workers ---
