@@ -13,7 +13,7 @@ import pytest
 import benchmarks
 from benchmarks.harness.gpu_utilisation import GpuUtilisation
 from benchmarks.harness.paced_consumer import Steps, consume
-from tests.test_package import imported
+from tests.test_package import imported, tree_of
 
 # --- the paced consumer ---
 
@@ -107,23 +107,20 @@ ALLOWED = {
 MODULE = re.compile(r"benchmarks(\.\w+)+")
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0]
-
-
-def wrong_imports(room: str, source: str) -> list[str]:
-    """What a file of this room imports and should not."""
-    names = [name.split(".") for name in imported(ast.parse(source))]
+def wrong_imports(path: Path) -> list[str]:
+    """What a file imports that its room should not."""
+    room = path.relative_to(PACKAGE).parts[0]
+    names = [name.split(".") for name in imported(tree_of(path))]
     allowed = ALLOWED[room] | {room}
     ours = [name for name in names if name[0] in ("benchmarks", "tests")]
     return [".".join(name) for name in ours if name[0] == "tests" or name[1] not in allowed]
 
 
-def missing_modules(source: str) -> list[str]:
+def missing_modules(path: Path) -> list[str]:
     """Modules that strings name, as those of programs do, and that aren't there."""
     strings = [
         node.value
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     return [
@@ -135,11 +132,9 @@ def missing_modules(source: str) -> list[str]:
 
 
 def test_imports():
-    rooms = {path: room_of(path) for path in FILES if room_of(path) in ALLOWED}
-    wrong = {path: wrong_imports(room, path.read_text()) for path, room in rooms.items()}
-    assert {path: found for path, found in wrong.items() if found} == {}
+    files = [path for path in FILES if path.relative_to(PACKAGE).parts[0] in ALLOWED]
+    assert {path: found for path in files if (found := wrong_imports(path))} == {}
 
 
 def test_modules_that_strings_name_are_there():
-    missing = {path: missing_modules(path.read_text()) for path in FILES}
-    assert {path: found for path, found in missing.items() if found} == {}
+    assert {path: found for path in FILES if (found := missing_modules(path))} == {}

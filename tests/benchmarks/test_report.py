@@ -48,7 +48,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def experiments() -> list[Experiment]:
     """Of speeds, with failures, and of counts, with an axis of its own; one where no row ran."""
     runs = [
@@ -76,14 +76,15 @@ def experiments() -> list[Experiment]:
     return [training, lost, peers]
 
 
-@pytest.fixture
-def report(experiments: list[Experiment], tmp_path: Path) -> Report:
+@pytest.fixture(scope="module")
+def report(experiments: list[Experiment], tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Through the real functions: figures drawn, earlier results read from a file."""
     pytest.importorskip("matplotlib", reason="the extra bench brings it, the extra test not")
-    drawn = {each.name: draw_figure(each, tmp_path) for each in experiments}
+    folder = tmp_path_factory.mktemp("report")
+    drawn = {each.name: draw_figure(each, folder) for each in experiments}
     before = Experiment("mnist", "MNIST", runs=speeds("SafeSequence threads", 9_000, 9_001, 9_002))
     content = {**before.content(), "machine": MACHINE}
-    earlier = read_earlier(write_json(content, tmp_path / "earlier.json"))
+    earlier = read_earlier(write_json(content, folder / "earlier.json"))
     return Report(
         machine=MACHINE,
         experiments=experiments,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import platform
 import shlex
 import subprocess
 import sys
@@ -13,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import backends
-from benchmarks.harness.backends import CPU
 from benchmarks.harness.processes import ROOT, run_row
 from benchmarks.harness.results import Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, open_session, sleeping_row
@@ -58,56 +54,6 @@ def test_row_that_hangs_leaves_no_shared_memory() -> None:
     assert not Path("/dev/shm", name).exists()
 
 
-# --- the backends of Keras ---
-
-
-# What a backend says it trains on.
-PROGRAM = """
-import ctypes, os
-# Written at exit, as into any pipe.
-ctypes.CDLL(None).printf(b"a library: version \\xff\\n")
-print("noise")
-print("\\ntrains on: " + {devices}[os.environ["KERAS_BACKEND"]])
-"""
-PYTHON = f"Python {platform.python_version()}"
-EVERY = {"tensorflow": CPU, "jax": "H100", "torch": "H100"}
-
-
-@pytest.fixture
-def nothing_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment and Keras's own file name no backend, and all three are found."""
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-
-
-def say(monkeypatch: pytest.MonkeyPatch, devices: dict[str, str]) -> None:
-    """What the backends answer."""
-    monkeypatch.setattr(backends, "ASK", PROGRAM.format(devices=devices))
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_backends_run_each_row_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, EVERY)
-    session = open_session(tmp_path)
-    specs = [
-        dataclasses.replace(sleeping_row("trained", 0.001), trains_keras=True),
-        sleeping_row("other", 0.001),
-    ]
-    experiment = session.experiment("sleeping", "Sleeping")
-    runs = session.sweep(experiment, specs, 1)
-    assert experiment.notes == []
-    assert [(run.framework, run.loader, run.software) for run in runs] == [
-        ("Plain on JAX", "trained", "jax"),
-        ("Plain on PyTorch", "trained", "torch"),
-        ("Plain", "other", PYTHON),
-    ]
-    # On this machine, the same backends are found for it again.
-    assert runs[0].command.startswith("pytest tests/benchmarks/test_sweeps.py")
-    assert runs[0].command.endswith("--rows 'Plain on JAX trained workers 0'")
-
-
 BENCHMARK = """
 import pytest
 
@@ -124,13 +70,11 @@ def test_skipped(session):
 """
 
 
-def benchmark(
-    folder: Path, *options: str, text: str = BENCHMARK
-) -> subprocess.CompletedProcess[str]:
+def benchmark(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a benchmark of one row, with the harness's own conftest."""
     pytest.importorskip("matplotlib", reason="the extra bench brings it, the extra test not")
     test = folder / "test_sleeping.py"
-    test.write_text(text)
+    test.write_text(BENCHMARK)
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     plugins = ["-p", "benchmarks.conftest", "-p", "no:cacheprovider"]
     places = ["--rootdir", str(folder), "--out", str(folder / "out"), str(test)]

@@ -204,13 +204,6 @@ def machine(say: Any) -> Any:
     return said
 
 
-def test_machine_tells_versions(machine, monkeypatch):
-    monkeypatch.setattr(described, "_FRAMEWORKS", ("numpy", "no-such-framework"))
-    ours, numpy = machine()["versions"].split(", ")
-    assert ours.startswith("loader-adapters ")
-    assert numpy.startswith("numpy ")
-
-
 @pytest.mark.parametrize(
     ("own", "said"), [(1, "there"), (0, "there, linked with a shared libjpeg; ")]
 )
@@ -423,13 +416,3 @@ def test_tune_shows_exceptions_with_their_place(tmp_path, tune, text, place, err
     assert f"{error}: " in errors
     assert "mine" in errors
     assert errors.splitlines()[-1].startswith("adapters doctor: ")
-
-
-def test_tune_ends_by_ctrl_c(file, tune, monkeypatch):
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(doctor, "table_of", interrupted)
-    status, _, errors = tune(f"{file}:train", *QUICK)
-    assert status == 130
-    assert "adapters doctor: interrupted" in errors

@@ -159,22 +159,6 @@ def sheet(capsys: Any, path: Path, count: int) -> Any:
     return cv2.imread(str(out))[:, :, ::-1], said
 
 
-@pytest.mark.parametrize(
-    ("images", "count", "size"),
-    [
-        (1, 5, (144, 128)),
-        (9, 5, (144, 656)),
-        (9, 9, (292, 1052)),
-    ],
-)
-def test_sheet_is_as_large_as_needed(tmp_path, capsys, images, count, size):
-    samples = [(jpeg(number), number) for number in range(images)]
-    pack(samples, tmp_path / "x.rec", format="recordio")
-    drawn, said = sheet(capsys, tmp_path / "x.rec", count)
-    assert drawn.shape == (*size, 3)
-    assert said == f"{tmp_path}/x.png: {min(images, count)} images"
-
-
 def test_sheet_has_the_order(tmp_path, capsys):
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
     samples = [(np.full((40, 60, 3), colour, np.uint8), 0) for colour in colours]

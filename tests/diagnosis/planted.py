@@ -71,10 +71,10 @@ class Computing(Numbers):
 
 
 class Large(Numbers):
-    """A data set of samples of 3 MB that are there."""
+    """A data set of samples of 1 MB that are there."""
 
     def __init__(self) -> None:
-        self.samples = [np.zeros((1000, 1000, 3), np.uint8) for _ in range(BATCH_SIZE)]
+        self.samples = [np.zeros((600, 600, 3), np.uint8) for _ in range(BATCH_SIZE)]
 
     def __getitem__(self, number: int) -> Any:
         return self.samples[number % BATCH_SIZE]

@@ -11,7 +11,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.advice import Prediction, with_workers
+from adapters.diagnosis.advice import with_workers
 from adapters.diagnosis.verdict import Hints, Workers
 from tests.diagnosis.made_up import BUSY, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
@@ -149,40 +149,6 @@ def test_advice_for_a_busy_device_is_no_other_loader():
 
 
 # --- predictions ---
-
-
-def named(diagnosis: Diagnosis, change: str) -> Prediction:
-    (found,) = (each for each in diagnosis.predictions if each.change == change)
-    return found
-
-
-WAITS = made_up(storage=1.9, alone=4.0, loader=2.0, whole=2.0, memory=0.001, same=0.01)
-NO_STEP = changed(WAITING, alone_computes=0.1, whole=None, same=None)
-
-
-@pytest.mark.parametrize(
-    ("diagnosis", "change", "workers", "seconds"),
-    [
-        (NO_STEP, "workers", 10, 0.004),
-        (made_up(memory=0.038, alone=0.041), "processes", None, 0.041 / 4),
-        # Processes that wait are four for each CPU at the most.
-        (WAITS, "workers", 64, None),
-        (changed(WAITS, workers=Workers("processes", 2, 4)), "workers", 16, 0.25),
-        (STORAGE, "without storage", None, 0.010),
-        (
-            made_up(storage=0.020, memory=0.019, workers=INLINE, alone=0.04, whole=0.05),
-            "without storage",
-            None,
-            0.029,
-        ),
-        (made_up(whole=None, same=None, memory=0.038, waits_seconds=()), "workers", None, 0.020),
-        (made_up(storage=0.038, store="uncached"), "cache", None, 0.010),
-    ],
-)
-def test_prediction_of_a_change(diagnosis, change, workers, seconds):
-    found = named(diagnosis, change)
-    assert workers in (None, found.workers)
-    assert seconds is None or found.seconds == pytest.approx(seconds, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,18 @@ import pytest
 from adapters import (
     ImageDecoder,
     SafeSequence,
+    concatenate,
     diagnose,
+    materialize,
     open_images,
     open_records,
     pack,
 )
 from adapters.diagnosis import examination
+from adapters.diagnosis.ablation import store_of
 from adapters.diagnosis.contention import Account, Contention
 from adapters.remote import clients
+from adapters.sources import as_source
 from tests.diagnosis import planted
 from tests.diagnosis.planted import (
     BATCH_SIZE,
@@ -45,6 +49,7 @@ from tests.diagnosis.planted import (
 from tests.packing.materials import jpeg
 from tests.plans import notes_of
 from tests.remote.rangeserver import RangeServer
+from tests.sources.record_files import jpeg_file
 
 # A short queue, as the next measurement begins when it is full.
 INLINE, THREADS = {"workers": 0}, {"workers": 2, "max_queue_size": 2}
@@ -72,7 +77,7 @@ def planting(name: str, source: Any, bottleneck: str, **options: Any) -> Any:
         planting("a data set that computes", Computing(), "transforms"),
         planting("rows", np.zeros((SIZE, 3)), "transforms", transform=burning),
         planting("large samples", Large(), "collation"),
-        planting("large rows", np.zeros((16, 1000, 1000, 3), np.uint8), "collation", shuffle=True),
+        planting("large rows", np.zeros((16, 600, 600, 3), np.uint8), "collation", shuffle=True),
     ],
 )
 def test_planted_bottleneck_is_found(source, options, bottleneck):
@@ -206,6 +211,21 @@ def server() -> Any:
 
 def pictures(server: Any, **options: Any) -> Any:
     return open_images([server.url(f"a/{number}.jpg") for number in range(COUNT)], **options)
+
+
+def test_store_of_a_source(server, tmp_path):
+    path = jpeg_file(tmp_path, "tfrecord", 20)
+    server.objects[path.name] = path.read_bytes()
+    here, there = open_records(path), open_records(server.url(path.name))
+    assert store_of(here) == store_of(open_records(path, cache=tmp_path / "cache")) == ""
+    assert store_of(there) == store_of(there.select([1])) == "uncached"
+    assert store_of(concatenate([here, there])) == "uncached"
+    assert store_of(open_records(server.url(path.name), cache=tmp_path / "cache")) == "cached"
+    assert store_of(pictures(server)) == store_of(pictures(server).select([1])) == "uncached"
+    assert store_of(pictures(server, cache=tmp_path / "cache")) == "cached"
+    assert store_of(as_source([1, 2])) == ""
+    decoded = materialize(pictures(server, decode=ImageDecoder(16)), tmp_path / "decoded")
+    assert store_of(decoded) == ""
 
 
 def test_store_that_is_slow_is_found_and_a_cache_advised(server):

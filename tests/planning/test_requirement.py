@@ -14,47 +14,6 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PLAIN = Workload(batch_size=100, batch_seconds=0.1, example_bytes=64 * KIB, examples=10_000)
 
 
-def test_requirement_of_a_step():
-    assert PLAIN.gpu_examples_per_second == pytest.approx(1000)
-    assert PLAIN.examples_per_second == pytest.approx(1000)
-    assert PLAIN.bytes_per_second == pytest.approx(1000 * 64 * KIB)
-    assert PLAIN.dataset_bytes == 10_000 * 64 * KIB
-    assert PLAIN.epoch_seconds == pytest.approx(10)
-
-
-def test_requirement_of_packed_reads():
-    assert (PLAIN.packed_iops, PLAIN.packed_read_bytes) == (pytest.approx(1000 / 16), MIB)
-    large = replace(PLAIN, example_bytes=3 * MIB)
-    assert large.packed_iops == pytest.approx(large.examples_per_second)
-    assert large.packed_read_bytes == 3 * MIB
-
-
-@pytest.mark.parametrize("field", ["gpus", "experiments"])
-def test_requirement_of_gpus_and_experiments(field):
-    one, three = PLAIN, replace(PLAIN, **{field: 3})
-    for name in ("examples_per_second", "bytes_per_second", "packed_iops"):
-        assert getattr(three, name) == pytest.approx(3 * getattr(one, name)), name
-    assert three.gpu_examples_per_second == one.gpu_examples_per_second
-    assert three.dataset_bytes == one.dataset_bytes
-    epochs = {"gpus": one.epoch_seconds / 3, "experiments": one.epoch_seconds}
-    assert three.epoch_seconds == pytest.approx(epochs[field])
-
-
-@pytest.mark.parametrize(
-    ("memory_bytes", "fits"), [(None, None), (4 * GIB, True), (4 * GIB - 1, False)]
-)
-def test_requirement_of_the_page_cache(memory_bytes, fits):
-    workload = replace(PLAIN, example_bytes=MIB, examples=3 * 1024, memory_bytes=memory_bytes)
-    assert workload.fits_memory is fits
-
-
-@pytest.mark.parametrize(
-    ("rate", "workers"), [(None, None), (1001, 1), (1000, 1), (999, 2), (300, 4), (0.5, 2000)]
-)
-def test_workers_are_rounded_up(rate, workers):
-    assert replace(PLAIN, core_examples_per_second=rate).workers == workers
-
-
 # --- shards ---
 
 
