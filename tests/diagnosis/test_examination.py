@@ -155,6 +155,11 @@ def test_py_dataset_on_slow_storage():
     assert diagnosis.replaced == "SafeSequence in the place of the PyDataset"
 
 
+def test_py_dataset_keeps_its_workers():
+    diagnosis = diagnose(Batches(Waiting(), **THREADS), quick_step, seconds=SHORT_SECONDS)
+    assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
+
+
 class SlowList(list):
     def __iter__(self) -> Any:
         for item in list.__iter__(self):

@@ -14,6 +14,24 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PLAIN = Workload(batch_size=100, batch_seconds=0.1, example_bytes=64 * KIB, examples=10_000)
 
 
+def test_requirement_of_packed_reads():
+    assert (PLAIN.packed_iops, PLAIN.packed_read_bytes) == (pytest.approx(1000 / 16), MIB)
+    large = replace(PLAIN, example_bytes=3 * MIB)
+    assert large.packed_iops == pytest.approx(large.examples_per_second)
+    assert large.packed_read_bytes == 3 * MIB
+
+
+@pytest.mark.parametrize("field", ["gpus", "experiments"])
+def test_requirement_of_gpus_and_experiments(field):
+    one, three = PLAIN, replace(PLAIN, **{field: 3})
+    for name in ("examples_per_second", "bytes_per_second", "packed_iops"):
+        assert getattr(three, name) == pytest.approx(3 * getattr(one, name)), name
+    assert three.gpu_examples_per_second == one.gpu_examples_per_second
+    assert three.dataset_bytes == one.dataset_bytes
+    epochs = {"gpus": one.epoch_seconds / 3, "experiments": one.epoch_seconds}
+    assert three.epoch_seconds == pytest.approx(epochs[field])
+
+
 # --- shards ---
 
 

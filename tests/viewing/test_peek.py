@@ -82,6 +82,14 @@ def test_sheet_in_a_notebook(tmp_path):
     assert path == str(tmp_path / "sheet.png")
 
 
+def test_batches_may_change_afterwards():
+    images = IMAGES.copy()
+    peek = Peek([images])
+    before = peek.png()
+    images[:] = 0
+    assert peek.png() == before
+
+
 def test_sheet_of_any_shape():
     wide, high = np.zeros((2, 400, 3), np.uint8), np.zeros((300, 5, 1), np.float32)
     tiles = thumbnails([wide, high, np.full((4, 4, 4), np.nan)])
