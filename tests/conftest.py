@@ -1,15 +1,15 @@
 """After every test: no new thread, child process or shared memory is left.
 
 ``--full`` adds what is marked ``full``: it takes minutes, or other tests cover most of it.
-``-n auto`` starts three processes for each CPU, as most tests wait: for processes that start, or
-for events. What is marked ``serial`` measures time, and runs by itself.
+``-n auto`` starts two processes for each CPU, as tests wait for a third of their time: for
+processes that start, or for events. What is marked ``serial`` measures time, and runs by itself.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -48,7 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of processes of ``-n auto``."""
-    return min(3 * usable_cpus(), _MOST_PROCESSES)
+    return min(2 * usable_cpus(), _MOST_PROCESSES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while test files and frameworks are imported: that takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

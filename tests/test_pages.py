@@ -118,7 +118,7 @@ def run_each(
     run("\n".join(lines), tmp_path, backend=backend)
 
 
-_SHORT = {"concepts.md", "gluon.md", "quickstart.md", "records.md"}
+_SHORT = {"concepts.md", "quickstart.md"}
 
 
 def anchors(page: Path) -> set[str]:

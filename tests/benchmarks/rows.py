@@ -47,18 +47,6 @@ def sleep(options: Mapping[str, Any]) -> Measurement:
     )
 
 
-def compute(options: Mapping[str, Any]) -> Measurement:
-    """Hold memory and the CPU for `seconds`, the busy part of the window; then sleep as long."""
-    begin, held = time.monotonic(), bytearray(options["bytes"])
-    held[::4096] = b"x" * len(held[::4096])
-    while time.monotonic() - begin < options["seconds"]:
-        pass
-    busy = time.monotonic()
-    time.sleep(options["seconds"])
-    window = begin, time.monotonic()
-    return Measurement(software="", device="", metrics={}, window=window, busy=(begin, busy))
-
-
 def hang(options: Mapping[str, Any]) -> Measurement:
     """Make a segment of that name, say so, and wait."""
     memory = SharedMemory(options["name"], create=True, size=1)
@@ -69,4 +57,4 @@ def hang(options: Mapping[str, Any]) -> Measurement:
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """What `does` names; else, sleep."""
-    return {"sleep": sleep, "compute": compute, "hang": hang}[options.get("does", "sleep")](options)
+    return {"sleep": sleep, "hang": hang}[options.get("does", "sleep")](options)

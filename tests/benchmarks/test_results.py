@@ -1,35 +1,22 @@
-"""What results look like: tables, the summary, figures, the picture of the README, bars."""
+"""What results look like: tables, the summary, bars, the picture of the README."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks import picture
 from benchmarks.experiments import gluon_ratios, keras_ratios, records_ratios
-from benchmarks.harness import ratios
 from benchmarks.harness import reference as module
-from benchmarks.harness.figures import draw_figure
-from benchmarks.harness.installed import Peer
-from benchmarks.harness.pairs import Bar, Pair, drawn
 from benchmarks.harness.processes import ROOT
-from benchmarks.harness.ratios import Contestant, Pace, Ratio, measure_ratio, pace
 from benchmarks.harness.reference import Reference
-from benchmarks.harness.results import TRAINING_COLUMNS, Column, Experiment, Run
-from benchmarks.harness.rounds import rounds_of
+from benchmarks.harness.results import Experiment, Run
 from benchmarks.harness.summary import Figure, summary
-from benchmarks.harness.tables import markdown_table, text_table
+from benchmarks.harness.tables import markdown_table
 from tests.benchmarks.made_up import made_up_run, speeds
-
-SPEEDS = (Column("samples_per_second", "samples/s", ",.0f"),)
-COUNTS = (Column("lost", "lost", ",.0f"), Column("repeated", "repeated", ",.0f"))
 
 
 def lines_of(experiment: Experiment) -> list[list[str]]:
@@ -46,68 +33,6 @@ def test_table_has_medians_and_ranges() -> None:
         ["loader", "workers", "samples/s", "range"],
         ["a", "0", "1,200*", "1,000 to 1,500"],
     ]
-
-
-def test_table_has_the_range_of_rounds() -> None:
-    run = made_up_run("a", samples_per_second=100, rounds=(80.0, 130.0))
-    assert lines_of(Experiment("x", "X", runs=[run]))[1] == ["a", "0", "100*", "80 to 130"]
-
-
-def test_table_stars_the_best_row_of_each_framework() -> None:
-    runs = [
-        *speeds("a", 10),
-        *speeds("b", 20),
-        *speeds("published, V100", 900),
-        *speeds("ideal", 800),
-        made_up_run("c", framework="Gluon", samples_per_second=5),
-    ]
-    starred = [line[1] for line in lines_of(Experiment("x", "X", runs=runs)) if "*" in line[3]]
-    assert starred == ["b", "c"]
-
-
-def test_table_says_why_rows_failed() -> None:
-    runs = [*speeds("a", 10), made_up_run("b", 2, failure="killed by SIGKILL")]
-    experiment = Experiment("x", "X", runs=runs)
-    assert lines_of(experiment)[2] == ["b", "2", "failed"]
-    assert "failed, 1 of 1: Keras b, workers 2: killed by SIGKILL" in text_table(experiment)
-
-
-# --- what depends on the seed ---
-
-
-LEARNT = (*SPEEDS, Column("accuracy", "accuracy", ".3f", seeded=True))
-
-
-def learnt(*accuracies: float, seeds: Sequence[int | None]) -> Experiment:
-    runs = [
-        made_up_run("a", samples_per_second=100, accuracy=accuracy, seed=seed)
-        for accuracy, seed in zip(accuracies, seeds, strict=True)
-    ]
-    return Experiment("x", "X", LEARNT, runs=runs)
-
-
-@pytest.mark.parametrize("table", [text_table, markdown_table])
-@pytest.mark.parametrize(
-    ("accuracies", "seeds", "shown"),
-    [
-        ((0.84, 0.85, 0.87), (1, 2, 3), "0.853 ± 0.015, n = 3"),
-        ((0.84,), (1,), "0.840, n = 1"),
-        ((0.84, 0.86), (1, 1), "0.850, n = 1"),
-        ((0.84, 0.86, 0.95), (1, 1, 2), "0.900 ± 0.071, n = 2"),
-    ],
-    ids=["seeds", "one run", "one seed twice", "two seeds, one twice"],
-)
-def test_table_has_the_spread_over_seeds(
-    table: Callable[[Experiment], str],
-    accuracies: tuple[float, ...],
-    seeds: tuple[int, ...],
-    shown: str,
-) -> None:
-    (line,) = (
-        line for line in table(learnt(*accuracies, seeds=seeds)).splitlines() if "n =" in line
-    )
-    assert shown in line
-    assert " to " not in line
 
 
 # --- the summary ---
@@ -128,132 +53,6 @@ def test_summary_has_ours_and_the_best_other():
     assert keras.published == Figure("published, V100, workers 0", 70)
     assert keras.ratio == 2
     assert (gluon.work, gluon.peer, gluon.ratio) == ("Gluon", None, None)
-
-
-def test_summary_of_ratios():
-    found = {"ours": 30.0, "peer": 10.0, "ratio": 3.0}
-    run = made_up_run("JPEG against tf.data", "", **found)
-    words = "SafeSequence, auto against tf.data, 2 calls, samples/s (tensorflow 2.21.0)"
-    run = dataclasses.replace(run, software=words, ours=True)
-    (line,) = summary([Experiment("ratios", "R", (Column("ratio", "ratio", ".2f"),), runs=[run])])
-    assert line.ours == Figure("SafeSequence, auto", 30)
-    assert line.peer == Figure("tf.data, 2 calls", 10)
-    assert (line.unit, line.ratio, line.work) == ("samples/s", 3, "Keras: JPEG against tf.data")
-
-
-def test_picture_of_pairs_is_an_svg():
-    pair = Pair("<work> & more", "2 times", Bar("ours", 10, "10/s"), Bar("theirs", 5, "5/s"))
-    text = drawn("Speed", [pair], "a note")
-    root = ElementTree.fromstring(text)
-    bars = [each for each in root if each.get("class") in ("ours", "peer")]
-    widths = [float(each.get("width")) for each in bars]
-    assert widths[0] == pytest.approx(2 * widths[1])
-    assert "prefers-color-scheme: dark" in text
-    assert "<work> & more" in "".join(root.itertext())
-    assert root.get("aria-label") == "Speed. <work> & more: 2 times"
-
-
-# --- figures ---
-
-
-LOSSES = (Column("lost", "samples lost", ",.0f"), Column("repeated", "repeated", ",.0f"))
-
-
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that were saved."""
-    pytest.importorskip(
-        "matplotlib", reason="the extra bench brings matplotlib, the extra test not"
-    )
-    from matplotlib.figure import Figure
-
-    figures, save = [], Figure.savefig
-
-    def keep(figure: Figure, *arguments: Any, **options: Any) -> None:
-        figures.append(figure)
-        save(figure, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return figures
-
-
-def panels(figure: Any) -> list[Any]:
-    return [axes for part in figure.subfigs for axes in part.axes]
-
-
-# Of another loader, so that the axis has enough values for lines.
-OTHERS = [run for workers in (1, 2, 4, 8) for run in speeds("other", 1, workers=workers)]
-
-
-def test_figure_has_spreads(tmp_path: Path, saved: list[Any]) -> None:
-    runs = speeds("a", 80, 100, 150) + speeds("a", 200, 210, 230, workers=2) + OTHERS
-    path = draw_figure(Experiment("x", "X", runs=runs), tmp_path)
-    assert path == tmp_path / "x.png"
-    assert path.stat().st_size > 10_000
-    (panel,) = panels(saved[0])
-    bars = panel.containers[0]
-    ends = [segment[:, 1].tolist() for segment in bars.lines[2][0].get_segments()]
-    assert ends == [[80, 150], [200, 230]]
-    assert list(bars.lines[0].get_ydata()) == [100, 210]
-
-
-def test_figure_is_none_of_nothing(tmp_path: Path, saved: list[Any]) -> None:
-    failed = Experiment("x", "X", TRAINING_COLUMNS, runs=[made_up_run("a", failure="hung")])
-    ratios = Experiment("y", "Y", LOSSES, runs=[made_up_run("a", "", lost=1)])
-    assert [draw_figure(each, tmp_path) for each in (failed, ratios)] == [None, None]
-
-
-# --- rounds ---
-
-
-def test_rounds_show_a_slow_stretch() -> None:
-    moments = [0.0, 1, 2, 3, 4, 5, 6, 10, 14, 15, 16]
-    waits = [0.0, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0]
-    rounds = rounds_of(moments, 32, waits)
-    assert rounds["samples_per_second"] == pytest.approx([32, 32, 32, 8, 32])
-    assert rounds["waited_share"] == pytest.approx([0, 0, 0, 0.75, 0])
-    assert rounds["wait_p50_ms"] == pytest.approx([0, 0, 0, 3000, 0])
-
-
-# --- ratios ---
-
-
-PEER = Peer("Keras", "sys", "numpy")
-
-
-@pytest.fixture(autouse=True)
-def whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ratios, "_short", False)
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def measured(ratio: Ratio, rounds: int | None, short: bool = False) -> dict[str, float]:
-    return measure_ratio(ratio, {"rounds": rounds, "short": short})["metrics"]
-
-
-def test_ratio_says_how_correct_it_is() -> None:
-    def contestants() -> dict[str, Contestant]:
-        return {"ours": lambda: Pace(40, 20), "peer": lambda: Pace(10, 5)}
-
-    metrics = measured(Ratio(PEER, "samples/s", contestants, correct=lambda: {"lost": 3.0}), 2)
-    assert (metrics["ratio"], metrics["lost"]) == (4, 3)
-    assert (metrics["ours_per_cpu_second"], metrics["peer_per_cpu_second"]) == (20, 5)
-
-
-def test_ratio_of_a_short_round() -> None:
-    taken: list[int] = []
-
-    def amount(number: int) -> float:
-        taken.append(number)
-        return 1.0
-
-    def contestant() -> float:
-        return pace(itertools.count(), 14, 100, amount)
-
-    contestants = {"ours": contestant, "peer": lambda: 1.0}
-    measured(Ratio(PEER, "samples/s", lambda: contestants, rounds=9), None, short=True)
-    assert taken == [1, 2]
 
 
 # --- bars ---

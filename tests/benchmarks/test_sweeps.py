@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import platform
 import shlex
 import subprocess
 import sys
@@ -13,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import backends
-from benchmarks.harness.backends import CPU, Backend, Backends, find_backends
 from benchmarks.harness.processes import ROOT, run_row
 from benchmarks.harness.results import Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, open_session, sleeping_row
@@ -36,38 +32,6 @@ def test_command_repeats_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert {each.name for each in run_rows(tmp_path, rows)} == {run.name}
 
 
-def test_command_names_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setenv("PYTEST_CURRENT_TEST", "benchmarks/test_it.py::test_it[a::b] (call)")
-    session = open_session(tmp_path, repeats=2)
-    session.size, session.data_dir = "full", Path("my data")
-    assert session.command(sleeping_row("plain")) == (
-        "KERAS_BACKEND=jax pytest 'benchmarks/test_it.py::test_it[a::b]' "
-        "--rows 'Plain plain workers 0' --full --repeats 2 --data-dir 'my data'"
-    )
-
-
-def test_rows_by_a_whole_name(tmp_path: Path) -> None:
-    specs = [
-        dataclasses.replace(sleeping_row("plain", 0.001), workers=workers) for workers in (1, 16)
-    ]
-    ran = {}
-    for rows in ("plain plain workers 1", "workers 1"):
-        session = open_session(tmp_path, rows=rows)
-        runs = session.sweep(session.experiment("sleeping", "Sleeping"), specs, 1)
-        ran[rows] = [run.workers for run in runs]
-    assert ran == {"plain plain workers 1": [1], "workers 1": [1, 16]}
-
-
-def test_repeats_of_a_comparison(tmp_path: Path) -> None:
-    specs = [sleeping_row("plain", 0.001)]
-    for repeats, expected in ((None, 3), (2, 2)):
-        session = open_session(tmp_path, repeats=repeats)
-        session.least_repeats = 3
-        experiment = session.experiment("sleeping", "Samples that take their time")
-        assert len(session.sweep(experiment, specs, 1)) == expected
-
-
 def test_row_that_fails_says_why(tmp_path: Path) -> None:
     session = open_session(tmp_path)
     experiment = session.experiment("sleeping", "Samples that take their time")
@@ -76,34 +40,7 @@ def test_row_that_fails_says_why(tmp_path: Path) -> None:
     assert "Traceback" in run.log
 
 
-def test_row_that_looks_slower_runs_again(tmp_path: Path) -> None:
-    session = open_session(tmp_path, repeats=2)
-    session.suspects = lambda experiment: {("Plain", "another loader", 0)}
-    experiment = session.experiment("sleeping", "Samples that take their time")
-    specs = [sleeping_row("plain", 0.001), sleeping_row("another loader", 0.001)]
-    runs = session.sweep(experiment, specs, 1)
-    assert [run.loader for run in runs] == [
-        *["plain", "another loader"] * 2,
-        *["another loader"] * 2,
-    ]
-    assert experiment.runs == runs
-
-
 LIMIT_SECONDS = 4
-MEBIBYTES = 200
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/smaps_rollup").is_file(), reason="the system doesn't tell memory"
-)
-def test_row_has_memory_and_cpu() -> None:
-    options = {"does": "compute", "bytes": MEBIBYTES * 2**20, "seconds": 1.2}
-    rounds = run_row("tests.benchmarks.rows", options, 30).rounds
-    assert len(rounds["peak_pss_mib"]) > len(rounds["cpu_percent"]) >= 1
-    assert MEBIBYTES < max(rounds["peak_pss_mib"]) < MEBIBYTES + 100
-    # Other programs may take the CPU away for most of the time; the sleep, which takes none, is no
-    # part of it.
-    assert 0 < min(rounds["cpu_percent"]) <= max(rounds["cpu_percent"]) < 130
 
 
 @pytest.mark.skipif(
@@ -115,89 +52,6 @@ def test_row_that_hangs_leaves_no_shared_memory() -> None:
     assert outcome.failure == "no result within 4 s"
     assert f"made {name}" in outcome.log
     assert not Path("/dev/shm", name).exists()
-
-
-# --- the backends of Keras ---
-
-
-# What a backend says it trains on; one that isn't in here can't be imported.
-PROGRAM = """
-import ctypes, os
-# Written at exit, as into any pipe.
-ctypes.CDLL(None).printf(b"a library: version \\xff\\n")
-print("noise")
-print("\\ntrains on: " + {devices}[os.environ["KERAS_BACKEND"]])
-"""
-PYTHON = f"Python {platform.python_version()}"
-EVERY = {"tensorflow": CPU, "jax": "H100", "torch": "H100"}
-
-
-@pytest.fixture
-def nothing_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment and Keras's own file name no backend, and all three are found."""
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-
-
-def say(monkeypatch: pytest.MonkeyPatch, devices: dict[str, str]) -> None:
-    """What the backends answer."""
-    monkeypatch.setattr(backends, "ASK", PROGRAM.format(devices=devices))
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_backends_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, EVERY)
-    found = find_backends()
-    assert found == Backends((Backend("jax", "H100"), Backend("torch", "H100")), {})
-    assert all(each.on_gpu for each in found.chosen)
-    for name in EVERY:
-        monkeypatch.setenv("KERAS_BACKEND", name)
-        assert find_backends().chosen == (Backend(name, EVERY[name]),)
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_backends_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    say(monkeypatch, dict.fromkeys(EVERY, CPU))
-    assert find_backends() == Backends((Backend("tensorflow", CPU),), {})
-    assert not find_backends().chosen[0].on_gpu
-    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
-    assert find_backends().chosen == (Backend("torch", CPU),)
-    (tmp_path / "keras.json").write_text("no JSON")
-    assert find_backends().chosen == (Backend("tensorflow", CPU),)
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_backends_that_are_broken_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, {"jax": CPU})
-    found = find_backends()
-    assert found.chosen == (Backend("jax", CPU),)
-    assert found.notes() == [
-        "not trained with, as it can't be imported: TensorFlow: KeyError: 'tensorflow'",
-        "not trained with, as it can't be imported: PyTorch: KeyError: 'torch'",
-    ]
-
-
-@pytest.mark.usefixtures("nothing_asked")
-def test_backends_run_each_row_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, EVERY)
-    session = open_session(tmp_path)
-    specs = [
-        dataclasses.replace(sleeping_row("trained", 0.001), trains_keras=True),
-        sleeping_row("other", 0.001),
-    ]
-    experiment = session.experiment("sleeping", "Sleeping")
-    runs = session.sweep(experiment, specs, 1)
-    assert experiment.notes == []
-    assert [(run.framework, run.loader, run.software) for run in runs] == [
-        ("Plain on JAX", "trained", "jax"),
-        ("Plain on PyTorch", "trained", "torch"),
-        ("Plain", "other", PYTHON),
-    ]
-    # On this machine, the same backends are found for it again.
-    assert runs[0].command.startswith("pytest tests/benchmarks/test_sweeps.py")
-    assert runs[0].command.endswith("--rows 'Plain on JAX trained workers 0'")
 
 
 BENCHMARK = """
@@ -214,22 +68,13 @@ def test_sleeping(session):
 def test_skipped(session):
     pytest.skip("its peer isn't installed")
 """
-JUDGED = BENCHMARK.replace(
-    "    session.sweep(experiment",
-    """    from benchmarks.harness.reference import Reference
-    session.reference = Reference({}, {"row": {"least": 2}})
-    session.judge(experiment, "row", 1.5)
-    session.sweep(experiment""",
-)
 
 
-def benchmark(
-    folder: Path, *options: str, text: str = BENCHMARK
-) -> subprocess.CompletedProcess[str]:
+def benchmark(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a benchmark of one row, with the harness's own conftest."""
     pytest.importorskip("matplotlib", reason="the extra bench brings it, the extra test not")
     test = folder / "test_sleeping.py"
-    test.write_text(text)
+    test.write_text(BENCHMARK)
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     plugins = ["-p", "benchmarks.conftest", "-p", "no:cacheprovider"]
     places = ["--rootdir", str(folder), "--out", str(folder / "out"), str(test)]
@@ -270,15 +115,6 @@ def test_session_writes_its_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_session_holds_bars_if_asked(tmp_path: Path) -> None:
-    for option, code in (([], 0), (["--hold"], pytest.ExitCode.TESTS_FAILED)):
-        done = benchmark(tmp_path, *option, text=JUDGED)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "row: 1.5 here; bar: at least 2, missed" in done.stdout
-        assert "bars missed: 1" in done.stdout
-
-
-@pytest.mark.full
 def test_session_fails_if_a_row_got_slower(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000))
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
@@ -291,53 +127,8 @@ def test_session_fails_if_a_row_got_slower(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_session_needs_a_good_earlier_file(tmp_path: Path) -> None:
-    done = benchmark(tmp_path, "--compare", str(tmp_path / "none.json"))
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "--compare" in done.stderr
-    assert "can't be read: No such file" in done.stderr
-    other = benchmark(tmp_path, "--compare", earlier(tmp_path, 1, size="full"))
-    assert other.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "choose the same by --full" in other.stderr
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.full
-def test_session_writes_over_no_earlier_one(tmp_path: Path) -> None:
-    assert benchmark(tmp_path).returncode == 0
-    for name in ("run.json", "sleeping.json"):
-        done = benchmark(tmp_path, "--compare", str(tmp_path / "out" / name))
-        assert done.returncode == pytest.ExitCode.USAGE_ERROR
-        assert "would write over" in done.stderr
-
-
-@pytest.mark.full
 def test_session_without_rows_is_no_success(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--rows", "plian", "--compare", earlier(tmp_path, 1))
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
     assert "none of this size has a name that contains 'plian'" in done.stdout
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.full
-def test_session_needs_its_folders(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for option, path, reason in (
-        ("--data-dir", tmp_path / "none", "--data-dir must be a folder"),
-        ("--out", tmp_path / "file", "--out must be a folder that can be written to"),
-        ("--out", tmp_path / "file" / "below", "--out must be a folder that can be written to"),
-    ):
-        done = benchmark(tmp_path, option, str(path))
-        assert done.returncode == pytest.ExitCode.USAGE_ERROR
-        assert reason in done.stderr
-
-
-@pytest.mark.full
-def test_session_gives_rows_its_data_dir(tmp_path: Path) -> None:
-    """They run in the repository's root, wherever the session does."""
-    data = os.path.relpath(tmp_path, ROOT)
-    done = benchmark(tmp_path, "--data-dir", data)
-    assert done.returncode == 0, done.stdout + done.stderr
-    content = json.loads((tmp_path / "out" / "run.json").read_text())
-    command = content["experiments"][0]["runs"][0]["command"]
-    assert command.endswith(f"--data-dir {tmp_path.resolve()}")

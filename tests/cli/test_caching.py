@@ -51,14 +51,6 @@ def test_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
     assert "no such folder" in capsys.readouterr().err
 
 
-def test_cache_is_filled_with_records_alone(tmp_path, capsys):
-    written(tmp_path, "tfrecord", payloads(600))
-    found = sorted(map(str, tmp_path.glob("train*")))
-    assert len(found) == 2
-    assert main(["cache", "warm", str(tmp_path / "cache"), *found]) == 0
-    assert "600 records of 1 files" in capsys.readouterr().out
-
-
 def test_cache_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
     folder = str(tmp_path / "cache")
     assert main(["cache", "warm", folder, pictures, "--limit", "1GB"]) == 0

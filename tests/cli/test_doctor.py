@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,15 +50,6 @@ if __name__ == "__main__":
     print("given", sys.argv[1:])
     model().fit(Slow(), epochs=2, verbose=0)
     print("the script went on")
-"""
-)
-ARRAYS = (
-    MODEL
-    + """
-made = model()
-made.fit(x, y, verbose=0)
-print("skipped one")
-made.fit(x=x, y=y, batch_size=16, epochs=3, verbose=0)
 """
 )
 GENERATOR = MODEL + "model().fit(((x, y) for _ in range(100)), verbose=0)"
@@ -117,21 +107,6 @@ def test_script_ends_after_its_first_fit(tmp_path):
     assert "the script went on" not in process.stdout
 
 
-@pytest.mark.full
-def test_script_with_skipped_fits(examine):
-    status, output, _ = examine(ARRAYS, "--skip", 1)
-    assert (status, output.startswith("skipped one\nbottleneck: ")) == (0, True)
-    assert "a batch of 16 " in output
-    found = output.splitlines()[1].removeprefix("bottleneck: ")
-    assert found == "the step itself" or found.startswith("can't be told")
-
-
-@pytest.mark.full
-def test_script_with_a_step_time(examine):
-    output = examine(fitting("transformed(batch_transform=slow)"), "--step-ms", 10)[1]
-    assert "ready within t = 10 ms: 0.0% of the batches, too few" in output
-
-
 def test_script_with_a_generator_is_refused(examine):
     status, _, errors = examine(GENERATOR)
     assert status == 1
@@ -159,6 +134,7 @@ def test_exception_of_user_code_has_its_place(tmp_path, examine, data, error, pl
     assert errors.endswith(f"adapters doctor: {tmp_path}/train.py ended with that exception\n")
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_an_examination(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(fitting("transformed(2, transform=slow)"))
@@ -226,19 +202,6 @@ def machine(say: Any) -> Any:
         return dict(line.split(": ", 1) for line in output.splitlines())
 
     return said
-
-
-def test_machine_tells_its_cpus(machine, monkeypatch):
-    monkeypatch.setattr(described, "usable_cpus", lambda: 3)
-    monkeypatch.setattr(described.os, "cpu_count", lambda: 8)
-    assert machine()["CPUs"] == "3 of 8 may be used"
-
-
-def test_machine_tells_versions(machine, monkeypatch):
-    monkeypatch.setattr(described, "_FRAMEWORKS", ("numpy", "no-such-framework"))
-    ours, numpy = machine()["versions"].split(", ")
-    assert ours.startswith("loader-adapters ")
-    assert numpy.startswith("numpy ")
 
 
 @pytest.mark.parametrize(
@@ -398,15 +361,6 @@ def test_tune_of_pictures(tmp_path, tune, monkeypatch, kind):
     assert (status, lines[0]) == (0, "batches of 8; medians of 1 rounds")
 
 
-def test_tune_of_a_module(file, tune, monkeypatch):
-    monkeypatch.chdir(file.parent)
-    monkeypatch.delitem(sys.modules, "tuned_data", raising=False)
-    monkeypatch.setattr(sweep, "_measured", lambda *of: (8, 3))
-    status, lines, _ = tune("tuned_data:train", *QUICK)
-    monkeypatch.delitem(sys.modules, "tuned_data")
-    assert (status, lines[0]) == (0, "batches of 8; medians of 1 rounds")
-
-
 def test_tune_sends_functions_of_the_file_to_processes(tmp_path, tune, monkeypatch):
     monkeypatch.setattr(sweep, "usable_cpus", lambda: 1)
     monkeypatch.setattr(sweep, "_QUEUES", ())
@@ -462,13 +416,3 @@ def test_tune_shows_exceptions_with_their_place(tmp_path, tune, text, place, err
     assert f"{error}: " in errors
     assert "mine" in errors
     assert errors.splitlines()[-1].startswith("adapters doctor: ")
-
-
-def test_tune_ends_by_ctrl_c(file, tune, monkeypatch):
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(doctor, "table_of", interrupted)
-    status, _, errors = tune(f"{file}:train", *QUICK)
-    assert status == 130
-    assert "adapters doctor: interrupted" in errors

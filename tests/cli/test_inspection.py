@@ -159,22 +159,6 @@ def sheet(capsys: Any, path: Path, count: int) -> Any:
     return cv2.imread(str(out))[:, :, ::-1], said
 
 
-@pytest.mark.parametrize(
-    ("images", "count", "size"),
-    [
-        (1, 5, (144, 128)),
-        (9, 5, (144, 656)),
-        (9, 9, (292, 1052)),
-    ],
-)
-def test_sheet_is_as_large_as_needed(tmp_path, capsys, images, count, size):
-    samples = [(jpeg(number), number) for number in range(images)]
-    pack(samples, tmp_path / "x.rec", format="recordio")
-    drawn, said = sheet(capsys, tmp_path / "x.rec", count)
-    assert drawn.shape == (*size, 3)
-    assert said == f"{tmp_path}/x.png: {min(images, count)} images"
-
-
 def test_sheet_has_the_order(tmp_path, capsys):
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
     samples = [(np.full((40, 60, 3), colour, np.uint8), 0) for colour in colours]
@@ -182,13 +166,6 @@ def test_sheet_has_the_order(tmp_path, capsys):
     drawn, _ = sheet(capsys, tmp_path / "x.tfrecord", 3)
     assert [tuple(drawn[at].tolist()) for at in ((0, 0), (127, 259), (0, 264))] == colours
     assert (drawn[:, 128:132] == 255).all()
-
-
-def test_sheet_is_of_images(tmp_path, capsys):
-    grey = image(0, channels=1)[:, :, 0]
-    payloads = [b"text", irheader.pack(0, 0, jpeg(0)[:99]), irheader.pack(0, 0, npy(grey))]
-    drawn, said = sheet(capsys, written(tmp_path / "x.rec", *payloads), 5)
-    assert (drawn.shape, said.endswith(": 1 images")) == ((144, 128, 3), True)
 
 
 def test_sheet_is_none_without_images(tmp_path, capsys):
@@ -228,15 +205,6 @@ def test_table_is_described(tmp_path, capsys):
         f"  0: {tmp_path}/photos/ant/000.jpg, {len(jpeg(0)):,} bytes, label [1.0, 2.5], JPEG of "
         "20 x 30",
     ]
-
-
-def test_sheet_of_a_folder_and_records(tmp_path, capsys):
-    root = folder(tmp_path / "photos", 3)
-    (root / "ant/000.jpg").write_bytes(b"")
-    pack(folder(tmp_path / "in", 2), tmp_path / "x.rec", format="recordio")
-    out = lines(capsys, tmp_path / "x.rec", root, "--sheet", tmp_path / "sheet.png")
-    assert out[-1] == f"{tmp_path}/sheet.png: 4 images"
-    assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (144, 524)
 
 
 @pytest.mark.parametrize("context", [b"", message(1, b"")])
@@ -301,16 +269,6 @@ def test_object_has_as_many_rows_as_asked(tmp_path, capsys, name, words, rows):
     (tmp_path / "data.py").write_text(FILE)
     assert main(["inspect", f"{tmp_path}/data.py:{name}", *words]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + rows
-
-
-def test_statistics_of_paths(tmp_path, capsys):
-    folder(tmp_path / "photos", 4)
-    for name in "ab":
-        pack(tmp_path / "photos", tmp_path / f"{name}.rec", format="recordio")
-    paths = [str(tmp_path / name) for name in ("photos", "a.rec", "b.rec")]
-    assert main(["inspect", *paths, "--statistics"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.endswith(" samples")] == ["4 samples", "8 samples"]
 
 
 def test_object_is_the_only_target(tmp_path, capsys):

@@ -50,13 +50,6 @@ def test_plan_of_the_published_example(plan):
     assert [word.strip() for word in nfs if word][2:4] == ["too slow", "at best"]
 
 
-def test_plan_by_flops(plan):
-    lines = plan(*WORDS, "--flops", "4.1e9", "--device", "a100", "--utilisation", "0.5")
-    assert lines["t, a step of n"].endswith(
-        "estimated: 24.6 GFLOP an example, 50% of the 312.0 TFLOP/s of A100 (SXM) in fp16"
-    )
-
-
 @pytest.mark.parametrize(
     ("memory", "said"),
     [
@@ -95,33 +88,6 @@ def test_published_examples(say):
 
 
 # --- the measurement ---
-
-
-class Clock:
-    """Stands in for ``time``: a quarter of a second for each image, of wall or of CPU time."""
-
-    def __init__(self, wall_seconds: float, cpu_seconds: float) -> None:
-        self.steps = wall_seconds, cpu_seconds
-        self.wall, self.cpu = -wall_seconds, -cpu_seconds
-
-    def perf_counter(self) -> float:
-        self.wall += self.steps[0]
-        return self.wall
-
-    def process_time(self) -> float:
-        self.cpu += self.steps[1]
-        return self.cpu
-
-
-@pytest.mark.parametrize(
-    "clock",
-    [Clock(0.25, 0.125), Clock(0.125, 0.25)],
-    ids=["waiting counts", "all threads count"],
-)
-def test_rate_is_by_the_longer_of_wall_and_cpu_time(images, monkeypatch, clock):
-    """Eight images out of a file of three."""
-    monkeypatch.setattr(planning, "time", clock)
-    assert planning.measured_rate(str(images), seconds=2) == 4
 
 
 def test_rate_of_images(images, tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 
-SECONDS = 0.1
+SECONDS = 0.06
 # Enough if the figures don't matter.
 SHORT_SECONDS = 0.03
 SIZE, BATCH_SIZE = 64, 8
@@ -32,12 +32,6 @@ def burning(item: Any) -> Any:
     """A transform that computes."""
     burn(SLOW)
     return item
-
-
-def burning_batch(batch: Any) -> Any:
-    """A batch_transform that computes."""
-    burn(BATCH_SIZE * SLOW)
-    return batch
 
 
 class Numbers:
@@ -77,10 +71,10 @@ class Computing(Numbers):
 
 
 class Large(Numbers):
-    """A data set of samples of 3 MB that are there."""
+    """A data set of samples of 1 MB that are there."""
 
     def __init__(self) -> None:
-        self.samples = [np.zeros((1000, 1000, 3), np.uint8) for _ in range(BATCH_SIZE)]
+        self.samples = [np.zeros((600, 600, 3), np.uint8) for _ in range(BATCH_SIZE)]
 
     def __getitem__(self, number: int) -> Any:
         return self.samples[number % BATCH_SIZE]

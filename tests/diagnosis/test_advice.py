@@ -11,7 +11,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.advice import Prediction, with_threads, with_workers
+from adapters.diagnosis.advice import with_workers
 from adapters.diagnosis.verdict import Hints, Workers
 from tests.diagnosis.made_up import BUSY, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
@@ -148,72 +148,7 @@ def test_advice_for_a_busy_device_is_no_other_loader():
     assert changed(STEP, replaced=REPLACED).advice == STEP.advice
 
 
-def test_gain_is_in_times_if_it_is_large():
-    assert str(Prediction("workers", 8, 0.1, 1.7)) == "+70%"
-    assert str(Prediction("workers", 64, 0.1, 64.4)) == "64 times as fast"
-
-
 # --- predictions ---
-
-
-def named(diagnosis: Diagnosis, change: str) -> Prediction:
-    (found,) = (each for each in diagnosis.predictions if each.change == change)
-    return found
-
-
-SLOW = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4)
-WAITS = made_up(storage=1.9, alone=4.0, loader=2.0, whole=2.0, memory=0.001, same=0.01)
-NO_STEP = changed(WAITING, alone_computes=0.1, whole=None, same=None)
-
-
-@pytest.mark.parametrize(
-    ("diagnosis", "workers", "seconds"),
-    [
-        # Threads that bring more bring as much for each of two more, up to the CPUs.
-        (changed(TRANSFORMS, workers=Workers("threads", 2, 16)), 4, 0.020),
-        (TRANSFORMS, 4, 0.020),
-        # What computes beside waiting limits threads, as does the step's millisecond.
-        (
-            made_up(
-                workers=INLINE, alone=0.04, loader=0.04, storage=0.02, memory=0.018, whole=0.05
-            ),
-            64,
-            0.023,
-        ),
-        # A transform that waits needs no CPU for each worker.
-        (changed(WAITING, alone_computes=0.1), 8, 0.005),
-        (changed(WAITING, alone_computes=0.1), 20, 0.005),
-        # Training that its loader disturbs stays so.
-        (made_up(memory=0.038, whole=0.044), 4, 0.022),
-    ],
-)
-def test_prediction_of_workers(diagnosis, workers, seconds):
-    assert with_workers(diagnosis, workers).seconds == pytest.approx(seconds, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("diagnosis", "change", "workers", "seconds"),
-    [
-        (NO_STEP, "workers", 10, 0.004),
-        (made_up(memory=0.038, alone=0.041), "processes", None, 0.041 / 4),
-        # Processes that wait are four for each CPU at the most.
-        (WAITS, "workers", 64, None),
-        (changed(WAITS, workers=Workers("processes", 2, 4)), "workers", 16, 0.25),
-        (STORAGE, "without storage", None, 0.010),
-        (
-            made_up(storage=0.020, memory=0.019, workers=INLINE, alone=0.04, whole=0.05),
-            "without storage",
-            None,
-            0.029,
-        ),
-        (made_up(whole=None, same=None, memory=0.038, waits_seconds=()), "workers", None, 0.020),
-        (made_up(storage=0.038, store="uncached"), "cache", None, 0.010),
-    ],
-)
-def test_prediction_of_a_change(diagnosis, change, workers, seconds):
-    found = named(diagnosis, change)
-    assert workers in (None, found.workers)
-    assert seconds is None or found.seconds == pytest.approx(seconds, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -232,41 +167,9 @@ def test_prediction_is_of_what_may_help(diagnosis, changes):
     assert {each.change for each in diagnosis.predictions} == changes
 
 
-def test_prediction_of_more_fetches_stops_at_the_step():
-    diagnosis = made_up(
-        workers=INLINE, alone=0.040, loader=0.040, whole=0.050, storage=0.039, memory=0.001
-    )
-    four, three = named(diagnosis, "workers"), with_workers(diagnosis, 3)
-    assert three.seconds == pytest.approx(0.040 / 3, rel=0.2)
-    assert (four.workers, four.seconds, four.gain) == (4, pytest.approx(0.010), pytest.approx(5.0))
-
-
-def test_prediction_of_threads_that_may_ask_at_once():
-    threads = with_threads(changed(SLOW, serial=True))
-    assert (threads.change, threads.workers) == ("threads", 40)
-    # A tenth of the fetching computes, one thread at a time.
-    assert threads.seconds == pytest.approx(0.041)
-    copied = Workers("processes", 2, 4)
-    copies = changed(SLOW, storage=0.2, loader=0.2, workers=copied, serial=True)
-    assert with_threads(copies).seconds == pytest.approx(0.041)
-    assert with_threads(SLOW) is None
-    assert with_threads(made_up(memory=0.04, serial=True)) is None
-
-
 # --- advice that is followed ---
 
 BATCH_SECONDS, STEP_SECONDS = 0.04, 0.01
-
-
-class Stored(Numbers):
-    """Slow storage that is asked for many samples at a time."""
-
-    thread_safe = True
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        # Of a part of a batch, as long as that takes.
-        time.sleep(BATCH_SECONDS / BATCH_SIZE * len(numbers))
-        return [self[number] for number in numbers]
 
 
 def waiting(batch: Any) -> Any:
@@ -305,14 +208,6 @@ def trained_seconds(source: Any, step: Any = step, **options: Any) -> float:
 
 def happens(seconds: float) -> Any:
     return pytest.approx(seconds, rel=WITHIN)
-
-
-@pytest.mark.full
-@pytest.mark.serial
-def test_followed_advice_of_more_fetches():
-    predicted = with_workers(before(Stored(), workers=0), 3)
-    assert predicted.gain > 2
-    assert trained_seconds(Stored(), workers=3) == happens(predicted.seconds)
 
 
 @pytest.mark.serial

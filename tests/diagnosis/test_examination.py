@@ -14,7 +14,6 @@ import pytest
 
 from adapters import (
     ImageDecoder,
-    RecordWriter,
     SafeSequence,
     concatenate,
     diagnose,
@@ -24,9 +23,8 @@ from adapters import (
     pack,
 )
 from adapters.diagnosis import examination
-from adapters.diagnosis.ablation import held_of, store_of
+from adapters.diagnosis.ablation import store_of
 from adapters.diagnosis.contention import Account, Contention
-from adapters.records import CODECS, remotefile
 from adapters.remote import clients
 from adapters.sources import as_source
 from tests.diagnosis import planted
@@ -43,7 +41,6 @@ from tests.diagnosis.planted import (
     Remote,
     Waiting,
     burning,
-    burning_batch,
     found,
     quick_step,
     slow_copy,
@@ -56,7 +53,6 @@ from tests.sources.record_files import jpeg_file
 
 # A short queue, as the next measurement begins when it is full.
 INLINE, THREADS = {"workers": 0}, {"workers": 2, "max_queue_size": 2}
-FULL = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +65,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- planted bottlenecks ---
 
 
-def planting(name: str, source: Any, bottleneck: str, marks: Any = (), **options: Any) -> Any:
-    return pytest.param(source, options, bottleneck, id=name, marks=marks)
+def planting(name: str, source: Any, bottleneck: str, **options: Any) -> Any:
+    return pytest.param(source, options, bottleneck, id=name)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +74,10 @@ def planting(name: str, source: Any, bottleneck: str, marks: Any = (), **options
     [
         planting("slow storage by threads", Waiting(), "storage", **THREADS),
         planting("a slow transform", Numbers(), "transforms", transform=burning),
-        planting("a slow batch_transform", Numbers(), "transforms", batch_transform=burning_batch),
         planting("a data set that computes", Computing(), "transforms"),
         planting("rows", np.zeros((SIZE, 3)), "transforms", transform=burning),
         planting("large samples", Large(), "collation"),
-        planting("large rows", np.zeros((16, 1000, 1000, 3), np.uint8), "collation", shuffle=True),
-        planting(
-            "a transform by threads", Numbers(), "transforms", FULL, transform=burning, **THREADS
-        ),
+        planting("large rows", np.zeros((16, 600, 600, 3), np.uint8), "collation", shuffle=True),
     ],
 )
 def test_planted_bottleneck_is_found(source, options, bottleneck):
@@ -138,19 +130,6 @@ def test_workers_that_auto_took_are_named():
     assert diagnosis.workers.count > 1
 
 
-def test_waits_are_those_of_the_whole():
-    diagnosis = found(Waiting())
-    assert diagnosis.bottleneck == "storage"
-    assert min(diagnosis.waits_seconds) >= BATCH_SIZE * planted.SLOW
-    assert diagnosis.ready_share == 0
-
-
-def test_waits_are_none_for_a_longer_step():
-    with SafeSequence(Numbers(), BATCH_SIZE, workers=0) as sequence:
-        diagnosis = diagnose(sequence, slow_step, t=10.0, seconds=SHORT_SECONDS)
-    assert diagnosis.ready_share == 1
-
-
 def test_other_programs_are_noticed(monkeypatch):
     seconds = itertools.count(step=10)
     monkeypatch.setattr(Account, "now", lambda: Account(next(seconds), 0, 0))
@@ -181,14 +160,6 @@ def test_py_dataset_keeps_its_workers():
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
-@pytest.mark.full
-def test_py_dataset_in_processes_is_not_asked_one_at_a_time():
-    data = Batches(Waiting(), workers=2, use_multiprocessing=True)
-    diagnosis = diagnose(data, seconds=SECONDS)
-    assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("storage", "processes")
-    assert not diagnosis.one_at_a_time
-
-
 class SlowList(list):
     def __iter__(self) -> Any:
         for item in list.__iter__(self):
@@ -201,14 +172,6 @@ def test_foreign_loader_is_told_from_the_step():
     assert diagnose(SlowList(batches), quick_step, seconds=SECONDS).bottleneck == "loader"
     diagnosis = diagnose(batches, slow_step, seconds=SECONDS)
     assert (diagnosis.bottleneck, diagnosis.samples) == ("step", 4)
-
-
-class Unending(Batches):
-    num_batches = None
-
-
-def test_py_dataset_without_an_end():
-    assert diagnose(Unending(Waiting()), None, seconds=SHORT_SECONDS).storage is not None
 
 
 # --- shapes of loaders ---
@@ -239,15 +202,6 @@ def test_unreadable_samples_are_left_to_on_error():
     assert found(Breaking(), **options).collation is not None
 
 
-def test_unreadable_data_set_is_left_to_on_error():
-    def broken(sample: Any) -> Any:
-        raise KeyError("no sample")
-
-    options = {"transform": broken, "on_error": lambda error, number: np.zeros(1)}
-    diagnosis = found(Numbers(), seconds=SHORT_SECONDS, **options)
-    assert diagnosis.collation is None
-
-
 COUNT = 64
 
 
@@ -262,9 +216,6 @@ def server() -> Any:
 
 def pictures(server: Any, **options: Any) -> Any:
     return open_images([server.url(f"a/{number}.jpg") for number in range(COUNT)], **options)
-
-
-# --- which sources are in a store ---
 
 
 def test_store_of_a_source(server, tmp_path):
@@ -282,34 +233,8 @@ def test_store_of_a_source(server, tmp_path):
     assert store_of(decoded) == ""
 
 
-@pytest.mark.parametrize("chosen", [False, True])
-def test_store_is_asked_once_for_what_is_held(server, chosen):
-    source: Any = pictures(server, decode=ImageDecoder(16))
-    source = source.select(np.arange(COUNT)[::-1]) if chosen else source
-    held = held_of(source, np.arange(8))
-    server.counted.requests = 0
-    for number in [*range(8), *range(8)]:
-        np.testing.assert_array_equal(held.sample(number)[0], held.sample(number)[0])
-    assert server.counted.requests == 0
-    np.testing.assert_array_equal(held.sample(20)[0], source.sample(20)[0])
-
-
-# --- the bottleneck ---
-
-
-@pytest.mark.parametrize("what", ["pictures", pytest.param("records", marks=pytest.mark.full)])
-def test_store_that_is_slow_is_found_and_a_cache_advised(server, what, tmp_path, monkeypatch):
+def test_store_that_is_slow_is_found_and_a_cache_advised(server):
     source = pictures(server, decode=ImageDecoder(16))
-    if what == "records":
-        path = tmp_path / "many.tfrecord"
-        with RecordWriter(path, format="tfrecord") as writer:
-            for number in range(400):
-                writer.write(CODECS["tfrecord"].envelope.pack(jpeg(number), 0, number))
-        server.objects[path.name] = path.read_bytes()
-        # Less than all is kept, and records are far from each other, as in large data sets.
-        monkeypatch.setattr(remotefile, "HALF_BYTES", 100_000)
-        monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
-        source = open_records(server.url(path.name), decode=ImageDecoder(16))
     server.settings.latency_seconds = 0.03
     with SafeSequence(source, 8, shuffle=True, workers=1, max_queue_size=1) as loader:
         found = diagnose(loader, lambda batch: time.sleep(0.0005), seconds=SECONDS)

@@ -12,7 +12,7 @@ from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
 from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
 from adapters.engine.dispatch import Dispatcher
-from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
+from tests.diagnosis.planted import BATCH_SIZE, Numbers, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
 TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
@@ -60,17 +60,6 @@ def test_recommended(speeds, recommended):
     assert found(**speeds).recommended.setting == recommended
 
 
-def test_recommended_is_by_the_median():
-    sweep = Sweep((Found(INLINE, (1, 5, 900)), Found(TWO_THREADS, (9, 10, 11))), (), 8)
-    assert sweep.recommended.setting == TWO_THREADS
-
-
-def test_gain_is_beside_the_loaders_own_setting():
-    slow, quick = Found(INLINE, (10.0,)), Found(TWO_THREADS, (30.0,))
-    assert Sweep((slow, quick), (), 8, INLINE).gain == 3
-    assert Sweep((slow, quick), (), 8).gain is None
-
-
 # --- the sweep ---
 
 
@@ -88,13 +77,6 @@ def test_settings_have_the_loaders_own(quick):
     assert found.own in {each.setting for each in found.found}
     assert swept(Numbers()).own == Setting("auto", 0, 10)
     assert swept(Numbers(), workers=0).own == Setting("inline", 0, 10)
-
-
-def test_queue_is_as_long_as_many_threads(monkeypatch):
-    monkeypatch.setattr(module, "usable_cpus", lambda: 8)
-    monkeypatch.setattr(module, "_measured", lambda plan, base, each, seconds: (8, each.workers))
-    queues = {each.setting.queue for each in swept(Numbers()).found if each.setting.workers == 64}
-    assert queues == {2, 4, 10, 32, 64}
 
 
 def test_recommended_for_waiting_are_threads(monkeypatch):
@@ -122,24 +104,10 @@ def test_settings_are_kinds_numbers_and_queues(monkeypatch, quick):
     assert {each.queue for each in settings} == {2, 4, 10, 32}
 
 
-def test_settings_have_processes(quick):
-    """Which are started in tests/cli/test_doctor.py."""
-    kinds = {each.setting.kind for each in swept(Numbers(), transform=None).found}
-    assert kinds == {"auto", "inline", "threads", "processes"}
-
-
 def test_settings_say_why_processes_are_left_out(quick):
     (reason,) = swept(Numbers()).left_out
     assert reason.startswith("processes: ")
     assert "generator" in reason
-
-
-def test_progress_ends_at_the_total(quick):
-    calls: list[tuple[int, int]] = []
-    with SafeSequence(Numbers(), BATCH_SIZE, transform=Unsendable()) as sequence:
-        sweep(sequence, seconds=0.01, rounds=1, progress=lambda *call: calls.append(call))
-    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
-    assert calls[-1][0] == calls[-1][1]
 
 
 def test_sequence_stands_where_it_stood():
@@ -164,11 +132,6 @@ def test_random_state_is_put_back():
     random.seed(1)
     np.random.seed(1)
     assert drawn == (random.random(), np.random.rand())
-
-
-def test_exception_arrives_as_its_own_type():
-    with pytest.raises(KeyError, match="sample 3"):
-        swept(Breaking())
 
 
 def test_ctrl_c_leaves_no_engine_open(monkeypatch):

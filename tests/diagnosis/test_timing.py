@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ import numpy as np
 import pytest
 
 from adapters.diagnosis import contention, timing
-from adapters.diagnosis.contention import Account, contention_since
-from adapters.diagnosis.timing import Clock, endless, timed, wait_for_devices
+from adapters.diagnosis.contention import Account
+from adapters.diagnosis.timing import timed, wait_for_devices
 
 
 class Time:
@@ -69,24 +67,6 @@ def test_batch_takes_what_loader_and_step_do(fake, seconds, step, limit, found):
     assert timing.waits_seconds == (seconds,) * timing.batches
 
 
-def test_batch_that_was_given_last_is_known(fake):
-    clock = Clock(batches(fake, 1.0), 5.0, 1)
-    assert [clock.latest == batch for batch in clock] == [True] * 6
-    assert clock.stop().batches == 5
-
-
-def test_skipped_batches_are_those_asked_for(fake):
-    seen: list[int] = []
-    found = timed(batches(fake, 1.0), seen.append, 10.0, 5)
-    assert (len(seen), found.batches) == (15, 10)
-
-
-def test_skipped_batches_take_no_longer_than_counted_ones(fake):
-    seen: list[int] = []
-    found = timed(batches(fake, 1.0), seen.append, 3.0, 14)
-    assert len(seen) - found.batches == 5
-
-
 def test_skipped_batches_are_those_before_the_loader_settles(fake):
     left = iter([False] * 7 + [True])
     seen: list[int] = []
@@ -120,15 +100,6 @@ def test_devices_finish_every_array():
     wait_for_devices((np.zeros(3), "text", None))
 
 
-def test_devices_of_imported_frameworks_finish(monkeypatch):
-    waited: list[Any] = []
-    monkeypatch.setitem(sys.modules, "toys", Pending(waited, "toys"))
-    for name in ("toys", "not imported"):
-        monkeypatch.setitem(timing.DEVICES, name, lambda module: waited.append(module.name))
-    wait_for_devices()
-    assert waited == ["toys"]
-
-
 def test_devices_are_one_step_behind_at_the_most(fake):
     waited: list[Any] = []
     behind = []
@@ -142,17 +113,7 @@ def test_devices_are_one_step_behind_at_the_most(fake):
     assert waited == list(range(1 + found.batches))
 
 
-# --- without an end ---
-
-
-def test_endless_passes():
-    assert list(itertools.islice(endless([1, 2]), 5)) == [1, 2, 1, 2, 1]
-
-
-@pytest.mark.parametrize("once", [[], iter([1, 2])], ids=["nothing", "an iterator"])
-def test_endless_passes_need_batches(once):
-    with pytest.raises(ValueError, match=r"loader must give batches each time .* got none from"):
-        list(itertools.islice(endless(once), 5))
+# --- who had the CPUs ---
 
 
 STAT = """cpu  9 9 9 9 9 9 9 9 0 0
@@ -189,28 +150,9 @@ def test_account_is_of_usable_cpus_and_our_processes(proc):
     assert Account.now().own == 4 * (10 + 20 + 30) / 100
 
 
-@pytest.mark.parametrize(
-    ("before", "shares"), [((7, 3, 3), (0.4, 0.3)), ((1, 9, 1.1), (0, 0.9)), (None, (0, 1))]
-)
-def test_account_of_others_is_the_rest(monkeypatch, before, shares):
-    now = Account(17.0, 23.0, 8.0)
-    monkeypatch.setattr(Account, "now", lambda: now)
-    earlier = before and Account(*(later - taken for later, taken in zip(now, before)))
-    assert contention_since(earlier) == pytest.approx(shares)
-
-
 @pytest.mark.parametrize("text", ["", "cpu0 nonsense\n"], ids=["nothing", "nonsense"])
 def test_account_is_none_without_figures(proc, text):
     proc.joinpath("stat").write_text(text)
     assert Account.now() is None
     proc.joinpath("stat").unlink()
     assert Account.now() is None
-
-
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux counts it there")
-def test_account_has_children_that_have_ended():
-    before = Account.now()
-    program = "import time\nwhile time.process_time() < 0.2: pass"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    after = Account.now()
-    assert 0.15 < after.own - before.own < after.busy - before.busy + 0.1

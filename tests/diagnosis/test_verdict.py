@@ -59,29 +59,6 @@ def test_bottleneck_without_a_step_is_the_slowest_part():
     assert (alone.bottleneck, alone.busy_share, alone.gain) == ("transforms", None, None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"storage": 0.038, "fetch_computes": 0.8}, {"storage": 0}),
-        ({"memory": 0.005, "collation": 0.002}, {"transforms": 0.003}),
-        ({"memory": 0.001, "collation": 0.002}, {"transforms": 0}),
-        # Fetching rows of arrays is collation, and counted once.
-        (
-            {"storage": 0.021, "memory": 0.02, "collation": 0.02, "fetch_computes": 1.0}
-            | {"gathers": True},
-            {"storage": 0, "transforms": 0, "collation": 0.021},
-        ),
-        (
-            {"storage": 0.038, "memory": 0.002, "collation": 0.002, "gathers": True},
-            {"storage": 0.036},
-        ),
-    ],
-)
-def test_parts(changes, parts):
-    found = made_up(**changes).parts
-    assert {name: found[name] for name in parts} == pytest.approx(parts)
-
-
 # --- the requirement, and the gain ---
 
 
@@ -93,20 +70,6 @@ def test_ready_are_99_of_100_batches(late, share, said):
     found = made_up(waits_seconds=(0.005,) * late + (0.0,) * (100 - late))
     assert found.ready_share == share
     assert said in str(found)
-
-
-@pytest.mark.parametrize(
-    ("same", "wait", "share"),
-    # A twentieth of the step, or a tenth of a millisecond.
-    [(0.010, 0.0005, 1.0), (0.010, 0.0006, 0.0), (0.0002, 0.0001, 1.0), (0.0002, 0.00011, 0.0)],
-)
-def test_ready_is_what_is_waited_for_shortly(same, wait, share):
-    assert made_up(same=same, waits_seconds=(wait,)).ready_share == share
-
-
-def test_ready_is_not_said_without_waits():
-    assert made_up(waits_seconds=()).ready_share is None
-    assert "ready within" not in str(made_up(waits_seconds=()))
 
 
 @pytest.mark.parametrize(
@@ -163,11 +126,6 @@ def test_text_has_the_range_of_each_figure():
     lines = {line[:50].strip(): line[50:].split() for line in str(diagnosis).splitlines()}
     assert lines["the loader alone"] == ["40", "1,600", "38", "to", "44", "ms"]
     assert lines["a batch of 64"][-3:] == ["in", "3", "rounds"]
-
-
-def test_text_is_without_what_was_not_measured():
-    text = str(FOREIGN)
-    assert [part for part in ("fetching alone", "to the device", "workers: ") if part in text] == []
 
 
 # --- figures that can't all be true: nothing is advised on the strength of them ---

@@ -6,14 +6,13 @@ import faulthandler
 import importlib.metadata
 import importlib.util
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.peers.comparison import DEVIATIONS, Deviation, problems
 from tests.peers.outcomes import FAILED, PASSED, REPLACED, SKIPPED, UNFINISHED, Outcome, Outcomes
-from tests.peers.runs import MXNET_SOURCE, SUITES, Suite, ended, find, started
+from tests.peers.runs import SUITES, Suite, ended, find, started
 
 
 @pytest.mark.full
@@ -140,20 +139,3 @@ def test_run_writes_down_every_ending(tmp_path):
     assert "one is not two" in found["endings.py::test_fails"].message
     assert "not today" in found["endings.py::test_skips"].message
     assert "in its teardown" in found["endings.py::test_breaks"].message
-
-
-def test_source_is_a_tree_or_an_archive(tmp_path, monkeypatch):
-    suite = Suite("of a toy", "json", ("tests/test_it.py",), "", {})
-    monkeypatch.delenv(MXNET_SOURCE, raising=False)
-    with pytest.raises(pytest.skip.Exception, match=f"{MXNET_SOURCE} must name"):
-        find(suite, tmp_path)
-    tree = tmp_path / "trees" / "toy-9.8.7"
-    (tree / "tests").mkdir(parents=True)
-    monkeypatch.setenv(MXNET_SOURCE, str(tree))
-    with pytest.raises(AssertionError, match="must have the tests of json"):
-        find(suite, tmp_path)
-    (tree / "tests/test_it.py").touch()
-    assert find(suite, tmp_path) == tree
-    archive = shutil.make_archive(str(tmp_path / "toy"), "gztar", tree.parent)
-    monkeypatch.setenv(MXNET_SOURCE, archive)
-    assert find(suite, tmp_path / "unpacked") == tmp_path / "unpacked" / tree.name

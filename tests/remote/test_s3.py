@@ -9,19 +9,13 @@ from adapters.remote import clients
 from tests.remote.conftest import payloads, written
 from tests.sources.image_folders import put
 
-pytest.importorskip("moto.server", reason="moto[server] speaks S3 to these tests")
-
-
-boto3 = pytest.importorskip("boto3", reason="boto3 writes what these tests read")
-
 
 @pytest.fixture(scope="module")
 def endpoint():
     """A server in this process, and credentials that it takes, in the environment."""
-    from moto.server import ThreadedMotoServer
-
+    moto = pytest.importorskip("moto.server", reason="moto[server] speaks S3 to these tests")
     patch = pytest.MonkeyPatch()
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
@@ -38,6 +32,7 @@ def endpoint():
 @pytest.fixture
 def bucket(endpoint, tmp_path):
     """Two shards and their indexes."""
+    boto3 = pytest.importorskip("boto3", reason="boto3 writes what these tests read")
     found = boto3.client("s3", endpoint_url=endpoint)
     found.create_bucket(Bucket="bucket")
     for place, name in enumerate(("train-0", "train-1")):

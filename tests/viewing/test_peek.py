@@ -11,7 +11,7 @@ from PIL import Image
 
 from adapters import open_images, statistics
 from adapters.viewing import Peek
-from adapters.viewing.images import contact_sheet, framed, image_in, images_in, png, thumbnails
+from adapters.viewing.images import contact_sheet, framed, thumbnails
 from tests.packing.materials import folder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 10, 16, 3), np.uint8)
@@ -23,10 +23,6 @@ def pixels(encoded: bytes) -> Any:
     with Image.open(io.BytesIO(encoded)) as image:
         assert (image.format, image.mode) == ("PNG", "RGB")
         return np.array(image)
-
-
-def test_png_holds_its_pixels():
-    assert pixels(png(IMAGES[0])).tolist() == IMAGES[0].tolist()
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -101,28 +97,6 @@ def test_sheet_of_any_shape():
     assert sheet.shape == (260, 260, 3)
     with pytest.raises(ValueError, match="at least one image"):
         contact_sheet([[]])
-
-
-@pytest.mark.parametrize(
-    ("shape", "is_image"),
-    [
-        ((4, 4), True),
-        ((9, 5, 1), True),
-        ((9, 5, 4), True),
-        ((3, 9, 5), True),
-        ((3, 9), False),
-        ((9, 5, 2), False),
-        ((9, 3, 3), False),
-        ((9,), False),
-        ((), False),
-    ],
-)
-def test_images_are_told_by_shape(shape, is_image):
-    """For one image and for a batch of them."""
-    array = np.zeros(shape, np.float32)
-    assert (image_in(array) is not None) is is_image
-    assert (images_in(array[None]) is not None) is is_image
-    assert image_in(array.astype(str)) is None
 
 
 def test_sheet_has_one_scale():
