@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -89,11 +90,18 @@ def test_example_of_numbers_not_packed(feature, expected):
     assert plain(example.decode(nested(bytes.fromhex(feature)))) == {"a": expected}
 
 
-UNKNOWN = ["1005", "19 0102030405060708", "22 03 010203", "2d 01020304", "fa01 00"]
-UNKNOWN_IDS = ["varint", "64 bits", "bytes", "32 bits", "a number of two bytes"]
+UNKNOWN = {
+    "varint": "1005",
+    "64 bits": "19 0102030405060708",
+    "bytes": "22 03 010203",
+    "32 bits": "2d 01020304",
+    "a number of two bytes": "fa01 00",
+    "64 bits that look like a size": "09 ffffffffffffffff",
+    "of a large number": "818001 ffffffffffffffff",
+}
 
 
-@pytest.mark.parametrize("unknown", UNKNOWN, ids=UNKNOWN_IDS)
+@pytest.mark.parametrize("unknown", list(UNKNOWN.values()), ids=list(UNKNOWN))
 def test_example_skips_unknown_fields(unknown):
     extra = bytes.fromhex(unknown)
     content = extra + nested(bytes.fromhex("0a03 0a0178")) + extra
@@ -107,7 +115,7 @@ def test_example_skips_unknown_fields(unknown):
         "1a06 0a0101 08ac02",
         "1a06 0a0101 0a0102",
         "1a03 0a0101 1a03 0a0102",
-        *(f"0a03 0a0178 {unknown}" for unknown in UNKNOWN),
+        *(f"0a03 0a0178 {unknown}" for unknown in UNKNOWN.values()),
     ],
 )
 def test_example_that_tensorflow_reads_otherwise_is_an_error(feature):
@@ -160,19 +168,8 @@ def test_example_damage_is_an_error_or_an_example():
         with pytest.raises(ContentError):
             example.decode(MANY[:size])
     for _, flipped in flips(MANY):
-        assert _outcome(flipped) in (dict, ContentError)
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_are_an_example_or_an_error(content):
-    assert _outcome(content) in (dict, ContentError)
-
-
-def _outcome(content: bytes) -> type:
-    try:
-        return type(example.decode(content))
-    except ContentError as error:
-        return type(error)
+        with contextlib.suppress(ContentError):
+            assert isinstance(example.decode(flipped), dict)
 
 
 @pytest.mark.parametrize("tag", [b"\x8a\x00", b"\x8a\x80\x00"])
@@ -180,13 +177,6 @@ def test_example_long_tag_is_an_error(tag):
     """TensorFlow takes it for another field, Protocol Buffers doesn't."""
     with pytest.raises(ContentError, match="shortest form"):
         example.decode(tag + example.encode({"a": [1]})[1:])
-
-
-def test_example_field_that_looks_like_a_size():
-    fixed64 = b"\x09" + b"\xff" * 8
-    of_a_large_number = b"\x81\x80\x01" + b"\xff" * 8
-    content = fixed64 + of_a_large_number + example.encode({"a": [1]})
-    assert example.decode(content)["a"].tolist() == [1]
 
 
 GOLDEN = {
@@ -203,7 +193,6 @@ golden = pytest.mark.parametrize(
     [(label, number, bytes.fromhex(content)) for label, number, content in GOLDEN.values()],
     ids=list(GOLDEN),
 )
-labels = pytest.mark.parametrize("label", [0.5, [0.5], [1.0, 2.0, 3.0], np.arange(100.0)])
 
 
 @golden
@@ -220,19 +209,15 @@ def test_header_golden_bytes(label, number, content):
         assert (found.label.dtype, found.label.shape) == (np.float32, (len(label),))
 
 
-@labels
+# MXNet is as old as that.
+@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")
+@pytest.mark.parametrize("label", [0.5, [0.5], [1.0, 2.0, 3.0], np.arange(100.0)])
 def test_header_is_mxnets(label, mx_recordio):
     header, content = mx_recordio.unpack(irheader.pack(label, 5, b"image"))
     assert np.array_equal(header.label, label)
     assert (header.id, content) == (5, b"image")
-
-
-# MXNet is as old as that.
-@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")
-@labels
-def test_header_of_mxnet_is_read(label, mx_recordio):
-    header = mx_recordio.IRHeader(0, label, 5, 0)
-    found = irheader.unpack(memoryview(mx_recordio.pack(header, b"image")))
+    theirs = mx_recordio.pack(mx_recordio.IRHeader(0, label, 5, 0), b"image")
+    found = irheader.unpack(memoryview(theirs))
     assert np.array_equal(found.label, label)
     assert (found.id, bytes(found.content)) == (5, b"image")
 
