@@ -159,15 +159,9 @@ def test_refusal_leaves_the_target_as_it_was(tmp_path, make, format, message):
 
 
 @pytest.mark.parametrize(
-    ("paths", "format", "error"),
-    [
-        ("a", "zip", ValueError),
-        ("missing", "recordio", FileNotFoundError),
-        ("*.x", "recordio", OSError),
-    ],
+    ("paths", "format", "error"), [("a", "zip", ValueError), ("*.x", "recordio", FileNotFoundError)]
 )
-def test_wrong_arguments_leave_nothing(tmp_path, monkeypatch, paths, format, error):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_arguments_leave_nothing(tmp_path, paths, format, error):
     with pytest.raises(error):
-        convert(paths, "out", format=format)
+        convert(tmp_path / paths, tmp_path / "out", format=format)
     assert list(tmp_path.iterdir()) == []

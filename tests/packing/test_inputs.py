@@ -13,13 +13,8 @@ from adapters import ImageDecoder, RecordError, open_images, open_records, pack
 from adapters.packing import Manifest
 from tests.packing.materials import FORMATS, accounted, folder, image, jpeg, packed
 
-# What is no image, and how the reason begins or what it names.
-NO_IMAGES = {
-    "empty": (b"", "0 bytes"),
-    "text": (b"This is no image at all.", "54 68 69 73"),
-    "cut": (jpeg(0)[:-200], "damaged"),
-    "header only": (jpeg(0)[:4], "damaged"),
-}
+# What is no image.
+NO_IMAGES = [b"", b"This is no image at all.", jpeg(0)[:-200], jpeg(0)[:4]]
 formats = pytest.mark.parametrize("format", FORMATS)
 
 
@@ -53,20 +48,18 @@ def test_folder_numbers_classes_by_name(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("a b.jpg", " .jpg", "größe 漢字.jpg", os.fsdecode(b"odd \xff\xfe.jpg"), "no ending"),
-        *("UPPER.JPG", "new\nline.jpg", "nested/deeper/x.jpg", "-of-.jpg"),
-    ],
-)
+ODD = os.fsdecode(b"odd \xff\xfe.jpg")
+
+
+@pytest.mark.parametrize("name", [" .jpg", "größe 漢字.JPG", ODD, "new\nline", "deeper/-of-.jpg"])
 def test_folder_has_files_of_any_name(tmp_path, name):
     source = folder(tmp_path / "in", 2)
     path = source / "bee" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(jpeg(9))
-    found = records_of(source, tmp_path / "out")
-    assert (1, jpeg(9)) in [(label, image) for label, _, image in found]
+    assert (1, jpeg(9)) in [
+        (label, image) for label, _, image in records_of(source, tmp_path / "o")
+    ]
 
 
 @pytest.mark.parametrize("name", ["ant/broken.jpg", "broken.jpg", "ant/pipe.jpg"])
@@ -97,20 +90,14 @@ def test_folder_without_images_is_told_so(tmp_path, made, message):
 # --- what is no image ---
 
 
-@pytest.mark.parametrize("kind", NO_IMAGES)
-def test_file_that_is_no_image_is_refused_by_name(tmp_path, kind):
-    content, reason = NO_IMAGES[kind]
-    source = folder(tmp_path / "in", 3)
-    (source / "bee/x.jpg").write_bytes(content)
-    with pytest.raises(RecordError, match=f"bee/x.jpg.*{reason}"):
-        packed_of(source, tmp_path / "out")
-
-
 @formats
 def test_every_input_is_packed_or_skipped(tmp_path, format):
     source, out = folder(tmp_path / "in", 6), tmp_path / "out"
-    for name, (content, _) in NO_IMAGES.items():
-        (source / "ant" / f"{name}.jpg").write_bytes(content)
+    for number, content in enumerate(NO_IMAGES):
+        (source / f"ant/no image {number}.jpg").write_bytes(content)
+    why = "0 bytes|54 68 69 73|damaged"
+    with pytest.raises(RecordError, match=rf"ant/no image \d\.jpg.*({why})"):
+        packed_of(source, out, format)
     (source / "loose.txt").write_bytes(b"loose")
     manifest = packed_of(source, out, format, on_error="skip", shard_bytes=2000)
     skipped = {each.name for each in manifest.skipped}
@@ -129,13 +116,13 @@ def test_every_input_is_packed_or_skipped(tmp_path, format):
 # --- lists and tables ---
 
 
-def listed(root: Path, text: str | bytes) -> Path:
+def listed(root: Path, text: str) -> Path:
     """A list beside two images, ``a.jpg`` and ``sub/b.jpg``."""
     (root / "sub").mkdir(parents=True)
     (root / "a.jpg").write_bytes(jpeg(1))
     (root / "sub/b.jpg").write_bytes(jpeg(2))
     path = root / "images.lst"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    path.write_bytes(text.encode())
     return path
 
 
@@ -155,12 +142,6 @@ def test_list_says_label_and_id(tmp_path, lines, expected):
     for format in FORMATS:
         found = records_of(source, tmp_path / "out", format=format)
         assert [(label, identity) for label, identity, _ in found] == expected
-
-
-def test_list_names_files_that_are_no_utf_8(tmp_path):
-    source = listed(tmp_path, b"0\t1\todd \xff.jpg\n")
-    (tmp_path / os.fsdecode(b"odd \xff.jpg")).write_bytes(jpeg(3))
-    assert records_of(source, tmp_path / "out") == [(1.0, 0, jpeg(3))]
 
 
 @pytest.mark.parametrize(

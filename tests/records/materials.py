@@ -108,14 +108,6 @@ def index_written(path: Path) -> Path:
     return place
 
 
-def forget_indexes(path: Path, but_the_shared: bool) -> None:
-    """Remove what was written beside a file."""
-    shared, own = index_paths(path)
-    own.unlink(missing_ok=True)
-    if not but_the_shared:
-        shared.unlink(missing_ok=True)
-
-
 def forbid_scan(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     """From now on, records of this format are found by an index or not at all."""
 

@@ -94,18 +94,6 @@ def test_length_that_looks_like_compression(size, begin, tmp_path):
         assert read(path, format) == [bytes(size)]
 
 
-def test_length_that_looks_like_recordio(tmp_path):
-    """Of 3 GB, which are a hole."""
-    path, length = tmp_path / "a.tfrecord", 0xCED7230A
-    head = length.to_bytes(8, "little")
-    with path.open("wb") as file:
-        file.write(head + tfrecord.masked_crc(head).to_bytes(4, "little"))
-        file.truncate(length + 16)
-    shard = Shard(path, "auto", True)
-    assert (shard.format, len(shard)) == ("tfrecord", 1)
-    shard.close()
-
-
 def test_small_file_cannot_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "_MOST_BYTES", 1 << 20)
     path, zeros = tmp_path / "a.tfrecord.gz", tfrecord.encode(bytes(4 << 20))

@@ -12,15 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-import numpy as np
 import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, storage
 from adapters.records.mapping import NoMapError, living
-from tests.images.pictures import npy
-from tests.records.materials import SUFFIXES, encoded, written
-from tests.sources.record_files import payload
+from tests.records.materials import encoded, written
 
 
 def mapped(folder: Path) -> int:
@@ -185,37 +182,6 @@ def test_many_files_take_no_descriptors(most, tmp_path):
         compress = gzip.compress if number % 8 == 0 else bytes
         (tmp_path / f"{number:03}").write_bytes(compress(content))
     run(MANY, str(tmp_path / "???"), str(most))
-
-
-SHARDS = 10_000
-EVERY_RECORD = """
-import resource, sys
-import numpy as np
-resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-from adapters import SafeSequence, open_records
-source = open_records(sys.argv[1], decode="image")
-assert len(source) == int(sys.argv[2])
-with SafeSequence(source, 100, shuffle=True, seed=7, workers=2) as sequence:
-    images, labels = map(np.concatenate, zip(*sequence))
-assert labels.tolist() != sorted(labels) == list(range(len(source)))
-assert (images.reshape(-1, 3) == labels.astype("<u4").view("u1").reshape(-1, 4)[:, :3]).all()
-"""
-
-
-def number_image(number: int) -> np.ndarray:
-    """A pixel that only this number gives."""
-    return np.frombuffer(number.to_bytes(3, "little"), np.uint8).reshape(1, 1, 3)
-
-
-@pytest.mark.serial
-@pytest.mark.full
-@pytest.mark.parametrize("format", ["recordio", "tfrecord"])
-def test_ten_thousand_files_under_the_usual_limit(format, tmp_path):
-    for shard in range(SHARDS):
-        numbers = (shard, SHARDS + shard)
-        records = [payload(format, npy(number_image(each)), each) for each in numbers]
-        written(tmp_path, format, records, f"{shard:05}")
-    run(EVERY_RECORD, str(tmp_path / f"*{SUFFIXES[format]}"), str(2 * SHARDS))
 
 
 def test_only_so_many_files_stay_mapped(tmp_path, monkeypatch):
